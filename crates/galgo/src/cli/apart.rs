@@ -23,19 +23,43 @@ pub(super) fn gaps(config: &Config) -> Vec<String> {
         ),
     ];
     let of_kernel = of_kernel.into_iter().flatten().map(String::from);
-    let routes = config.routes.iter().flat_map(|route| {
-        let gaps = gap(route, root, scopes)
+    let gaps = places(config).into_iter().flat_map(|place| {
+        let gaps = gap(&place, root, scopes)
             .into_iter()
-            .chain(strict_gaps(route))
-            .chain(unlimited(route));
-        gaps.map(|gap| format!("{}: {gap}", route.path))
+            .chain(strict_gaps(&place))
+            .chain(unlimited(&place));
+        let gaps = gaps.map(|gap| format!("{}: {gap}", place.name));
+        gaps.collect::<Vec<_>>()
     });
-    of_kernel.chain(routes).collect()
+    of_kernel.chain(gaps).collect()
 }
 
-/// What a route's processes may do that others may not.
-fn gap(route: &Route, root: bool, scopes: bool) -> Option<&'static str> {
-    let any = |of: fn(&CgiOptions) -> bool| options(route).any(of);
+/// A route, or the folders of hosts.
+struct Place<'c> {
+    name: &'c str,
+    /// Of what is started there.
+    options: Vec<&'c CgiOptions>,
+    /// A helper starts it.
+    helped: bool,
+}
+
+fn places(config: &Config) -> Vec<Place<'_>> {
+    let routes = config.routes.iter().map(|route| Place {
+        name: &route.path,
+        options: options(route).collect(),
+        helped: route.remits().next().is_some(),
+    });
+    let hosts = config.sites.iter().map(|sites| Place {
+        name: "sites",
+        options: vec![&config.options],
+        helped: sites.remit.is_some(),
+    });
+    routes.chain(hosts).collect()
+}
+
+/// What the processes of a place may do that others may not.
+fn gap(place: &Place<'_>, root: bool, scopes: bool) -> Option<&'static str> {
+    let any = |of: fn(&CgiOptions) -> bool| place.options.iter().any(|options| of(options));
     if any(|o| o.sandbox == Sandbox::Off) {
         return Some(
             "sandbox = \"off\": its programs can signal and kill the server and each other, look into each other, and make \
@@ -52,8 +76,9 @@ fn gap(route: &Route, root: bool, scopes: bool) -> Option<&'static str> {
 }
 
 /// What a strict sandbox cannot keep here that it keeps elsewhere.
-fn strict_gaps(route: &Route) -> impl Iterator<Item = &'static str> {
-    let strict = options(route).find_map(|options| options.strict.as_ref());
+fn strict_gaps(place: &Place<'_>) -> impl Iterator<Item = &'static str> {
+    let mut all = place.options.iter();
+    let strict = all.find_map(|options| options.strict.as_ref());
     let loopback = strict.is_some_and(|strict| strict.network == Network::Loopback);
     let kernel = kernel();
     let gaps = [
@@ -65,14 +90,15 @@ fn strict_gaps(route: &Route) -> impl Iterator<Item = &'static str> {
             "network = \"loopback\" takes root, which makes networks: its programs have none at all",
         ),
     ];
-    gaps.into_iter().flatten().filter(move |_| strict.is_some())
+    let strict = strict.is_some();
+    gaps.into_iter().flatten().filter(move |_| strict)
 }
 
 /// A limit that nothing keeps.
-fn unlimited(route: &Route) -> Option<&'static str> {
-    let mut all = options(route);
+fn unlimited(place: &Place<'_>) -> Option<&'static str> {
+    let mut all = place.options.iter();
     let asked = all.any(|options| options.limits.cpu_percent.is_some());
-    let held = route.remits().next().is_some() && are_delegated();
+    let held = place.helped && are_delegated();
     (asked && !held).then_some(
         "`cpu` in percent takes a control group of its own: `user` or a strict sandbox on the route, and Delegate=yes in the unit \
          of the service. Its programs have no such limit",

@@ -336,7 +336,7 @@ fn kept_module(cgi: &Cgi, module: &Path) -> String {
 }
 
 /// Whom a program runs as, and what keeps it.
-fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Path) -> String {
+pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Path) -> String {
     let uid = remit.map_or_else(effective_uid, |remit| remit.user(owner(program)));
     let strict = options.strict.as_ref();
     let ends = match (remit, options.limits.may_stay) {

@@ -13,8 +13,9 @@ use super::{
 use crate::config::{
     Address, Application, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route, Speaks, To,
 };
+use galgo_handlers::steps::redirect::Redirect;
 use galgo_proto::status::reason;
-use galgo_spawn::words;
+use galgo_spawn::{owners::RunsAs, words};
 
 /// Programs shown, over all routes. Looking at one takes a millisecond or so, and nobody is served
 /// meanwhile.
@@ -41,9 +42,13 @@ pub(super) fn table(
     }
     if let Some(sites) = &config.sites {
         let folder = near(&sites.path);
+        let whose = match sites.remit.as_ref().map(|remit| remit.runs_as()) {
+            Some(RunsAs::Owner { .. }) => ", programs as their owners",
+            _ => "",
+        };
         writeln!(
             out,
-            "  {}   a folder for each host in {folder}",
+            "  {}   a folder for each host in {folder}{whose}",
             paint.strong("HOST")
         )?;
     }
@@ -98,8 +103,23 @@ pub(crate) fn describe(config: &Config, route: &Route) -> String {
             };
             format!("{what} in {}", near(&files.path))
         }
-        Handler::Respond(respond) => answer(respond),
+        Handler::Respond(respond) => {
+            let redirect = route.steps.as_ref().and_then(|s| s.redirect.as_ref());
+            redirect.map_or_else(|| answer(respond), sent)
+        }
     }
+}
+
+/// Where there is nothing but a redirect.
+fn sent(redirect: &Redirect) -> String {
+    let status = redirect.status;
+    let always = redirect.https.is_none() && redirect.port.is_none();
+    let rest = if always {
+        ""
+    } else {
+        " for some, 404 for others"
+    };
+    format!("redirect, {status} {}{rest}", reason(status))
 }
 
 fn asked(up: &Application) -> String {

@@ -182,7 +182,7 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
 }
 
 /// Why a program may not run as the user that it is to run as.
-fn denied(cgi: &Cgi, found: &FoundProgram<'_>, path: &Path) -> Option<Finding> {
+pub(super) fn denied(cgi: &Cgi, found: &FoundProgram<'_>, path: &Path) -> Option<Finding> {
     let remit = cgi.remit.as_ref()?;
     let uid = remit.user(found.owner);
     let why = match remit.identity(uid) {

@@ -2,8 +2,11 @@
 //! application is asked.
 
 use std::{
+    ffi::OsStr,
     io::{self, Write},
     net::{IpAddr, Ipv4Addr},
+    os::unix::ffi::OsStrExt,
+    path::Path,
     process::ExitCode,
 };
 
@@ -22,7 +25,7 @@ use galgo_handlers::{
 use galgo_proto::{h1::Head, status::reason, target::Target};
 use galgo_spawn::words;
 
-use super::{found::describe, identity, screen::lines, site::SiteArgs};
+use super::{check, found::describe, identity, programs, screen::lines, site::SiteArgs};
 use crate::{
     body::Response,
     config::{Application, Cgi, Config, Files, Handler, Route},
@@ -345,6 +348,15 @@ impl<'c, W: Write> Walk<'c, W> {
             "program",
             &format!("{file}, SCRIPT_NAME {name}, PATH_INFO {info}"),
         )?;
+        let path = Path::new(OsStr::from_bytes(found.script_filename.as_bytes()));
+        if let Some(denied) = programs::denied(cgi, &found, path) {
+            self.line("user", &denied.says)?;
+            return self.done("403");
+        }
+        if !found.module {
+            let remit = cgi.remit.as_deref();
+            self.line("user", &check::started(remit, &cgi.options, path))?;
+        }
         if let Some(cache) = &cgi.cache {
             let says = format!(
                 "its answer may be another one's, at most {:?} old",

@@ -82,7 +82,7 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     config.tls = or_default(wrong, text.tls(&raw, &mut config.warnings));
     config.rewrites = or_default(wrong, text.rewrites(&raw));
     config.errors = or_default(wrong, text.errors(&raw.errors));
-    config.sites = or_default(wrong, text.sites(&raw));
+    config.sites = or_default(wrong, text.sites(&raw, &config));
     or_default(wrong, routes::fill(&text, &raw, &mut config));
     ConfigError::all(std::mem::take(wrong)).map_or(Ok(config), Err)
 }

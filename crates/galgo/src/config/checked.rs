@@ -5,7 +5,7 @@ use std::{fmt, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 use galgo_handlers::steps::{errors::Errors, rewrite::Rewrites};
 use galgo_io::tls::Clients;
 use galgo_proto::forwarded::Trusted;
-use galgo_spawn::identity::Identity;
+use galgo_spawn::{identity::Identity, owners::Remit};
 
 pub use galgo_front::settings::{Http, Listen, Speaks};
 
@@ -98,6 +98,16 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
+impl Config {
+    /// What helpers start, each with its place: the path of a route, or `sites`.
+    pub fn remits(&self) -> impl Iterator<Item = (&str, &Arc<Remit>)> {
+        let routes = self.routes.iter();
+        let of_routes = routes.flat_map(|r| r.remits().map(|remit| (&*r.path, remit)));
+        let of_hosts = self.sites.iter().filter_map(|sites| sites.remit.as_ref());
+        of_routes.chain(of_hosts.map(|remit| ("sites", remit)))
+    }
+}
+
 /// The certificates of `https://` listeners.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
@@ -131,6 +141,8 @@ pub struct Sites {
     pub path: PathBuf,
     /// Its descriptor.
     pub fd: Folder,
+    /// Programs of hosts run as another user than the server; `None`: as the server does.
+    pub remit: Option<Arc<Remit>>,
 }
 
 /// `/~user/…` from `~user/public_html`, `/~user/cgi-bin/…` from `~user/cgi-bin`.

@@ -9,10 +9,15 @@ use std::{
     sync::Arc,
 };
 
-use galgo_handlers::root::open_below;
+use galgo_handlers::root::{self, open_below};
 use galgo_proto::hosts::{Hosts, is_folder_name};
+use toml::Spanned;
 
-use super::checked::{Cgi, CgiRoot, Config, Files, Folder, Handler, RateLimit, Route, Sites};
+use super::{
+    checked::{Cgi, CgiRoot, Config, Files, Folder, Handler, RateLimit, Route, Sites},
+    error::{Checked, ConfigText},
+    raw::{RawConfig, RawSites, Typed},
+};
 
 /// The folders of a host: files, and programs.
 const PUBLIC: &str = "public";
@@ -34,18 +39,54 @@ pub(super) fn programs(
     document_root: PathBuf,
     config: &Config,
 ) -> Route {
-    let cgi = Cgi {
+    let cgi = below_folder((path, fd), document_root, config);
+    route(url, Handler::Cgi(Arc::new(cgi)), config)
+}
+
+fn below_folder((path, fd): (PathBuf, Folder), document_root: PathBuf, config: &Config) -> Cgi {
+    Cgi {
         interpreters: config.interpreters.clone(),
         options: config.options.clone(),
         ..Cgi::new(CgiRoot::Folder { path, fd }, document_root)
-    };
-    route(url, Handler::Cgi(Arc::new(cgi)), config)
+    }
 }
 
 fn route(url: String, handler: Handler, config: &Config) -> Route {
     Route {
         rate_limit: config.rate_limit.map(RateLimit::new),
         ..Route::new(url, handler)
+    }
+}
+
+impl ConfigText<'_> {
+    /// The folder with a folder for each host.
+    pub(super) fn sites(&self, raw: &RawConfig, config: &Config) -> Checked<Option<Sites>> {
+        let Some(typed) = &raw.sites else {
+            return Ok(None);
+        };
+        let at = || typed.span();
+        let (path, user): (_, &Typed<String>) = match typed.get_ref() {
+            RawSites::Path(path) => (Some(Spanned::new(at(), path.clone())), &None),
+            RawSites::Table(table) => (table.path.clone(), &table.user),
+        };
+        let Some(typed) = path else {
+            let message = "has no `path`: name the folder of the hosts, as in path = \"/srv/www\"";
+            return Err(self.error(at(), message));
+        };
+        let path = self.path(&typed)?;
+        let open = || root::open(&path).map_err(|e| self.unopened(&typed, &path, &e));
+        if config.options.strict.is_some() {
+            let message = "its programs have no strict sandbox: write `sandbox` on the routes that are to have it, not under [defaults]";
+            return Err(self.error(at(), message));
+        }
+        // One for all hosts: who adds one reloads nothing.
+        let all = below_folder((path.clone(), open()?), PathBuf::new(), config);
+        let remit = self.remit(user, &None, &all, config, false)?;
+        Ok(Some(Sites {
+            fd: open()?,
+            path,
+            remit: remit.map(|remit| Arc::new(remit.of_hosts())),
+        }))
     }
 }
 
@@ -59,15 +100,13 @@ impl Sites {
             return Ok(Vec::new());
         }
         let path = self.path.join(host);
-        let words = |path: &Path, e: io::Error| format!("{}: {}", path.display(), why(&e));
         // The folder of a host is its own: no link below it leads to another one's.
-        let Some(own) = below(&self.fd, host).map_err(|e| words(&path, e))? else {
+        let Some(own) = below(&self.fd, host).map_err(|e| unopened(&self.path, host, &e))? else {
             return Ok(Vec::new());
         };
         let open = |name| {
-            let path = path.join(name);
-            let fd = below(&own, name).map_err(|e| words(&path, e))?;
-            Ok::<_, String>(fd.map(|fd| (path, fd)))
+            let fd = below(&own, name).map_err(|e| unopened(&path, name, &e))?;
+            Ok::<_, String>(fd.map(|fd| (path.join(name), fd)))
         };
         let (public, programs) = (open(PUBLIC)?, open(PROGRAMS)?);
         if let (Some((_, public)), Some((_, programs))) = (&public, &programs)
@@ -81,7 +120,12 @@ impl Sites {
         let folder = public.as_ref().or(programs.as_ref());
         let document_root = folder.map(|(path, _)| path.clone()).unwrap_or_default();
         let programs = programs.map(|programs| {
-            self::programs(format!("/{PROGRAMS}/"), programs, document_root, config)
+            let cgi = Cgi {
+                remit: self.remit.clone(),
+                ..below_folder(programs, document_root, config)
+            };
+            let handler = Handler::Cgi(Arc::new(cgi));
+            route(format!("/{PROGRAMS}/"), handler, config)
         });
         let files = public.map(|(path, fd)| files("/".into(), path, fd, config));
         let hosts = Hosts::new(vec![host.to_owned()]);
@@ -116,10 +160,16 @@ fn below(base: &Folder, name: &str) -> io::Result<Option<Folder>> {
     }
 }
 
-fn why(error: &io::Error) -> String {
+/// Why a folder in another one was not opened, and the mend.
+fn unopened(base: &Path, name: &str, error: &io::Error) -> String {
+    let path = base.join(name);
     match error.kind() {
-        ErrorKind::CrossesDevices => "a link leads out of the folder".into(),
-        _ => error.to_string(),
+        ErrorKind::CrossesDevices => format!("{}: a link leads out of the folder", path.display()),
+        ErrorKind::PermissionDenied => format!(
+            "{}: the server's user may not enter it: chmod o+x",
+            base.display()
+        ),
+        _ => format!("{}: {error}", path.display()),
     }
 }
 

@@ -21,6 +21,32 @@ pub(super) type Groups = BTreeMap<Text, Vec<Text>>;
 /// A route as it is typed.
 pub(super) type Raw = Spanned<RawRoute>;
 
+/// Reads what is a text or a table.
+struct TextOrTable<T, X> {
+    expecting: &'static str,
+    /// `None`: it is not one of the texts that may stand there.
+    text: fn(&str) -> Option<X>,
+    table: fn(Box<T>) -> X,
+}
+
+impl<'de, T: Deserialize<'de>, X> Visitor<'de> for TextOrTable<T, X> {
+    type Value = X;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.expecting)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<X, E> {
+        let wrong = || E::invalid_value(de::Unexpected::Str(text), &self);
+        (self.text)(text).ok_or_else(wrong)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<X, A::Error> {
+        let table = T::deserialize(MapAccessDeserializer::new(map))?;
+        Ok((self.table)(Box::new(table)))
+    }
+}
+
 /// `fastcgi = "address"` or `fastcgi = { run = […], … }`.
 #[derive(Debug, Clone)]
 pub(super) enum RawTo {
@@ -30,24 +56,11 @@ pub(super) enum RawTo {
 
 impl<'de> Deserialize<'de> for RawTo {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = RawTo;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an address (\"unix:/path\", \"127.0.0.1:9000\") or a table with `run`")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawTo, E> {
-                Ok(RawTo::Address(text.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawTo, A::Error> {
-                let workers = RawWorkers::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(RawTo::Workers(Box::new(workers)))
-            }
-        }
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(TextOrTable {
+            expecting: "an address (\"unix:/path\", \"127.0.0.1:9000\") or a table with `run`",
+            text: |text| Some(Self::Address(text.to_owned())),
+            table: Self::Workers,
+        })
     }
 }
 
@@ -60,29 +73,11 @@ pub(super) enum RawRateLimit {
 
 impl<'de> Deserialize<'de> for RawRateLimit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = RawRateLimit;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(
-                    "a table, as in { requests = 10, per = \"1s\", burst = 20 }, or \"none\"",
-                )
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawRateLimit, E> {
-                match text {
-                    "none" => Ok(RawRateLimit::None),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-                }
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawRateLimit, A::Error> {
-                let rate = RawRate::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(RawRateLimit::Limit(Box::new(rate)))
-            }
-        }
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(TextOrTable {
+            expecting: "a table, as in { requests = 10, per = \"1s\", burst = 20 }, or \"none\"",
+            text: |text| (text == "none").then_some(Self::None),
+            table: Self::Limit,
+        })
     }
 }
 
@@ -95,26 +90,28 @@ pub(super) enum RawSandbox {
 
 impl<'de> Deserialize<'de> for RawSandbox {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = RawSandbox;
+        deserializer.deserialize_any(TextOrTable {
+            expecting: "\"off\", \"standard\", \"strict\", or a table, as in { write = [\"data\"] }",
+            text: |text| Some(Self::Name(text.to_owned())),
+            table: Self::Strict,
+        })
+    }
+}
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(
-                    "\"off\", \"standard\", \"strict\", or a table, as in { write = [\"data\"] }",
-                )
-            }
+/// `sites = "/srv/www"` or `sites = { path = "/srv/www", user = "owner" }`.
+#[derive(Debug, Clone)]
+pub(super) enum RawSites {
+    Path(String),
+    Table(Box<RawSitesTable>),
+}
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawSandbox, E> {
-                Ok(RawSandbox::Name(text.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawSandbox, A::Error> {
-                let strict = RawConfinement::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(RawSandbox::Strict(Box::new(strict)))
-            }
-        }
-        deserializer.deserialize_any(Either)
+impl<'de> Deserialize<'de> for RawSites {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrTable {
+            expecting: "a folder, or a table, as in { path = \"/srv/www\", user = \"owner\" }",
+            text: |text| Some(Self::Path(text.to_owned())),
+            table: Self::Table,
+        })
     }
 }
 
@@ -300,7 +297,7 @@ table! {
         route: Vec<Spanned<RawRoute>>,
         rewrite: Vec<Spanned<RawRewrite>>,
         include: String,
-        sites: String,
+        sites: RawSites,
         errors: Map,
         interpreters: Map,
         userdir: RawUserDir,
@@ -389,6 +386,14 @@ table! {
         cgi: String,
         user: String,
         users: Vec<Text>,
+    }
+}
+
+table! {
+    /// `sites = { … }`.
+    RawSitesTable {
+        path: String,
+        user: String,
     }
 }
 

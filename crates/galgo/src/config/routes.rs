@@ -2,12 +2,11 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use galgo_handlers::root;
 use galgo_proto::{glob::Glob, hosts::Hosts};
 use toml::Spanned;
 
 use super::{
-    checked::{CgiRoot, Config, Handler, Placed, Protocol, RateLimit, Route, Sites},
+    checked::{CgiRoot, Config, Handler, Placed, Protocol, RateLimit, Route},
     cover,
     error::{Checked, ConfigError, ConfigText},
     host_names::RawHosts,
@@ -146,16 +145,6 @@ fn sort(routes: &mut [Placed]) {
 }
 
 impl ConfigText<'_> {
-    /// The folder with a folder for each host.
-    pub(super) fn sites(&self, raw: &RawConfig) -> Checked<Option<Sites>> {
-        let Some(typed) = &raw.sites else {
-            return Ok(None);
-        };
-        let path = self.path(typed)?;
-        let fd = root::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
-        Ok(Some(Sites { path, fd }))
-    }
-
     fn route(
         &self,
         raw: &Raw,

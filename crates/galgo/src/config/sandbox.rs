@@ -6,7 +6,7 @@ use galgo_handlers::{variables::constants_of_server, wasm::module_terms};
 use galgo_spawn::{
     Limits, Sandbox,
     identity::{current, effective_uid},
-    owners::{Remit, RunsAs, Terms, are_delegated},
+    owners::{Layout, Remit, RunsAs, Terms, are_delegated},
     sandbox::{Confinement, Network, kernel},
 };
 use toml::Spanned;
@@ -165,6 +165,7 @@ impl ConfigText<'_> {
         let modules = module_terms(path, &runs_as, &cgi.sight, limits, running);
         Ok(Some(Arc::new(Remit::new(Terms {
             path: path.to_owned(),
+            layout: Layout::Anywhere,
             interpreters: cgi.interpreters.clone(),
             variables,
             constants,
@@ -203,6 +204,7 @@ impl ConfigText<'_> {
         let path = ("PATH".to_owned(), config.path.clone());
         Ok(Some(Arc::new(Remit::new(Terms {
             path: workers.run.clone(),
+            layout: Layout::Anywhere,
             interpreters: Arc::default(),
             variables: Vec::new(),
             constants: std::iter::once(path).chain(up.env.clone()).collect(),

@@ -94,11 +94,10 @@ impl Spawning {
 /// The command that is the spawner.
 pub(crate) const SPAWNER: &str = "spawner";
 
-/// The first route whose programs or workers a helper starts, of those that `wanted` names.
+/// The first place in the configuration whose programs or workers a helper starts, of those that `wanted` names.
 fn first(config: &Config, wanted: impl Fn(&Remit) -> bool) -> Option<&str> {
-    let mut routes = config.routes.iter();
-    let found = routes.find(|r| r.remits().any(|remit| wanted(remit)));
-    found.map(|r| &*r.path)
+    let found = config.remits().find(|(_, remit)| wanted(remit));
+    found.map(|(place, _)| place)
 }
 
 /// Is the spawner, until the server has gone.
@@ -108,8 +107,7 @@ fn first(config: &Config, wanted: impl Fn(&Remit) -> bool) -> Option<&str> {
 pub(crate) fn spawn(load: impl Fn() -> Result<Config, String>) -> Result<(), String> {
     let remits = || -> Result<Vec<Arc<Remit>>, String> {
         let config = load()?;
-        let remits = config.routes.iter().flat_map(|r| r.remits());
-        Ok(remits.cloned().collect())
+        Ok(config.remits().map(|(_, remit)| remit.clone()).collect())
     };
     let modules = || galgo_handlers::wasm::beside().program();
     spawner::serve(spawner::socket()?, remits, modules)

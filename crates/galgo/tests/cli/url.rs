@@ -79,7 +79,10 @@ fn says_which_steps_apply() {
         (&["/a.txt"], &["answer|200 OK"]),
         (
             &["http://b.example.org/x?y"],
-            &["redirect|308 Permanent Redirect, location: https://www.example.net/x?y"],
+            &[
+                "route|example.org/: redirect, 308 Permanent Redirect",
+                "redirect|308 Permanent Redirect, location: https://www.example.net/x?y",
+            ],
         ),
         (
             &["/article/7"],

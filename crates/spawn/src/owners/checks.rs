@@ -42,6 +42,9 @@ pub enum Why {
     OnlyOwner(u32),
     Group,
     Others,
+    NoHost,
+    NoHostsName,
+    HostsModule,
     SetUser,
     SetGroup,
     NotExecutable,
@@ -69,6 +72,13 @@ impl fmt::Display for Denied {
             ),
             Why::OnlyOwner(is) => write!(f, "belongs to the user {is}, and runs as no other"),
             Why::Group => f.write_str("is writable for its group: chmod g-w"),
+            Why::NoHost => f.write_str("is no program of a host: those lie in HOST/cgi-bin/"),
+            Why::HostsModule => f.write_str(
+                "is a module, and those of `sites` run as no other user: give the host a route to it, with `user`",
+            ),
+            Why::NoHostsName => f.write_str(
+                "is a symbolic link, and not to the folder of another host beside it: link it to that, or make it a folder",
+            ),
             Why::Others => f.write_str("is writable for others: chmod o-w"),
             Why::SetUser => f.write_str("is set-user-ID: chmod u-s"),
             Why::SetGroup => f.write_str("is set-group-ID: chmod g-s"),
@@ -79,11 +89,24 @@ impl fmt::Display for Denied {
 
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// Where below the folder of a route its programs lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Anywhere.
+    Anywhere,
+    /// In `HOST/cgi-bin/`. `HOST` may be a link to another host's folder beside it.
+    Hosts,
+}
+
+/// The folder of a host's programs.
+const PROGRAMS: &[u8] = b"cgi-bin";
+
 /// What is to be run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     /// The folder of its route, or the program itself, as it was configured.
     pub(super) root: &'a Path,
+    pub(super) layout: Layout,
     pub(super) program: &'a Path,
     /// As whom.
     pub(super) uid: u32,
@@ -168,9 +191,43 @@ impl Asked<'_> {
         }
         let whole = match below.as_os_str().is_empty() {
             true => real.clone(),
-            false => real.join(below),
+            false => self.host(&real, below)?.unwrap_or_else(|| real.join(below)),
         };
         Ok((real, whole))
+    }
+
+    /// Where the program of a host is, in the folder that the host's name leads to; `None`: it is no host's. Whoever may
+    /// put a link there may put a folder there as well.
+    fn host(&self, real: &Path, below: &Path) -> Result<Option<PathBuf>, Denied> {
+        if self.layout != Layout::Hosts {
+            return Ok(None);
+        }
+        let mut names = below.iter();
+        let (host, programs) = (names.next(), names.next());
+        let program = names.as_path();
+        let host = host.filter(|host| is_host(host));
+        let is_known = programs.is_some_and(|name| name.as_bytes() == PROGRAMS);
+        let (Some(host), true, false) = (host, is_known, program.as_os_str().is_empty()) else {
+            return Err(Denied {
+                at: self.program.to_owned(),
+                why: Why::NoHost,
+            });
+        };
+        let named = real.join(host);
+        let failed = |e: io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
+        let meant = std::fs::canonicalize(&named).map_err(|e| Denied {
+            at: named.clone(),
+            why: Why::System(failed(e)),
+        })?;
+        let is_beside = meant.parent() == Some(real) && meant.file_name().is_some_and(is_host);
+        if !is_beside {
+            return Err(Denied {
+                at: named,
+                why: Why::NoHostsName,
+            });
+        }
+        let folder = meant.join(OsStr::from_bytes(PROGRAMS));
+        Ok(Some(folder.join(program)))
     }
 
     fn file_is_safe(&self, stat: &Stat) -> Result<(), Why> {
@@ -220,6 +277,12 @@ impl Asked<'_> {
     }
 }
 
+/// Whether it may be a host as requests have it: what none can name is no host's.
+fn is_host(name: &OsStr) -> bool {
+    let known = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
+    name.as_bytes().iter().all(known)
+}
+
 fn step(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     openat(folder, name, STEP, Mode::empty())
 }
@@ -239,6 +302,7 @@ fn owned(stat: &Stat, uid: u32) -> Result<(), Why> {
 pub fn may_run(root: &Path, module: &Path, uid: u32, owner: OwnedBy) -> Result<PathBuf, Denied> {
     let asked = Asked {
         root,
+        layout: Layout::Anywhere,
         program: module,
         uid,
         interpreted: true,

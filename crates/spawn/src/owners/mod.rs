@@ -29,7 +29,7 @@ mod tests;
 pub(crate) mod warm;
 
 pub use cgroups::are_delegated;
-pub use checks::{Denied, OwnedBy, Why, may_run};
+pub use checks::{Denied, Layout, OwnedBy, Why, may_run};
 pub use front::Owners;
 pub use module_terms::ModuleTerms;
 pub use modules::MODULES;

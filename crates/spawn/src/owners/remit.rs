@@ -1,7 +1,7 @@
 //! What may be started as another user.
 
 use super::{
-    checks::{Asked, Denied, OwnedBy, may_run},
+    checks::{Asked, Denied, Layout, OwnedBy, Why, may_run},
     module_terms::ModuleTerms,
 };
 use crate::{
@@ -49,6 +49,8 @@ impl RunsAs {
 pub struct Terms {
     /// The folder, or the one program, absolute.
     pub path: PathBuf,
+    /// Where below the folder programs lie.
+    pub layout: Layout,
     /// Programs that run files by their ending.
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
     /// Names of the variables that may be set beside `HTTP_*`.
@@ -94,6 +96,16 @@ impl Remit {
         Self { terms, digest }
     }
 
+    /// The same, but for programs in the folders of hosts: `HOST/cgi-bin/…` and nothing else.
+    pub fn of_hosts(&self) -> Self {
+        Self::new(Terms {
+            layout: Layout::Hosts,
+            // Their worker would know one folder of all hosts.
+            modules: None,
+            ..self.terms.clone()
+        })
+    }
+
     /// Names it between processes of the one binary; other terms have another.
     pub fn digest(&self) -> u64 {
         self.digest
@@ -121,6 +133,7 @@ impl Remit {
     pub fn check(&self, program: &Path, uid: u32) -> Result<PathBuf, Denied> {
         let asked = Asked {
             root: &self.terms.path,
+            layout: self.terms.layout,
             program,
             uid,
             interpreted: self.interpreter(program.as_os_str().as_bytes()).is_some(),
@@ -178,6 +191,12 @@ impl Remit {
     /// # Errors
     /// It may not.
     pub fn check_module(&self, module: &Path, uid: u32) -> Result<PathBuf, Denied> {
+        if self.terms.layout == Layout::Hosts {
+            return Err(Denied {
+                at: module.to_owned(),
+                why: Why::HostsModule,
+            });
+        }
         may_run(&self.terms.path, module, uid, self.terms.runs_as.owned_by())
     }
 

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{
-    Remit, RunsAs, Terms, message::StartOrder, module_terms::ModuleTerms, modules, program::Program,
+    Layout, Remit, RunsAs, Terms, message::StartOrder, module_terms::ModuleTerms, modules,
+    program::Program,
 };
 use crate::{Limits, Sandbox, identity::Identity};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
@@ -23,6 +24,7 @@ pub(super) fn remit(path: impl AsRef<Path>) -> Remit {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Remit::new(Terms {
         path: path.as_ref().to_owned(),
+        layout: Layout::Anywhere,
         interpreters: Arc::new(vec![(".php".into(), "/bin/php".into())]),
         variables: vec!["QUERY_STRING".into(), "SCRIPT_FILENAME".into()],
         constants: vec![pair("PATH", "/bin"), pair("LD_PRELOAD", "/lib/ours.so")],

@@ -91,11 +91,23 @@ fn owner(config: &Config, file: &Path) -> Option<Owner> {
         let route = route.clone();
         Some((depth, Owner { route, url }))
     };
-    let owners = config.routes.iter().filter_map(owns);
+    let of_host = of_host(config, file);
+    let owners = config.routes.iter().chain(&of_host).filter_map(owns);
     // Of equal folders the route that is tried first.
     owners
         .reduce(|a, b| if b.0 > a.0 { b } else { a })
         .map(|(_, owner)| owner)
+}
+
+/// The routes of the host whose folder of `sites` holds the file.
+fn of_host(config: &Config, file: &Path) -> Vec<Arc<Route>> {
+    let host = config.sites.as_ref().and_then(|sites| {
+        let base = sites.path.canonicalize().ok()?;
+        let file = file.parent()?.canonicalize().ok()?;
+        let host = file.strip_prefix(base).ok()?.iter().next()?.to_str()?;
+        sites.routes(host, config).ok()
+    });
+    host.unwrap_or_default()
 }
 
 /// The program's path below a folder of programs, both with the links on the way resolved; empty where

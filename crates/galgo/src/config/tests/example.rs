@@ -7,8 +7,8 @@ use crate::config::{
     Config, Handler,
     raw::{
         RawAccess, RawAutomatic, RawCertificate, RawChanges, RawConfig, RawConfinement, RawCors,
-        RawHeaderRule, RawOptions, RawRate, RawRedirect, RawRespond, RawRewrite, RawRoute, RawTls,
-        RawUserDir, RawVariableRule, RawWorkers,
+        RawHeaderRule, RawOptions, RawRate, RawRedirect, RawRespond, RawRewrite, RawRoute,
+        RawSitesTable, RawTls, RawUserDir, RawVariableRule, RawWorkers,
     },
 };
 
@@ -173,6 +173,7 @@ fn the_reference_names_every_key_with_its_default() {
         RawRoute::KEYS,
         RawRespond::KEYS,
         RawUserDir::KEYS,
+        RawSitesTable::KEYS,
         RawWorkers::KEYS,
         RawTls::KEYS,
         RawAutomatic::KEYS,

@@ -13,7 +13,7 @@ use crate::{
 };
 use galgo_testkit::{Server, process::pids, wait_until};
 
-use super::{GAMES, MAN, fails, helpers, kill, mode, own, signal, site, spawner, written};
+use super::{GAMES, MAN, SWAPS, fails, helpers, kill, mode, own, signal, site, spawner, written};
 
 list![
     what_a_program_leaves_running_ends,
@@ -335,26 +335,6 @@ fn another_binary_is_refused_in_words() {
     server.says("only root can start what starts them: restart galgo instead");
     assert!(server.get("/games/who").text().starts_with("5\n"));
 }
-
-/// Moves a folder of the user that programs run as away, and one of its own into its place, and back, so often.
-const SWAPS: &str = r#"
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdio.h>
-#include <unistd.h>
-int main(void) {
-    int done = 0;
-    while (done < 10000) {
-        if (renameat2(AT_FDCWD, "d", AT_FDCWD, "mine", RENAME_EXCHANGE) != 0) return 1;
-        done++;
-        rename("mine/p", "mine/q");
-        if (symlink("../../who", "mine/p") == 0) done++;
-        unlink("mine/p");
-        rename("mine/q", "mine/p");
-    }
-    return 0;
-}
-"#;
 
 fn folders_that_are_swapped_lead_nowhere() {
     let site = site().compiled("swap", SWAPS, &[]);

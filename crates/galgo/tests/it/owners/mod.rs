@@ -3,6 +3,7 @@
 
 mod front;
 mod homes;
+mod hosts;
 mod life;
 mod modules;
 mod programs;
@@ -34,6 +35,7 @@ pub fn tests() -> Vec<Test> {
         front::modules::tests(),
         life::tests(),
         homes::tests(),
+        hosts::tests(),
         strict::tests(),
         workers::tests(),
         warm::tests(),
@@ -52,6 +54,26 @@ const NOBODY: u32 = 65534;
 /// Who it is, what it is confined to, and the descriptors it has.
 const WHO: &str = "#!/bin/sh\necho 'Content-Type: text/plain'\necho\nid -u\nid -g\nid -G\n\
     grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status\nls /proc/self/fd\npwd -P\numask\n";
+
+/// Moves a folder of the user that programs run as away, and one of its own into its place, and back, so often.
+const SWAPS: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(void) {
+    int done = 0;
+    while (done < 10000) {
+        if (renameat2(AT_FDCWD, "d", AT_FDCWD, "mine", RENAME_EXCHANGE) != 0) return 1;
+        done++;
+        rename("mine/p", "mine/q");
+        if (symlink("../../who", "mine/p") == 0) done++;
+        unlink("mine/p");
+        rename("mine/q", "mine/p");
+    }
+    return 0;
+}
+"#;
 
 /// The server is `nobody`; `games/` belongs to `games`, and `own/` to root.
 fn site() -> Site {
