@@ -6,6 +6,7 @@ use rustix::fs::{Access, access, getxattr};
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    process,
     sync::OnceLock,
 };
 
@@ -14,6 +15,9 @@ const LOOKS: usize = 100;
 
 /// What a helper itself takes of `pids.max`: its threads.
 const OWN_TASKS: u64 = 2;
+
+/// The group of all processes but helpers and what they start.
+const SERVER: &str = "server";
 
 /// The period that `cpu.max` is about, microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
@@ -42,14 +46,27 @@ fn find() -> Option<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let path = Path::new(mount).join(own);
+    delegated_of(&path, is_delegated).map(Path::to_owned)
+}
+
+/// The group that was delegated to whoever is in `own`: this one, or the one that the server before this one has divided.
+fn delegated_of(own: &Path, is_delegated: impl Fn(&Path) -> bool) -> Option<&Path> {
+    let divided = own.parent().filter(|_| own.ends_with(SERVER));
+    [Some(own), divided]
+        .into_iter()
+        .flatten()
+        .find(|path| is_delegated(path))
+}
+
+fn is_delegated(path: &Path) -> bool {
     // systemd.resource-control(5), Delegate=: who may divide it is told so. What nobody has delegated others have part in.
     let told = ["user.delegate", "trusted.delegate"];
     let is_told = |name: &&str| {
         let mut value = [0; 4];
-        getxattr(&path, *name, &mut value[..]).is_ok_and(|n| value[..n] == *b"1")
+        getxattr(path, *name, &mut value[..]).is_ok_and(|n| value[..n] == *b"1")
     };
     let may = access(path.join("cgroup.subtree_control"), Access::WRITE_OK).is_ok();
-    (may && told.iter().any(is_told)).then_some(path)
+    may && told.iter().any(is_told)
 }
 
 /// Those that the spawner has made.
@@ -77,7 +94,9 @@ impl Cgroups {
             self.ready = true;
         }
         self.made += 1;
-        let group = base.join(format!("helper-{}", self.made));
+        // The server before this one may have groups still.
+        let own = process::id();
+        let group = base.join(format!("helper-{own}-{}", self.made));
         fs::create_dir(&group).map_err(words)?;
         let set = set(&group, limits);
         if set.is_err() {
@@ -112,7 +131,7 @@ pub(super) fn enter(group: &Path) -> io::Result<()> {
 
 /// Makes a group of all processes that there are, for only a group without processes can have groups with limits.
 fn divide(base: &Path) -> io::Result<()> {
-    let all = base.join("server");
+    let all = base.join(SERVER);
     match fs::create_dir(&all) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
         _ => {}
@@ -146,5 +165,23 @@ fn set(group: &Path, limits: &Limits) -> io::Result<()> {
             format!("{} {PERIOD}", u64::from(percent) * PERIOD / 100),
         ),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_has_divided_is_the_next_ones() {
+        let base = Path::new("/sys/fs/cgroup/system.slice/galgo.service");
+        let is_base = |path: &Path| path == base;
+        let server = base.join(SERVER);
+        assert_eq!(delegated_of(base, is_base), Some(base));
+        assert_eq!(delegated_of(&server, is_base), Some(base));
+        assert_eq!(delegated_of(&base.join("helper-7-1"), is_base), None);
+        assert_eq!(delegated_of(&server.join("more"), is_base), None);
+        // Its own comes first.
+        assert_eq!(delegated_of(&server, |_| true), Some(&*server));
     }
 }
