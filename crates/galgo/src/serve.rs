@@ -7,6 +7,7 @@ mod limits;
 mod notify;
 pub(crate) mod owners;
 mod pid_file;
+mod program;
 mod running;
 mod signals;
 mod socket_file;
@@ -34,8 +35,8 @@ use tokio::{
 
 pub use inherited::{Inherited, Passed, Predecessor};
 pub use life::End;
+pub use program::Program;
 pub use sockets::Bound;
-pub use upgrade::Program;
 
 use crate::{
     config::{self, Config},
@@ -90,7 +91,7 @@ impl Ready {
             .map_err(|e| format!("preparing to start programs: {e}"))?;
         spawners.iter_mut().for_each(|one| settle(one, &config));
         let workers = direct(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
-        let spawning = Spawning::start(&config, direct)?;
+        let spawning = Spawning::start(&config, &program, &inherited.passed)?;
         // Before the server becomes a user that may not enter the folder it lies in.
         wasm::beside();
         // Before the server becomes a user that may not bind these ports.
@@ -193,6 +194,10 @@ impl Ready {
             life.running.bound.iter().for_each(Bound::remove);
         }
         // After the last request.
+        match (why, life.running.spawning.take()) {
+            (Why::HandedOver(_), Some(spawning)) => spawning.let_go(),
+            (_, spawning) => drop(spawning),
+        }
         drop(life);
         self.logs.flush();
         match why {

@@ -105,15 +105,16 @@ pub fn folder(path: &Path) -> io::Result<Option<OwnedFd>> {
     Ok(place.filter(roots))
 }
 
-/// Whether a file is there that root alone can change or replace.
+/// A file that root alone can change or replace, opened with O_PATH; `None`: it is not there, or others can.
 ///
 /// # Errors
 /// As [`place`].
-pub fn is_roots_own(path: &Path) -> io::Result<bool> {
+pub fn roots_own(path: &Path) -> io::Result<Option<OwnedFd>> {
     let file = place(path)?.and_then(|place| place.entry);
-    let Some(file) = file else { return Ok(false) };
+    let Some(file) = file else { return Ok(None) };
     let stat = fstat(&file)?;
-    Ok(kind(&stat) == FileType::RegularFile && only_root_writes(&stat))
+    let is_roots = kind(&stat) == FileType::RegularFile && only_root_writes(&stat);
+    Ok(is_roots.then_some(file))
 }
 
 fn root() -> Result<OwnedFd, Errno> {

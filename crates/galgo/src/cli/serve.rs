@@ -66,7 +66,7 @@ fn serve_with(
 /// Is the process that starts programs of other users, for the server that was started with the same arguments.
 pub(super) fn spawner(args: &ServeArgs) -> Result<ExitCode, String> {
     let own = args.site.file();
-    crate::serve::owners::spawn(|| {
+    crate::serve::owners::spawn(Program::of_spawner(), || {
         let root = effective_uid() == 0;
         own.as_deref()
             .filter(|_| root)
@@ -82,9 +82,9 @@ pub(super) fn spawner(args: &ServeArgs) -> Result<ExitCode, String> {
 /// Whether root alone says who programs run as.
 fn is_roots_own(file: &Path) -> Result<(), String> {
     let path = words::path(file);
-    match trusted_path::is_roots_own(file) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(format!(
+    match trusted_path::roots_own(file) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(format!(
             "{path} says how programs are started with root's rights, and others than root may change it: have root own it and the folders \
              that lead to it (chown root), writable for nobody else (chmod go-w)"
         )),

@@ -1,5 +1,9 @@
 //! The sockets that this process was started with: by a service manager (sd_listen_fds(3)), or by the galgo that it
 //! replaces.
+//!
+//! If a spawner has started this process, it is root, and the galgo that it replaces may be under an attacker's control: of what
+//! that hands over only listening sockets count that listen where it says, and sockets of a service manager only where the spawner
+//! knows them.
 
 use std::{
     collections::HashMap,
@@ -15,7 +19,12 @@ use std::{
 };
 
 use galgo_front::listener::address;
-use rustix::process::{getpid, getppid};
+use galgo_spawn::identity::effective_uid;
+use rustix::{
+    fs::{FileType, fstat},
+    io::write,
+    process::{getpid, getppid},
+};
 
 use super::{
     handover::{END, FAILED, GO, Item, LOCK, Line, PASSED, QUEUE, READY, STORE},
@@ -28,6 +37,17 @@ use crate::{
 
 /// The variable that tells a process which one it replaces, by its id: the socket to that one is descriptor 3.
 pub(super) const REPLACES: &str = "GALGO_UPGRADE";
+
+/// The same of a process that a spawner has started, by the spawner's id: descriptor 3 is the socket to the process that is
+/// replaced, and to descriptor 4 it writes a byte when it serves.
+pub(super) const REPLACES_BY_SPAWNER: &str = "GALGO_UPGRADE_BY_SPAWNER";
+
+/// The descriptors of such a process. The last one is the binary.
+const OF_SPAWNER: usize = 3;
+
+/// The variable by which a server tells its spawner, and that the next server, which sockets a service manager has passed: a line
+/// for each, `NAME:ADDRESS`.
+pub(super) const PASSED_TO_FIRST: &str = "GALGO_PASSED";
 
 /// How long the process that is replaced may take for each thing it says.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,6 +65,8 @@ pub struct Inherited {
     files: HashMap<PathBuf, SocketFile>,
     /// The folder of its certificates, which root may have opened.
     store: Option<Store>,
+    /// Root has started this process, and another user has named the files.
+    distrusted: bool,
 }
 
 /// The sockets that a service manager listens on, with their names. They stay open, so that a configuration may name them
@@ -62,7 +84,11 @@ pub(super) struct PassedSocket {
 
 /// The process that this one replaces.
 #[derive(Debug, Clone)]
-pub struct Predecessor(Arc<Line>);
+pub struct Predecessor {
+    line: Arc<Line>,
+    /// Where the spawner is told that this one serves, if that has started it.
+    spawner: Option<Arc<OwnedFd>>,
+}
 
 impl Inherited {
     /// Takes what there is. To be called once, before anything else is opened.
@@ -70,20 +96,33 @@ impl Inherited {
     /// # Errors
     /// In words.
     pub fn take() -> Result<Self, String> {
-        match (replaces(), passed()) {
-            (true, _) => {
-                let predecessor = Predecessor::find()?;
-                predecessor
-                    .clone()
-                    .hand_over()
-                    .inspect_err(|words| predecessor.failed(words))
-            }
-            (false, Some(count)) => Ok(Self {
-                passed: Passed::take(count)?,
-                ..Self::default()
-            }),
-            (false, None) => Ok(Self::default()),
+        if let Some(predecessor) = Predecessor::find()? {
+            let handed_over = predecessor.clone().hand_over();
+            return handed_over.inspect_err(|words| predecessor.failed(words));
         }
+        Ok(Self {
+            passed: passed().map(Passed::take).transpose()?.unwrap_or_default(),
+            ..Self::default()
+        })
+    }
+
+    /// Takes one of the things that the predecessor hands over. What is not known is closed.
+    fn hand(&mut self, word: &[u8], rest: &[u8], fd: OwnedFd) -> Result<(), String> {
+        match word {
+            QUEUE => self.queues.push(queue(asked(rest)?, fd)?),
+            LOCK if is_file(&fd) => {
+                let file = SocketFile::taken_over(rest, fd);
+                let file = file.map(|file| (file.path().to_owned(), file));
+                self.files.extend(file);
+            }
+            // Root opens the folder itself.
+            STORE if !self.distrusted => {
+                let path = OsStr::from_bytes(rest).into();
+                self.store = Some(Store::taken_over(path, fd));
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// The sockets that listen at an address that is configured so.
@@ -112,14 +151,18 @@ impl Inherited {
     /// The files of sockets that nobody listens on any more.
     pub(super) fn unused(&mut self) -> Vec<SocketFile> {
         self.queues.clear();
-        self.files.drain().map(|(_, file)| file).collect()
+        let files = self.files.drain().map(|(_, file)| file);
+        // Root removes nothing that another user has named.
+        let trusted = !self.distrusted || effective_uid() != 0;
+        files.filter(|_| trusted).collect()
     }
 }
 
-/// Whether this process was started to replace another one. Variables are inherited further than they are meant.
-fn replaces() -> bool {
+/// Whether this process was started to replace another one, as this variable says. Variables are inherited further than they are
+/// meant.
+fn replaces(variable: &str) -> bool {
     let parent = getppid().map(|parent| parent.as_raw_pid());
-    let told = env::var(REPLACES).ok().and_then(|pid| pid.parse().ok());
+    let told = env::var(variable).ok().and_then(|pid| pid.parse().ok());
     told.is_some() && told == parent
 }
 
@@ -131,14 +174,47 @@ fn passed() -> Option<usize> {
 }
 
 impl Predecessor {
-    fn find() -> Result<Self, String> {
-        let fds = galgo_spawn::inherited(1).map_err(|e| format!("{REPLACES} is set: {e}"))?;
-        let line = fds.into_iter().next().and_then(Line::of);
+    /// The one that this process was started to replace.
+    fn find() -> Result<Option<Self>, String> {
+        let by_spawner = replaces(REPLACES_BY_SPAWNER);
+        let (variable, count) = match by_spawner {
+            true => (REPLACES_BY_SPAWNER, OF_SPAWNER),
+            false if replaces(REPLACES) => (REPLACES, 1),
+            false => return Ok(None),
+        };
+        let fds = galgo_spawn::inherited(count).map_err(|e| format!("{variable} is set: {e}"))?;
+        let mut fds = fds.into_iter();
+        let line = fds.next().and_then(Line::of);
         let line = line.ok_or_else(|| {
-            format!("{REPLACES} is set, and descriptor 3 is no socket of galgo's")
+            format!("{variable} is set, and descriptor 3 is no socket of galgo's")
         })?;
         line.waits(PATIENCE).map_err(|e| e.to_string())?;
-        Ok(Self(Arc::new(line)))
+        let spawner = fds.next().map(Arc::new);
+        if by_spawner {
+            // The kernel has called it by the descriptor that was executed.
+            let _ = rustix::thread::set_name(c"galgo");
+        }
+        Ok(Some(Self {
+            line: Arc::new(line),
+            spawner,
+        }))
+    }
+
+    /// A socket of the service manager, as this process's own.
+    fn passed(&self, name: String, fd: OwnedFd) -> Result<PassedSocket, String> {
+        let socket = PassedSocket::new(name, fd)?;
+        if self.spawner.is_some() {
+            let all = env::var_os(PASSED_TO_FIRST).unwrap_or_default();
+            let mut all = all.as_bytes().split(|&b| b == b'\n');
+            let listed = socket.listed();
+            if !all.any(|line| line == listed) {
+                return Err(format!(
+                    "the galgo that was to be replaced handed over the socket {:?} of {}, which no service manager has passed to it",
+                    socket.name, socket.address
+                ));
+            }
+        }
+        Ok(socket)
     }
 
     /// Hears what it hands over.
@@ -147,29 +223,28 @@ impl Predecessor {
             let why = e.map_or_else(|| "it has ended".into(), |e| e.to_string());
             format!("the galgo that was to be replaced handed over nothing: {why}")
         };
-        let mut inherited = Inherited::default();
+        let mut inherited = Inherited {
+            distrusted: self.spawner.is_some(),
+            ..Inherited::default()
+        };
         let mut passed = Vec::new();
+        // Told when all is heard: an answer to what is not read yet would be lost.
+        let mut wrong = Ok(());
         loop {
-            let message = self.0.hear().map_err(|e| lost(Some(e)))?;
+            let message = self.line.hear().map_err(|e| lost(Some(e)))?;
             let mut message = message.ok_or_else(|| lost(None))?;
-            let fd = message.fd.take();
-            match (message.parts(), fd) {
-                ((PASSED, name), Some(fd)) => passed.push(PassedSocket::new(text(name), fd)?),
-                ((QUEUE, at), Some(fd)) => inherited.queues.push((asked(at)?, fd)),
-                ((LOCK, of), Some(fd)) => {
-                    let file = SocketFile::taken_over(of, fd);
-                    inherited
-                        .files
-                        .extend(file.map(|file| (file.path().to_owned(), file)));
+            let taken = match (message.fd.take(), message.parts()) {
+                (_, (END, _)) => break,
+                (Some(fd), (PASSED, name)) => {
+                    let socket = self.passed(text(name), fd);
+                    socket.map(|socket| passed.push(socket))
                 }
-                ((STORE, path), Some(fd)) => {
-                    let path = OsStr::from_bytes(path).into();
-                    inherited.store = Some(Store::taken_over(path, fd));
-                }
-                ((END, _), _) => break,
-                _ => {}
-            }
+                (Some(fd), (word, rest)) => inherited.hand(word, rest, fd),
+                (None, _) => Ok(()),
+            };
+            wrong = wrong.and(taken);
         }
+        wrong?;
         inherited.passed = Passed(Arc::new(passed));
         inherited.predecessor = Some(self);
         Ok(inherited)
@@ -177,7 +252,7 @@ impl Predecessor {
 
     /// Tells it why it goes on.
     pub fn failed(&self, words: &str) {
-        let _ = self.0.say(FAILED, words.as_bytes(), None);
+        let _ = self.line.say(FAILED, words.as_bytes(), None);
     }
 
     /// Tells it that this process can take its place, and waits until it has.
@@ -185,9 +260,15 @@ impl Predecessor {
     /// # Errors
     /// It does not let go, or has ended.
     pub(super) fn take_over(&self) -> Result<(), String> {
-        let said = self.0.say(READY, b"", None);
-        match said.and_then(|()| self.0.hear()) {
-            Ok(Some(message)) if message.parts().0 == GO => Ok(()),
+        let said = self.line.say(READY, b"", None);
+        match said.and_then(|()| self.line.hear()) {
+            Ok(Some(message)) if message.parts().0 == GO => {
+                // Before it does: from then on nobody ends it. A spawner that is gone has nothing to say any more.
+                if let Some(spawner) = &self.spawner {
+                    let _ = write(spawner, b"S");
+                }
+                Ok(())
+            }
             _ => Err("the galgo that was to be replaced has ended meanwhile, or goes on".into()),
         }
     }
@@ -205,6 +286,33 @@ fn asked(bytes: &[u8]) -> Result<Address, String> {
     }
 }
 
+/// A socket that is said to listen at an address that is configured so.
+///
+/// # Errors
+/// It does not.
+fn queue(asked: Address, fd: OwnedFd) -> Result<(Address, OwnedFd), String> {
+    let not = |why: String| {
+        format!(
+            "the galgo that was to be replaced handed over a socket for {asked} that is none: {why}"
+        )
+    };
+    let real = address(&fd).map_err(|e| not(e.to_string()))?;
+    let same = match (&asked, &real) {
+        (Address::Tcp(asked), Address::Tcp(real)) => {
+            asked.ip() == real.ip() && [0, real.port()].contains(&asked.port())
+        }
+        (asked, real) => asked == real,
+    };
+    match same {
+        true => Ok((asked, fd)),
+        false => Err(not(format!("it listens on {real}"))),
+    }
+}
+
+fn is_file(fd: &OwnedFd) -> bool {
+    fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+}
+
 /// An address as [`asked`] reads it.
 pub(super) fn shown(address: &Address) -> Vec<u8> {
     match address {
@@ -219,6 +327,11 @@ impl PassedSocket {
             format!("cannot listen on the socket {name:?} that galgo was passed: {e}")
         })?;
         Ok(Self { name, address, fd })
+    }
+
+    /// As [`PASSED_TO_FIRST`] has it. No name has a colon.
+    fn listed(&self) -> Vec<u8> {
+        [self.name.as_bytes(), b":", &shown(&self.address)].concat()
     }
 }
 
@@ -238,6 +351,12 @@ impl Passed {
             .zip(names)
             .map(|(fd, name)| PassedSocket::new(name, fd));
         Ok(Self(Arc::new(sockets.collect::<Result<_, _>>()?)))
+    }
+
+    /// What a spawner is told of them.
+    pub(super) fn listed(&self) -> Vec<u8> {
+        let all: Vec<_> = self.0.iter().map(PassedSocket::listed).collect();
+        all.join(&b'\n')
     }
 
     /// What another process needs to know of them.

@@ -13,9 +13,10 @@ use super::{
     notify::{Notify, Watchdog},
     owners::Spawning,
     pid_file::PidFile,
+    program::Program,
     running::{Running, Taken},
     signals::{Signals, either, pends},
-    upgrade::{self, Outcome, Program},
+    upgrade::{self, Outcome, Starter},
 };
 use crate::{config::Config, log::Level, phase::Phase};
 
@@ -39,9 +40,6 @@ pub(super) enum Why {
     /// What starts programs of other users has ended.
     SpawnerEnded,
 }
-
-/// The new process would be no root, and so would what it starts.
-const NOT_WITH_OWNERS: &str = "programs run as other users (`user` on a route), and only root can start what starts them: restart galgo instead";
 
 /// How long a second signal may take.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -148,12 +146,13 @@ impl Life {
         if way.successor.is_some() {
             return self.say(Level::Warn, "one is under way already");
         }
-        let allowed = match self.running.spawning {
-            Some(_) => Err(NOT_WITH_OWNERS.to_owned()),
-            None => upgrade::allowed(&self.notify),
+        let spawner = self.running.spawning.as_ref().and_then(Spawning::as_root);
+        let starter = match spawner {
+            Some(owners) => Starter::Spawner(owners.clone()),
+            None => Starter::Itself(self.outside.clone()),
         };
-        let items = allowed.and_then(|()| self.running.handed_over());
-        match items.and_then(|items| self.program.succeed(items, self.outside.clone())) {
+        let items = upgrade::allowed(&self.notify).and_then(|()| self.running.handed_over());
+        match items.and_then(|items| self.program.succeed(items, starter)) {
             Ok(successor) => {
                 way.reopened = false;
                 way.successor = Some(successor);

@@ -1,9 +1,9 @@
 //! What starts programs of other users and those in strict sandboxes, where a route asks for it.
 
 use std::{
-    ffi::CString,
     io,
-    os::{fd::AsRawFd, unix::ffi::OsStringExt},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
     sync::Arc,
 };
 
@@ -11,17 +11,24 @@ use galgo_io::watch::register;
 use galgo_spawn::{
     Child, Direct,
     identity::effective_uid,
-    owners::{Owners, Remit, spawner},
+    owners::{Host, Owners, Remit, spawner},
+    words,
 };
 use tokio::io::Interest;
 
-use crate::config::Config;
+use super::{
+    inherited::{PASSED_TO_FIRST, Passed, REPLACES_BY_SPAWNER},
+    program::{Next, Program},
+};
+use crate::{config::Config, trusted_path};
 
 /// The spawner, and what asks it.
 #[derive(Debug)]
 pub(super) struct Spawning {
     child: Child,
     pub(super) owners: Arc<Owners>,
+    /// The spawner is root.
+    root: bool,
 }
 
 impl Spawning {
@@ -31,7 +38,8 @@ impl Spawning {
     /// In words; without root's rights there is none.
     pub(super) fn start(
         config: &Config,
-        direct: impl FnOnce(&Config) -> io::Result<Direct>,
+        program: &Program,
+        passed: &Passed,
     ) -> Result<Option<Self>, String> {
         if first(config, |_| true).is_none() {
             return Ok(None);
@@ -43,18 +51,20 @@ impl Spawning {
             ));
         }
         let words = |e| format!("cannot start what starts programs of other users: {e}");
-        let mut direct = direct(config).map_err(words)?;
-        let rest = std::env::args_os().skip(2).map(OsStringExt::into_vec);
-        let args = [b"galgo".to_vec(), SPAWNER.as_bytes().to_vec()];
-        let args = args.into_iter().chain(rest).map(CString::new);
-        let args: Vec<_> = args
-            .collect::<Result<_, _>>()
-            .map_err(|e| words(e.into()))?;
-        let (child, owners) = Owners::start(&mut direct, &args).map_err(words)?;
+        let mut direct = Direct::new().map_err(words)?;
+        let args = program.spawner_args().map_err(|e| words(e.into()))?;
+        let passed = passed.listed();
+        let env = [(PASSED_TO_FIRST, &*passed)];
+        let (child, owners) = Owners::start(&mut direct, &args, &env).map_err(words)?;
         let owners = Arc::new(owners);
         // It answers once it has read the configuration.
         owners.reload()?;
-        Ok(Some(Self { child, owners }))
+        let root = effective_uid() == 0;
+        Ok(Some(Self {
+            child,
+            owners,
+            root,
+        }))
     }
 
     /// Whether what a configuration asks for can be started.
@@ -81,6 +91,16 @@ impl Spawning {
         }
     }
 
+    /// What starts a server with root's rights, where the spawner has them.
+    pub(super) fn as_root(&self) -> Option<&Arc<Owners>> {
+        Some(&self.owners).filter(|_| self.root)
+    }
+
+    /// Another server has taken over: lets the spawner end by itself, with what is left of its helpers, when this process has gone.
+    pub(super) fn let_go(self) {
+        self.child.let_go();
+    }
+
     /// Waits for its end, which is not to come.
     pub(super) async fn ended(spawning: Option<&Self>) {
         let watched = spawning.map(|s| register(s.child.as_raw_fd(), Interest::READABLE));
@@ -91,24 +111,66 @@ impl Spawning {
     }
 }
 
-/// The command that is the spawner.
-pub(crate) const SPAWNER: &str = "spawner";
-
 /// The first place in the configuration whose programs or workers a helper starts, of those that `wanted` names.
 fn first(config: &Config, wanted: impl Fn(&Remit) -> bool) -> Option<&str> {
     let found = config.remits().find(|(_, remit)| wanted(remit));
     found.map(|(place, _)| place)
 }
 
-/// Is the spawner, until the server has gone.
+/// Is the spawner, until the server has gone; `program` is how that was started.
 ///
 /// # Errors
 /// In words.
-pub(crate) fn spawn(load: impl Fn() -> Result<Config, String>) -> Result<(), String> {
-    let remits = || -> Result<Vec<Arc<Remit>>, String> {
-        let config = load()?;
+pub(crate) fn spawn(
+    program: Program,
+    load: impl Fn() -> Result<Config, String>,
+) -> Result<(), String> {
+    spawner::serve(spawner::socket()?, Galgo { program, load })
+}
+
+/// The spawner's program.
+struct Galgo<L> {
+    program: Program,
+    load: L,
+}
+
+impl<L: Fn() -> Result<Config, String>> Host for Galgo<L> {
+    fn remits(&mut self) -> Result<Vec<Arc<Remit>>, String> {
+        let config = (self.load)()?;
         Ok(config.remits().map(|(_, remit)| remit.clone()).collect())
-    };
-    let modules = || galgo_handlers::wasm::beside().program();
-    spawner::serve(spawner::socket()?, remits, modules)
+    }
+
+    fn modules(&mut self) -> Result<OwnedFd, String> {
+        galgo_handlers::wasm::beside().program()
+    }
+
+    fn start_server(
+        &mut self,
+        line: BorrowedFd<'_>,
+        tells: BorrowedFd<'_>,
+    ) -> Result<Child, String> {
+        let path = words::path(&self.program.path);
+        let binary = match trusted_path::roots_own(&self.program.path) {
+            Ok(Some(binary)) => binary,
+            Ok(None) => {
+                return Err(format!(
+                    "{path} would be started with root's rights, and others than root may change it: have root own it and the folders that lead to \
+                     it (chown root), writable for nobody else (chmod go-w)"
+                ));
+            }
+            Err(e) => return Err(format!("cannot start {path}: {e}")),
+        };
+        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+        let next = Next {
+            // What was checked, as the last of its descriptors.
+            path: Path::new("/proc/self/fd/5"),
+            // The folder itself: another one may have its name by now.
+            dir: Path::new("."),
+            told: REPLACES_BY_SPAWNER,
+            stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+            more: &[line, tells, binary.as_fd()],
+        };
+        let mut direct = Direct::new().map_err(|e| format!("cannot start {path}: {e}"))?;
+        self.program.start(&next, |start| direct.start(start))
+    }
 }

@@ -11,7 +11,6 @@ use crate::{
     StartError, template::Uses,
 };
 use rustix::{
-    fs::{Mode, OFlags},
     io::Errno,
     net::{RecvFlags, SendFlags, sockopt::set_socket_send_buffer_size},
 };
@@ -39,17 +38,24 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Starts the spawner, by this program itself with `args`, and waits for nothing: its process, and what asks it.
+    /// Starts the spawner, by this program itself with `args` and this process's variables, `more` among them, and waits for
+    /// nothing: its process, and what asks it.
     ///
     /// # Errors
     /// It could not be started.
-    pub fn start(direct: &mut Direct, args: &[CString]) -> io::Result<(Child, Self)> {
+    pub fn start(
+        direct: &mut Direct,
+        args: &[CString],
+        more: &[(&str, &[u8])],
+    ) -> io::Result<(Child, Self)> {
         let (ours, theirs) = pair()?;
-        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let mut env = EnvBlock::default();
         // It reads the configuration as the server does, which may name variables and stand on them.
         for (name, value) in std::env::vars_os() {
             env.put(name.as_bytes(), value.as_bytes());
+        }
+        for (name, value) in more {
+            env.put(name.as_bytes(), value);
         }
         let here = std::env::current_dir()?.into_os_string();
         // When the server has gone it ends what is left, and then itself.
@@ -59,7 +65,12 @@ impl Owners {
             args,
             env: &env,
             dir: &CString::new(here.into_vec())?,
-            stdio: [null.as_fd(), io::stderr().as_fd(), io::stderr().as_fd()],
+            // Those of the server: one that takes its place is given them.
+            stdio: [
+                io::stdin().as_fd(),
+                io::stdout().as_fd(),
+                io::stderr().as_fd(),
+            ],
             more: &[theirs.as_fd()],
             limits: Limits {
                 may_stay: true,
@@ -208,13 +219,13 @@ impl Owners {
         }
     }
 
-    fn spawner(&self) -> MutexGuard<'_, OwnedFd> {
+    pub(super) fn spawner(&self) -> MutexGuard<'_, OwnedFd> {
         self.spawner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The spawner's answer: descriptors, or words.
-fn order(spawner: &OwnedFd, order: Order) -> Result<Vec<OwnedFd>, String> {
+pub(super) fn order(spawner: &OwnedFd, order: Order) -> Result<Vec<OwnedFd>, String> {
     let gone = |e: Errno| format!("the spawner does not answer: {}", io::Error::from(e));
     send(spawner.as_fd(), &[&order.encode()], &[], SendFlags::empty()).map_err(gone)?;
     let mut buffer = [0; REPORT];

@@ -6,7 +6,7 @@
 use super::{
     Remit, cgroups,
     message::{HelperOrder, LOWER, MOST, Report, StartOrder, receive},
-    modules::{self, Host},
+    modules::{self, WorkerProgram},
     program::Program,
     warm::{templates::Templates, waiting::tell},
 };
@@ -64,7 +64,7 @@ struct Helper<'r> {
     changed: bool,
     direct: Direct,
     /// What runs modules, and what makes its domain in a strict sandbox.
-    host: Option<Host>,
+    host: Option<WorkerProgram>,
     workers: Option<Arc<OwnedFd>>,
     programs: Vec<Running>,
     templates: Templates<'r>,
@@ -85,7 +85,7 @@ struct Ready {
 pub(super) fn serve(
     remit: &Remit,
     user: &Identity,
-    (socket, host): (OwnedFd, Option<Host>),
+    (socket, host): (OwnedFd, Option<WorkerProgram>),
     group: Option<&Path>,
 ) -> Result<(), String> {
     let io = |what: &'static str| move |e: io::Error| format!("{what}: {e}");

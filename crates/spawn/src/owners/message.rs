@@ -95,6 +95,10 @@ pub(super) enum Order {
     /// A listener for a worker ([`NamelessListener`](crate::NamelessListener)), which no path leads to from the beginning but
     /// for the spawner's user.
     Listener,
+    /// Another server in the place of this one. Nothing is said of it: the spawner knows what it was started with itself.
+    Upgrade,
+    /// That server is to end, where it does not serve yet; and how it ended.
+    EndUpgrade,
 }
 
 impl Order {
@@ -105,6 +109,8 @@ impl Order {
             Self::Helper { digest, uid } => (1u32, uid, digest),
             Self::Reload => (2, 0, 0),
             Self::Listener => (3, 0, 0),
+            Self::Upgrade => (4, 0, 0),
+            Self::EndUpgrade => (5, 0, 0),
         };
         let mut bytes = [0; Self::SIZE];
         bytes[..4].copy_from_slice(&kind.to_ne_bytes());
@@ -121,6 +127,8 @@ impl Order {
             (1, uid, digest) => Some(Self::Helper { digest, uid }),
             (2, 0, 0) => Some(Self::Reload),
             (3, 0, 0) => Some(Self::Listener),
+            (4, 0, 0) => Some(Self::Upgrade),
+            (5, 0, 0) => Some(Self::EndUpgrade),
             _ => None,
         }
     }
@@ -301,7 +309,13 @@ mod tests {
             digest: 0x0102_0304_0506_0708,
             uid: 1000,
         };
-        for order in [helper, Order::Reload, Order::Listener] {
+        for order in [
+            helper,
+            Order::Reload,
+            Order::Listener,
+            Order::Upgrade,
+            Order::EndUpgrade,
+        ] {
             let bytes = order.encode();
             assert_eq!(Order::decode(&bytes), Some(order));
             assert_eq!(Order::decode(&bytes[1..]), None);

@@ -24,8 +24,10 @@ mod program;
 mod remit;
 pub(crate) mod remote;
 pub mod spawner;
+mod successor;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 pub(crate) mod warm;
 
 pub use cgroups::are_delegated;
@@ -34,6 +36,8 @@ pub use front::Owners;
 pub use module_terms::ModuleTerms;
 pub use modules::MODULES;
 pub use remit::{Remit, RunsAs, Terms};
+pub use successor::Host;
+pub use upgrade::StartedServer;
 pub use warm::{
     message::NoTemplate,
     under_way::{Stop, StoppedTemplate, TemplateUnderWay},

@@ -15,10 +15,13 @@ use std::{
 pub const MODULES: &str = "modules";
 
 /// The program that runs modules, as the spawner has opened it for a helper; or why it has not.
-pub(super) type Host = Result<OwnedFd, String>;
+pub(super) type WorkerProgram = Result<OwnedFd, String>;
 
 /// What a strict sandbox leaves to the worker.
-pub(super) fn strict<'a>(remit: &'a Remit, host: Option<&'a Host>) -> Option<ForWorker<'a>> {
+pub(super) fn strict<'a>(
+    remit: &'a Remit,
+    host: Option<&'a WorkerProgram>,
+) -> Option<ForWorker<'a>> {
     let terms = remit.terms.modules.as_ref()?;
     let host = host?.as_ref().ok()?;
     Some(ForWorker {
@@ -40,7 +43,7 @@ pub(super) fn asked_for(order: &StartOrder) -> bool {
 pub(super) fn found<'h>(
     order: &StartOrder,
     remit: &Remit,
-    host: Option<&'h Host>,
+    host: Option<&'h WorkerProgram>,
 ) -> Result<(&'h OwnedFd, OwnedFd), String> {
     let (Some(terms), Some(host)) = (&remit.terms.modules, host) else {
         return Err("no modules run on this route".into());

@@ -1,13 +1,15 @@
-//! The process that keeps root's rights: it makes helpers, and ends what they leave behind.
+//! The process that keeps root's rights: it makes helpers, ends what they leave behind, and starts the server that is to take
+//! the place of its own.
 
 use super::{
     OLD, Remit,
     cgroups::Cgroups,
     helper,
     message::{Order, pair, receive, send},
-    modules::Host,
+    successor::{Host, Upgrade},
 };
 use crate::{NamelessListener, raw::syscall, reaper::children};
+use rustix::stdio::{dup2_stdin, dup2_stdout};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -53,15 +55,11 @@ pub fn socket() -> Result<OwnedFd, String> {
 }
 
 /// Makes helpers until the server has gone, and ends them then. For a process of its own, with one thread, that was
-/// executed for this; `load` reads the configuration, and `modules` opens the program that runs modules.
+/// executed for this; `host` is its program.
 ///
 /// # Errors
 /// The kernel's, in words.
-pub fn serve(
-    socket: OwnedFd,
-    load: impl FnMut() -> Result<Vec<Arc<Remit>>, String>,
-    modules: impl Fn() -> Result<OwnedFd, String> + 'static,
-) -> Result<(), String> {
+pub fn serve(socket: OwnedFd, mut host: impl Host) -> Result<(), String> {
     let closed = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     closed.map_err(|e| format!("cannot close the spawner's memory: {e}"))?;
     // What a helper that ends leaves behind becomes a child of this process.
@@ -72,10 +70,10 @@ pub fn serve(
         remits: Remits::default(),
         helpers: Vec::new(),
         cgroups: Cgroups::default(),
-        modules: Box::new(modules),
+        upgrade: Upgrade::default(),
         strays: false,
     };
-    let served = spawner.run(load);
+    let served = spawner.run(&mut host);
     spawner.end();
     served
 }
@@ -113,39 +111,42 @@ struct Spawner {
     remits: Remits,
     helpers: Vec<Helper>,
     cgroups: Cgroups,
-    modules: Box<dyn Fn() -> Host>,
+    upgrade: Upgrade,
     /// There may be children that are no helpers: a helper has ended, and has left them behind.
     strays: bool,
 }
 
 impl Spawner {
-    fn run(
-        &mut self,
-        mut load: impl FnMut() -> Result<Vec<Arc<Remit>>, String>,
-    ) -> Result<(), String> {
+    fn run(&mut self, host: &mut impl Host) -> Result<(), String> {
         loop {
             let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
-            let helpers = self.helpers.iter();
-            fds.extend(helpers.map(|h| PollFd::new(&h.pidfd, PollFlags::IN)));
-            match poll(&mut fds, self.strays.then_some(&LOOK)) {
+            let helpers = self.helpers.iter().map(|h| &h.pidfd);
+            let others = helpers.chain(self.upgrade.descriptors());
+            fds.extend(others.map(|fd| PollFd::new(fd, PollFlags::IN)));
+            let most = match self.strays {
+                true => Some(LOOK),
+                false => self.upgrade.left(Instant::now()),
+            };
+            match poll(&mut fds, most.as_ref()) {
                 Err(Errno::INTR) => continue,
                 Err(e) => return Err(format!("waiting for the server: {e}")),
                 Ok(_) => {}
             }
             let asked = !fds[0].revents().is_empty();
             self.strays |= fds[1..].iter().any(|fd| !fd.revents().is_empty());
+            self.strays |= self.upgrade.look(Instant::now());
             if self.strays {
                 self.reap_helpers();
                 self.strays = self.end_strays() | self.cgroups.look();
             }
-            if asked && !self.answer(&mut load) {
+            if asked && !self.answer(host) {
                 return Ok(());
             }
         }
     }
 
     /// Does what the server asks for, once; whether it is still there.
-    fn answer(&mut self, load: &mut impl FnMut() -> Result<Vec<Arc<Remit>>, String>) -> bool {
+    fn answer(&mut self, host: &mut impl Host) -> bool {
         let mut buffer = [0; Order::SIZE];
         let n = match receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
             Err(Errno::INTR | Errno::AGAIN) => return true,
@@ -155,7 +156,7 @@ impl Spawner {
         let now = Instant::now();
         let answer = match buffer.get(..n).and_then(Order::decode) {
             None => Err("the spawner does not understand".to_owned()),
-            Some(Order::Reload) => load().map(|read| {
+            Some(Order::Reload) => host.remits().map(|read| {
                 self.remits.replace(read, now);
                 Vec::new()
             }),
@@ -168,8 +169,13 @@ impl Spawner {
                     "the configuration has changed since the server has read it: reload it"
                         .to_owned(),
                 ),
-                Some(remit) => self.make(&remit, uid).map(|helper| vec![helper]),
+                Some(remit) => self.make(host, &remit, uid).map(|helper| vec![helper]),
             },
+            Some(Order::Upgrade) => self.upgrade.start(host, now),
+            Some(Order::EndUpgrade) => {
+                self.strays = true;
+                Err(self.upgrade.end(now))
+            }
         };
         let (words, fds) = match answer {
             Ok(fds) => ("Y".to_owned(), fds),
@@ -190,22 +196,24 @@ impl Spawner {
     }
 
     /// A helper as the user `uid`: its socket.
-    fn make(&mut self, remit: &Remit, uid: u32) -> Result<OwnedFd, String> {
+    fn make(&mut self, host: &mut impl Host, remit: &Remit, uid: u32) -> Result<OwnedFd, String> {
         let not_made = |e: std::io::Error| format!("a helper was not made: {e}");
         let user = remit.identity(uid)?;
         let (ours, theirs) = pair().map_err(|e| not_made(e.into()))?;
         let group = self.cgroups.make(&remit.terms.limits)?;
-        let host = remit.terms.modules.as_ref().map(|_| (self.modules)());
+        let program = remit.terms.modules.as_ref().map(|_| host.modules());
         let here = remit.has_own_ids().then(own_ids).transpose();
         let here = here.map_err(not_made)?;
         // SAFETY: this process has one thread, so that the child has all there is of it: no lock is held by a thread
         // that is not there.
         let pid = match unsafe { libc::fork() } {
             0 => {
-                let host_fd = host.as_ref().and_then(|host| host.as_ref().ok());
-                close_all_but([Some(&theirs), host_fd]);
-                let given = (theirs, host);
-                let code = match helper::serve(remit, &user, given, group.as_deref()) {
+                let opened = program.as_ref().and_then(|program| program.as_ref().ok());
+                close_all_but([Some(&theirs), opened]);
+                let given = (theirs, program);
+                let served = leave_streams()
+                    .and_then(|()| helper::serve(remit, &user, given, group.as_deref()));
+                let code = match served {
                     Ok(()) => 0,
                     Err(words) => {
                         eprintln!("galgo: a helper of the user {uid} has ended: {words}");
@@ -251,11 +259,13 @@ impl Spawner {
             .for_each(|group| self.cgroups.remove(group));
     }
 
-    /// Ends the children that are no helpers; whether there are any still.
+    /// Ends the children that are neither helpers nor the next server; whether there are any still.
     fn end_strays(&self) -> bool {
-        let is_helper = |pid: &Pid| self.helpers.iter().any(|helper| helper.pid == *pid);
+        let stays = |pid: &Pid| {
+            self.helpers.iter().any(|helper| helper.pid == *pid) || self.upgrade.is(*pid)
+        };
         let mut left = false;
-        for pid in children().into_iter().filter(|pid| !is_helper(pid)) {
+        for pid in children().into_iter().filter(|pid| !stays(pid)) {
             // It is this process's child, and only reaped here: the number is its own.
             let _ = kill_process(pid, Signal::KILL);
             left |= !reap(pid);
@@ -263,8 +273,9 @@ impl Spawner {
         left
     }
 
-    /// The server has gone: ends the helpers, and all that they have started.
+    /// The server has gone: ends the helpers, and all that they have started. A server that has taken its place stays.
     fn end(&mut self) {
+        self.upgrade.end(Instant::now());
         for helper in self.helpers.drain(..) {
             let _ = kill_process(helper.pid, Signal::KILL);
             if let Some(group) = helper.group {
@@ -272,7 +283,7 @@ impl Spawner {
             }
         }
         for _ in 0..LAST_LOOKS {
-            if !self.end_strays() && !self.cgroups.look() && children().is_empty() {
+            if !self.end_strays() && !self.cgroups.look() {
                 return;
             }
             let _ = poll(&mut [], Some(&LOOK));
@@ -297,6 +308,17 @@ fn reap(pid: Pid) -> bool {
     let options =
         WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::from_bits_retain(WALL);
     !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+/// In a child of the spawner: the standard streams that a server which takes over is given are none of a helper's.
+fn leave_streams() -> Result<(), String> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let null = open("/dev/null", flags, Mode::empty());
+    null.and_then(|null| {
+        dup2_stdin(null)?;
+        dup2_stdout(io::stderr())
+    })
+    .map_err(|e| format!("opening /dev/null: {}", io::Error::from(e)))
 }
 
 /// In a child of the spawner: closes what it has of it, but for standard streams and `kept`.

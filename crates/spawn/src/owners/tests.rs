@@ -3,11 +3,24 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{
-    Layout, Remit, RunsAs, Terms, message::StartOrder, module_terms::ModuleTerms, modules,
-    program::Program,
+    Host, Layout, Remit, RunsAs, Terms, message::StartOrder, module_terms::ModuleTerms, modules,
+    program::Program, successor::Upgrade,
 };
-use crate::{Limits, Sandbox, identity::Identity};
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
+use crate::{Child, Direct, EnvBlock, Limits, Sandbox, Start, identity::Identity};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid},
+};
+use std::{
+    fs,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::PermissionsExt,
+    },
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// The user that these tests run as: its own files are owned as they should be.
 fn uid() -> u32 {
@@ -283,4 +296,149 @@ fn the_worker_of_modules_is_told_what_was_configured() {
         let order = StartOrder::decode(&order(0, &[other])).unwrap();
         assert!(!modules::asked_for(&order));
     }
+}
+
+/// Starts a shell in place of a server: with its socket at 3, and at 4 where it tells that it serves.
+struct Shell {
+    script: &'static str,
+    readable: bool,
+    started: Vec<Pid>,
+}
+
+impl Host for Shell {
+    fn remits(&mut self) -> Result<Vec<Arc<Remit>>, String> {
+        let readable = self.readable.then(Vec::new);
+        readable.ok_or_else(|| "it is wrong".into())
+    }
+
+    fn modules(&mut self) -> Result<OwnedFd, String> {
+        Err("there is none".into())
+    }
+
+    fn start_server(
+        &mut self,
+        line: BorrowedFd<'_>,
+        tells: BorrowedFd<'_>,
+    ) -> Result<Child, String> {
+        let args = [c"sh", c"-c", &std::ffi::CString::new(self.script).unwrap()];
+        let null = fs::File::open("/dev/null").unwrap();
+        let child = Direct::new().unwrap().start(&Start {
+            path: &c"/bin/sh".to_owned(),
+            args: &args.map(|arg| arg.to_owned()),
+            env: &EnvBlock::default(),
+            dir: &c"/".to_owned(),
+            stdio: [null.as_fd(); 3],
+            more: &[line, tells],
+            limits: Limits::default(),
+            no_new_privs: false,
+            sandbox: Sandbox::Off,
+        });
+        let child = child.map_err(|e| e.to_string())?;
+        self.started.extend(Pid::from_raw(child.pid()));
+        Ok(child)
+    }
+}
+
+fn shell(script: &'static str) -> Shell {
+    Shell {
+        script,
+        readable: true,
+        started: Vec::new(),
+    }
+}
+
+/// Waits for what a server does.
+fn changes(upgrade: &Upgrade) {
+    let fds = upgrade.descriptors();
+    let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    assert!(!fds.is_empty());
+    poll(&mut fds, None).unwrap();
+}
+
+/// Waits for the end of what was killed: the spawner reaps it as a stray.
+fn ends(pid: Pid) {
+    let options = WaitIdOptions::EXITED;
+    let exit = waitid(WaitId::Pid(pid), options).unwrap().unwrap();
+    assert_eq!(exit.terminating_signal(), Some(libc::SIGKILL));
+}
+
+const HANGS: &str = "exec sleep 1000";
+
+#[test]
+fn of_servers_that_are_asked_for_one_runs() {
+    let (mut upgrade, now) = (Upgrade::default(), Instant::now());
+    let mut wrong = shell(HANGS);
+    wrong.readable = false;
+    assert_eq!(upgrade.start(&mut wrong, now).unwrap_err(), "it is wrong");
+    assert!(wrong.started.is_empty());
+    let mut host = shell(HANGS);
+    let sockets: Vec<OwnedFd> = upgrade.start(&mut host, now).unwrap();
+    assert_eq!(sockets.len(), 2);
+    for _ in 0..100 {
+        let again = upgrade.start(&mut host, now).unwrap_err();
+        assert_eq!(again, "one is under way already");
+    }
+    assert_eq!(host.started.len(), 1);
+    let pid = host.started[0];
+    assert!(upgrade.is(pid) && !upgrade.look(now));
+    // It is ended when the server asks for that, once.
+    assert!(upgrade.end(now).contains("was ended"));
+    assert!(!upgrade.is(pid) && upgrade.descriptors().next().is_none());
+    ends(pid);
+    upgrade.end(now);
+    // Or when it takes too long.
+    upgrade.start(&mut host, now).unwrap();
+    let left = upgrade.left(now).unwrap();
+    assert!(!upgrade.look(now + Duration::from_secs(60)));
+    assert!(upgrade.look(now + Duration::try_from(left).unwrap()));
+    ends(host.started[1]);
+}
+
+#[test]
+fn a_server_that_has_ended_is_told_of() {
+    let (mut upgrade, now) = (Upgrade::default(), Instant::now());
+    for (script, how) in [
+        ("exit 3", "it ended with status 3 before it was ready"),
+        (
+            "kill -SEGV $$",
+            "it ended by signal 11 (SIGSEGV) before it was ready",
+        ),
+    ] {
+        let sockets = upgrade.start(&mut shell(script), now).unwrap();
+        poll(&mut [PollFd::new(&sockets[1], PollFlags::IN)], None).unwrap();
+        assert!(!upgrade.look(now));
+        assert!(upgrade.descriptors().next().is_none());
+        assert_eq!(upgrade.end(now), how);
+    }
+    // It cannot tell any more that it serves: it has a moment to end.
+    let mut host = shell("exec 4>&-; exec sleep 1000");
+    upgrade.start(&mut host, now).unwrap();
+    changes(&upgrade);
+    assert!(!upgrade.look(now) && upgrade.descriptors().count() == 1);
+    assert!(upgrade.look(now + Duration::from_secs(1)));
+    ends(host.started[0]);
+}
+
+#[test]
+fn a_server_that_serves_is_out_of_reach() {
+    let (mut upgrade, now) = (Upgrade::default(), Instant::now());
+    let mut host = shell("echo S >&4; exec sleep 1000");
+    upgrade.start(&mut host, now).unwrap();
+    let pid = host.started[0];
+    changes(&upgrade);
+    // Whatever is asked for first.
+    for _ in 0..2 {
+        let said = upgrade.end(now);
+        assert_eq!(said, "another galgo has taken over already");
+    }
+    let much_later = now + Duration::from_secs(1_000_000);
+    assert!(!upgrade.look(much_later) && upgrade.is(pid) && upgrade.left(now).is_none());
+    let again = upgrade.start(&mut host, now).unwrap_err();
+    assert_eq!(again, "another galgo has taken over already");
+    // Also when that has ended.
+    kill_process(pid, Signal::KILL).unwrap();
+    changes(&upgrade);
+    assert!(!upgrade.look(now) && !upgrade.is(pid));
+    assert!(upgrade.start(&mut host, now).is_err());
+    assert_eq!(host.started.len(), 1);
 }

@@ -29,7 +29,6 @@ list![
     a_reload_loses_no_request,
     a_reload_waits_for_no_helper_and_loses_nothing_that_waits_there,
     who_may_change_the_configuration_is_root_alone,
-    another_binary_is_refused_in_words,
     folders_that_are_swapped_lead_nowhere,
     programs_of_a_crowd_run_behind_those_of_others,
 ];
@@ -327,13 +326,6 @@ fn who_may_change_the_configuration_is_root_alone() {
     own(&site, "sites/a.toml", 0);
     mode(&site, "sites", 0o777);
     refused(&site);
-}
-
-fn another_binary_is_refused_in_words() {
-    let server = site().start();
-    server.signal(rustix::process::Signal::USR2);
-    server.says("only root can start what starts them: restart galgo instead");
-    assert!(server.get("/games/who").text().starts_with("5\n"));
 }
 
 fn folders_that_are_swapped_lead_nowhere() {

@@ -9,6 +9,7 @@ mod modules;
 mod programs;
 mod strict;
 mod table;
+mod upgrade;
 mod warm;
 mod workers;
 
@@ -42,6 +43,7 @@ pub fn tests() -> Vec<Test> {
         modules::tests(),
         modules::life::tests(),
         table::tests(),
+        upgrade::tests(),
     ]
     .concat()
 }

@@ -24,10 +24,11 @@ list![
 ];
 
 /// The socket of a service manager.
-struct Manager(UnixDatagram);
+pub struct Manager(UnixDatagram);
 
 impl Manager {
-    fn at(path: &Path) -> Self {
+    /// It listens at that path.
+    pub fn at(path: &Path) -> Self {
         Self::of(UnixDatagram::bind(path).unwrap())
     }
 
@@ -49,7 +50,7 @@ impl Manager {
     }
 
     #[track_caller]
-    fn is_told(&self, line: &str) {
+    pub fn is_told(&self, line: &str) {
         let told = self.told();
         assert!(told.iter().any(|told| told == line), "{line}: {told:?}");
     }

@@ -2,8 +2,8 @@
 
 mod failed;
 mod load;
-mod manager;
-mod passed;
+pub mod manager;
+pub mod passed;
 mod taken;
 
 use crate::harness::Test;

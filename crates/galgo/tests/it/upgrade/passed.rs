@@ -37,7 +37,8 @@ $ENV{LISTEN_PID} = $ENV{OTHER} // $$; $ENV{LISTEN_FDS} = $fd - 3; $ENV{LISTEN_FD
 exec @ARGV;
 "#;
 
-fn passed(site: Site, sockets: &[&str]) -> Site {
+/// The site's server is passed these sockets.
+pub fn passed(site: Site, sockets: &[&str]) -> Site {
     site.through(&[&["perl", "-e", PASS, "--"], sockets, &["--"]].concat())
 }
 
