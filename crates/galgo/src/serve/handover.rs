@@ -5,6 +5,7 @@
 //! old -> new   end
 //! new -> old   ready, or: failed WORDS
 //! old -> new   go
+//! new -> old   serves                         if a spawner has started the new one, and knows that
 //! ```
 //! They may be of different versions: a message with another first word is ignored, and its descriptor closed.
 
@@ -32,6 +33,7 @@ pub(super) const END: &[u8] = b"end";
 pub(super) const READY: &[u8] = b"ready";
 pub(super) const FAILED: &[u8] = b"failed";
 pub(super) const GO: &[u8] = b"go";
+pub(super) const SERVES: &[u8] = b"serves";
 
 /// Bytes of a message; more are cut.
 const LONGEST: usize = 8 << 10;

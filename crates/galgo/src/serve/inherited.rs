@@ -27,7 +27,7 @@ use rustix::{
 };
 
 use super::{
-    handover::{END, FAILED, GO, Item, LOCK, Line, PASSED, QUEUE, READY, STORE},
+    handover::{END, FAILED, GO, Item, LOCK, Line, PASSED, QUEUE, READY, SERVES, STORE},
     socket_file::SocketFile,
 };
 use crate::{
@@ -266,6 +266,7 @@ impl Predecessor {
                 // Before it does: from then on nobody ends it. A spawner that is gone has nothing to say any more.
                 if let Some(spawner) = &self.spawner {
                     let _ = write(spawner, b"S");
+                    let _ = self.line.say(SERVES, b"", None);
                 }
                 Ok(())
             }

@@ -22,7 +22,7 @@ use rustix::{
 use tokio::sync::oneshot;
 
 use super::{
-    handover::{END, FAILED, GO, Item, Line, READY},
+    handover::{END, FAILED, GO, Item, Line, READY, SERVES},
     inherited::REPLACES,
     notify::Notify,
     program::{Next, Program},
@@ -139,6 +139,17 @@ impl Started {
         }
     }
 
+    /// Whether it goes on when this process ends, now that it was told to serve. Waits until the spawner knows that: a
+    /// server that does not serve ends with this one.
+    fn serves(&self, line: &Line) -> bool {
+        match self {
+            Self::Itself(_) => true,
+            Self::Spawner(_) => {
+                matches!(line.hear(), Ok(Some(message)) if message.parts().0 == SERVES)
+            }
+        }
+    }
+
     /// Lets it go on when this process ends.
     fn let_go(self) {
         match self {
@@ -178,12 +189,13 @@ impl Successor {
     /// # Errors
     /// It has ended meanwhile.
     pub(super) fn go(self) -> Result<(), String> {
-        match self.line.say(GO, b"", None) {
-            Ok(()) => {
+        let told = self.line.say(GO, b"", None).is_ok();
+        match told && self.process.serves(&self.line) {
+            true => {
                 self.process.let_go();
                 Ok(())
             }
-            Err(_) => Err(self.process.ended()),
+            false => Err(self.process.ended()),
         }
     }
 }
