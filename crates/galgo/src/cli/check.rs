@@ -14,7 +14,7 @@ use galgo_spawn::{
     inspect,
     owners::Remit,
     sandbox::kernel,
-    template::Unfit,
+    template::{TemplateKind, Unfit},
 };
 
 use super::{
@@ -379,6 +379,10 @@ fn warmth(cgi: &Cgi, seen: &Seen) -> String {
     };
     match kind {
         Ok(kind) if kind.parks() => "starts warm; parked, if it cannot be forked; ".into(),
+        Ok(TemplateKind::Php) => match inspect::shares_memory(&seen.path) {
+            Some(says) => format!("starts warm; {says}; "),
+            None => "starts warm; ".into(),
+        },
         Ok(_) => "starts warm; ".into(),
         Err(Unfit { why, .. }) => format!("starts cold, for it {why}; "),
     }

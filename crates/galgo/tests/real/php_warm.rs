@@ -137,6 +137,7 @@ fn a_script_that_names_php_cgi_itself() {
     let page = format!("{HOW} echo ' ', $_GET['q'] ?? '-';");
     site.program("own", &format!("#!/usr/bin/php-cgi\n{page}"));
     site.program("env", &format!("#!/usr/bin/env php-cgi\n{page}"));
+    site.write("cgi-bin/shares.php", "<?php echo APCu_fetch('x');");
     site.program("option", &format!("#!/usr/bin/php-cgi -q\n{page}"));
     let server = serve(site);
     assert_eq!(text(&server, "/cgi-bin/own?q=1"), "warm 1");
@@ -265,7 +266,8 @@ fn check_says_how_php_starts() {
     );
     let done = site.galgo(&["check"]);
     for line in [
-        "cgi-bin/page.php: starts warm",
+        "cgi-bin/page.php: starts warm; runs as",
+        "cgi-bin/shares.php: starts warm; calls apcu_fetch: it starts cold where apc.enabled is on, and keeps nothing",
         "cgi-bin/option: starts cold, for it gives php-cgi options in its `#!` line: put settings into a php.ini or a .user.ini",
         "cgi-bin/cli: starts cold, for it is run by PHP for the command line: php-cgi can start warm",
     ] {

@@ -9,14 +9,18 @@ use std::{
 
 /// The first bytes of a file: all that the kernel looks at, and the program headers of an ELF file.
 pub(super) fn head(path: &Path) -> io::Result<Vec<u8>> {
-    const MOST: u64 = 4096;
+    begin(path, 4096)
+}
+
+/// At most so many of the first bytes of a file.
+pub(super) fn begin(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     // Should a pipe have taken the file's place, this must not wait for a writer.
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(path)?;
     let mut head = Vec::new();
-    file.take(MOST).read_to_end(&mut head)?;
+    file.take(most).read_to_end(&mut head)?;
     Ok(head)
 }
 

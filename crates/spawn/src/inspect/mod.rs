@@ -8,12 +8,14 @@ mod execute;
 mod finding;
 mod format;
 mod libraries;
+mod php;
 mod script;
 mod warm;
 
 pub use access::closed;
 pub use execute::misnamed;
 pub use finding::Finding;
+pub use php::shares_memory;
 pub use warm::{kind, kind_by_interpreter, serves_all};
 
 use crate::{Stage, StartError};

@@ -54,6 +54,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "%s", "");
     for (int i = 0; i < argc; i++) printf("argument %s\n", argv[i]);
     for (int fd = 0; fd < 64; fd++) if (fcntl(fd, F_GETFD) >= 0) printf("descriptor %d flags %d\n", fd, fcntl(fd, F_GETFD));
+    printf("process %d\n", getpid());
     printf("leads its group %d\n", getpgid(0) == getpid());
     printf("session is another's %d\n", getsid(0) != getpid());
     mode_t mask = umask(0); printf("umask %03o\n", mask);
@@ -92,6 +93,7 @@ fn as_if_it_had_been_executed() {
             "SCRIPT_NAME=",
             "REQUEST_URI=",
             "Max file locks",
+            "process ",
         ];
         let usual = |l: &&str| !own.iter().any(|name| l.contains(name));
         text.lines().filter(usual).map(str::to_owned).collect()
@@ -100,6 +102,13 @@ fn as_if_it_had_been_executed() {
     assert!(cold.remove("how cold") && warm.remove("how warm"));
     assert_eq!(cold, warm);
     let folder = server.path("cgi-bin");
+    for target in ["/cold/p", "/warm/p"] {
+        let text = server.get(target).text();
+        let of = |what: &str| text.lines().find_map(|l| l.strip_prefix(what)).unwrap();
+        // By this the reaper knows what the program leaves running.
+        let mark: Vec<_> = of("limit Max file locks").split_whitespace().collect();
+        assert_eq!(mark[..2], [of("process "); 2], "{target}");
+    }
     for line in [
         format!("argument {}/p", folder.display()),
         format!("in {}", folder.display()),

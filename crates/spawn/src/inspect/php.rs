@@ -1,0 +1,72 @@
+//! Memory that a PHP script shares with other requests, by what it calls.
+
+use super::format::begin;
+use std::{path::Path, str};
+
+/// So much of a script is read.
+const MOST: u64 = 1 << 20;
+
+const OF_SYSTEM: &str = "shares that memory with other requests, warm as cold";
+const CALLS: [(&str, &str); 3] = [
+    (
+        "apcu_",
+        "starts cold where apc.enabled is on, and keeps nothing for the next request",
+    ),
+    ("shmop_open", OF_SYSTEM),
+    ("shm_attach", OF_SYSTEM),
+];
+
+/// What the script at `path` calls that shares memory between requests, and what becomes of that, in words that go behind
+/// the script's name; `None` if it calls nothing of the kind. A name in a comment counts, too.
+pub fn shares_memory(path: &Path) -> Option<String> {
+    sharing(&begin(path, MOST).ok()?)
+}
+
+fn sharing(script: &[u8]) -> Option<String> {
+    let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    // Names of functions know no case.
+    let mut words = script
+        .split(|&b| !is_word(b))
+        .filter_map(|word| str::from_utf8(word).ok().map(str::to_ascii_lowercase));
+    words.find_map(|word| {
+        let meant = |name: &str| word == name || (name.ends_with('_') && word.starts_with(name));
+        let (_, says) = CALLS.iter().find(|(name, _)| meant(name))?;
+        Some(format!("calls {word}: it {says}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_whole_names() {
+        let apcu = "starts cold where apc.enabled is on, and keeps nothing for the next request";
+        let rows = [
+            (
+                "<?php $x = \\APCU_fetch('x');",
+                format!("calls apcu_fetch: it {apcu}"),
+            ),
+            (
+                "<?php shm_attach(1);",
+                format!("calls shm_attach: it {OF_SYSTEM}"),
+            ),
+            (
+                "<?php f(shmop_open(1, 'a', 0, 0));",
+                format!("calls shmop_open: it {OF_SYSTEM}"),
+            ),
+            (
+                "<?php my_apcu_fetch(1); shm_attach2(); shmop_opened();",
+                String::new(),
+            ),
+            ("<?php echo 'apcu';", String::new()),
+        ];
+        for (script, says) in rows {
+            assert_eq!(
+                sharing(script.as_bytes()).unwrap_or_default(),
+                says,
+                "{script}"
+            );
+        }
+    }
+}
