@@ -28,6 +28,31 @@ $app->get('/fails', function () { throw new RuntimeException('on purpose'); });
 $app->run();
 "#;
 
+/// As its skeleton begins, in one file. Its first request compiles a container of services into `var`.
+const SYMFONY: &str = r#"<?php
+error_reporting(E_ALL & ~E_DEPRECATED);
+require 'Symfony/Bundle/FrameworkBundle/autoload.php';
+use Symfony\Component\HttpFoundation\{JsonResponse, Request, Response};
+class Kernel extends Symfony\Component\HttpKernel\Kernel {
+    use Symfony\Bundle\FrameworkBundle\Kernel\MicroKernelTrait;
+    public function registerBundles(): iterable { yield new Symfony\Bundle\FrameworkBundle\FrameworkBundle; }
+    public function getProjectDir(): string { return dirname(__DIR__); }
+    protected function configureContainer($container): void { $container->extension('framework', ['secret' => 'x', 'router' => ['utf8' => true]]); }
+    protected function configureRoutes($routes): void {
+        foreach (['hello' => '/hello/{name}', 'data' => '/data', 'fails' => '/fails'] as $name => $path)
+            $routes->add($name, $path)->controller([$this, $name]);
+    }
+    public function hello(string $name) { return new Response("hello $name"); }
+    public function data(Request $request) { return new JsonResponse($request->query->all(), 201); }
+    public function fails() { throw new RuntimeException('on purpose'); }
+}
+$kernel = new Kernel('prod', false);
+$request = Request::createFromGlobals();
+$response = $kernel->handle($request);
+$response->send();
+$kernel->terminate($request, $response);
+"#;
+
 /// Templates, a theme and a database in a file, as a weblog has them.
 const BLOG: &str = r#"<?php
 $db = new PDO('sqlite::memory:', null, null, [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
@@ -140,6 +165,20 @@ fn slim() {
         ("app.php/fails", 500, 40),
     ];
     is_same(&server, &pages);
+}
+
+#[test]
+fn symfony() {
+    needed("/usr/share/php/Symfony/Bundle/FrameworkBundle/autoload.php");
+    let server = serve(Path::new("cgi-bin"), "", &[("cgi-bin/app.php", SYMFONY)]);
+    let pages = [
+        ("app.php/hello/you", 200, 100),
+        ("app.php/data?a=1&b[]=2", 201, 100),
+        ("app.php/nowhere", 404, 100),
+        ("app.php/fails", 500, 100),
+    ];
+    is_same(&server, &pages);
+    assert!(server.path("var/cache/prod").is_dir());
 }
 
 #[test]
