@@ -9,7 +9,7 @@ const SHIMS: [(&str, &[&str]); 6] = [
     ("perl", &["heap", "pages", "perl"]),
     ("python", &["heap", "pages", "python", "python_names"]),
     ("ruby", &["ruby"]),
-    ("php", &["heap", "pages", "php", "php_compile"]),
+    ("php", &["heap", "libraries", "pages", "php", "php_compile"]),
     ("node", &["node", "node_end", "node_loop", "node_threads"]),
 ];
 const SHARED: [&str; 3] = ["early", "fork", "template"];

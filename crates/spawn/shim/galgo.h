@@ -39,12 +39,13 @@ extern int galgo_forks;
 /* What is on the heap now stays as it is: children do not free it, nor take the free pieces in it. */
 void galgo_settle(void);
 
-/* Puts code and data into large pages, where the kernel has some: a fork and an end are cheaper then. The last thing
-   before the stop. */
-void galgo_gather(void);
+/* Puts data and so many bytes of code into large pages, where the kernel has some: a fork and an end are cheaper then. Each
+   template has them to itself. The last thing before the stop. */
+enum { GALGO_CODE = 8 << 20 };
+void galgo_gather(size_t code);
 
-/* What is mapped of each library and only read becomes one mapping. */
-void galgo_join_parts(void);
+/* What is mapped of each library and only read becomes one mapping, for a process with many libraries. */
+void galgo_join_libraries(void);
 
 /* Called in each child before it waits for its request, where it is set. */
 extern void (*galgo_waits)(void);

@@ -21,7 +21,6 @@ enum {
     LARGE = 2 << 20,
     SMALL = 4 << 10,
     CODE_LEAST = 256 << 10, /* less has few faults */
-    CODE_MOST = 8 << 20,    /* of a template, which has this to itself */
     MAPPINGS = 512,
 };
 
@@ -57,11 +56,11 @@ static size_t mappings(struct mapping *list) {
 /* ---- code ---- */
 
 /* The mappings of code to be copied, first in the list, and how many bytes they have. */
-static size_t choose(struct mapping *list, size_t *count) {
+static size_t choose(struct mapping *list, size_t *count, size_t most) {
     size_t total = 0, chosen = 0;
     for (size_t i = 0; i < *count; i++) {
         size_t length = length_of(&list[i]);
-        if (!list[i].is_code || length < CODE_LEAST || total + length > CODE_MOST)
+        if (!list[i].is_code || length < CODE_LEAST || total + length > most)
             continue;
         total += length;
         list[chosen++] = list[i];
@@ -72,8 +71,8 @@ static size_t choose(struct mapping *list, size_t *count) {
 
 /* Puts a copy in large pages in the place of code, with the rights it has: it is never writable there. The copies
    lie one behind the other, so the processor has them as small pages, but a fork has them as one. */
-static void move_code(struct mapping *list, size_t count) {
-    size_t total = upwards(choose(list, &count)), room = total + LARGE;
+static void move_code(struct mapping *list, size_t count, size_t most) {
+    size_t total = upwards(choose(list, &count, most)), room = total + LARGE;
     char *all = total ? mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
     if (all == MAP_FAILED)
         return;
@@ -125,63 +124,16 @@ static void collapse_data(const struct mapping *list, size_t count) {
     }
 }
 
-void galgo_gather(void) {
+void galgo_gather(size_t code) {
     static struct mapping list[MAPPINGS];
     round_heap();
     size_t count = mappings(list);
     collapse_data(list, count);
-    move_code(list, count);
+    move_code(list, count, code);
 }
 
 /* The heap begins with a large page. What constructors have taken of it stays before that. */
 __attribute__((constructor)) static void begin(void) {
     uintptr_t end = (uintptr_t)sbrk(0);
     sbrk((intptr_t)(upwards(end) - end));
-}
-
-/* ---- libraries ---- */
-
-enum { PARTS = 2048 };
-
-struct part { uintptr_t from, to; unsigned long offset, inode; char rights[5]; };
-
-/* What of files is mapped, in the order of addresses. */
-static size_t parts(struct part *list) {
-    FILE *file = fopen("/proc/self/maps", "re");
-    char line[4400];
-    size_t count = 0;
-    while (file && count < PARTS && fgets(line, sizeof line, file)) {
-        struct part *it = &list[count];
-        count += sscanf(line, "%lx-%lx %4s %lx %*s %lu", &it->from, &it->to, it->rights, &it->offset, &it->inode) == 5 &&
-            it->inode != 0;
-    }
-    if (file)
-        fclose(file);
-    return count;
-}
-
-/* Whether the second begins where the first ends, in memory and in their file. */
-static int go_on(const struct part *first, const struct part *second) {
-    return first->inode == second->inode && first->to == second->from &&
-        first->offset + (first->to - first->from) == second->offset;
-}
-
-static int is(const struct part *it, const char *rights) {
-    return strcmp(it->rights, rights) == 0;
-}
-
-/* Linkers put a library's headers, code and constants into parts of their own, since 2018, so that only the code can be
-   executed. A fork copies each part, and an end takes it apart: with the rights of the code all three are one to the kernel,
-   as they were before. What can be written stays apart. For a process with many libraries. */
-void galgo_join_parts(void) {
-    static struct part list[PARTS];
-    size_t count = parts(list);
-    for (size_t i = 0; i < count; i++) {
-        const struct part *it = &list[i];
-        int before = i > 0 && is(it - 1, "r-xp") && go_on(it - 1, it);
-        int behind = i + 1 < count && is(it + 1, "r-xp") && go_on(it, it + 1);
-        /* A policy (SELinux) may not have it: then they stay as they are. */
-        if (is(it, "r--p") && (before || behind))
-            mprotect((void *)it->from, it->to - it->from, PROT_READ | PROT_EXEC);
-    }
 }

@@ -193,7 +193,7 @@ GALGO_EXPORT void galgo_perl_stop(void *perl, void *cv) {
     set(perl, "galgo::text", "");
     const char *obstacle = galgo_early();
     galgo_settle();
-    galgo_gather();
+    galgo_gather(GALGO_CODE);
     int asked = galgo_stop(files, obstacle);
     fill(perl, "ENV");
     own_environ();

@@ -11,6 +11,7 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,6 +35,9 @@ static struct {
     void (**complain)(int, struct text *, uint32_t, struct text *);
     int (*make_globals)(void);
     void (**import)(struct value *);
+    int (*has_own_memory)(void);
+    void *(*memory)(void);
+    size_t (*memory_used)(int);
 } php;
 
 static int find(void) {
@@ -44,7 +48,8 @@ static int find(void) {
         {&php.bail, "_zend_bailout"}, {&php.reset_memory, "shutdown_memory_manager"}, {&php.forget_paths, "realpath_cache_clean"},
         {&php.compile, "compile_filename"}, {&php.words, "zend_strpprintf"}, {&php.set, "zend_alter_ini_entry_chars"},
         {&php.complain, "zend_error_cb"}, {&php.make_globals, "php_hash_environment"},
-        {&php.import, "php_import_environment_variables"},
+        {&php.import, "php_import_environment_variables"}, {&php.has_own_memory, "is_zend_mm"},
+        {&php.memory, "zend_mm_get_heap"}, {&php.memory_used, "zend_memory_usage"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!(*(void **)names[i].at = dlsym(RTLD_DEFAULT, names[i].name)))
@@ -178,6 +183,15 @@ static void compile_each(struct module *opcache, const char *scripts, char *done
     }
 }
 
+/* Memory of requests: none of it is in use, and what compiling has left there each child would copy, page by page. PHP's own
+   notes are the first page of it, which begins with where they lie (zend_alloc.c). */
+static void clear_memory(void) {
+    enum { CHUNK = 2 << 20, PAGE = 4096 };
+    char *notes = php.has_own_memory() ? php.memory() : NULL, *chunk = (char *)((uintptr_t)notes & -(uintptr_t)CHUNK);
+    if (notes && php.memory_used(0) == 0 && (size_t)(notes - chunk) < PAGE && *(char **)chunk == notes)
+        madvise(chunk + PAGE, CHUNK - PAGE, MADV_DONTNEED);
+}
+
 /* Where opcache gets and adds classes that it keeps linked, for later requests of a process; since PHP 8.1. */
 static void **linked[2];
 
@@ -202,6 +216,7 @@ const char *php_compile_ahead(const char *scripts) {
     compile_each(opcache(), scripts, done, sizeof done);
     php.strings_of(0);
     php.forget_paths();
+    clear_memory();
     *php.import = import;
     *php.complain = complain;
     php_sapi->variables = variables;

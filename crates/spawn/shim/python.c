@@ -263,7 +263,7 @@ static void stop(const char *path) {
     py.OS_BeforeFork();
     galgo_waits = py.OS_AfterFork_Child;
     galgo_settle();
-    galgo_gather();
+    galgo_gather(GALGO_CODE);
     int learn = galgo_stop(files.text, obstacle) & GALGO_LEARN;
     size_t length;
     const char *block = galgo_environment(&length);

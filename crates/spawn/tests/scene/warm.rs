@@ -57,7 +57,7 @@ impl Warm {
             args,
             env: scene.env.clone(),
             dir: c(path.parent().unwrap()),
-            limits: Limits::default(),
+            limits: scene.limits,
             no_new_privs: true,
             sandbox: Sandbox::Standard,
             more: Vec::new(),

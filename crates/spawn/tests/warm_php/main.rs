@@ -313,6 +313,34 @@ fn no_child_draws_what_another_draws() {
     }
 }
 
+/// All of a small library that is only read is a mapping of a memory file, which nobody can write to.
+#[test]
+fn a_small_library_is_in_memory() {
+    let shows = "echo PHP_EOL; $file = 0; foreach (file('/proc/self/maps') as $map) { \
+        if (str_contains($map, '/ctype.so')) echo explode(' ', $map)[1], ' '; \
+        if (str_contains($map, 'memfd:libraries')) { $file++; if (explode(' ', $map)[1] !== 'r-xp') echo $map; } } \
+        echo $file > 10 ? 'copies ' : 'files ', ctype_digit('12') ? 'works' : '';";
+    let page = Page::new(shows, "");
+    let warm = page.load();
+    assert_eq!(warm.loaded.obstacle, None);
+    assert_eq!(last(&page.cold()), "r--p r-xp r--p r--p rw-p files works");
+    assert_eq!(last(&page.ask(&warm)), "rw-p copies works");
+}
+
+/// Where the limit of a file's size allows no such file, libraries stay as they are; a signal would end the template.
+#[test]
+fn a_limit_of_file_sizes_leaves_libraries_as_they_are() {
+    let page = Page::new(HOW, "");
+    let mut scene = Scene::new();
+    for (name, value) in &page.vars[..3] {
+        scene.env.put(name.as_bytes(), value.as_bytes());
+    }
+    scene.limits.file_size = Some(1 << 20);
+    let warm = Warm::load_in(scene, Uses::Many, &page.program, "");
+    assert_eq!(warm.loaded.obstacle, None);
+    assert_eq!(last(&page.ask(&warm)), "warm");
+}
+
 /// What of a library is only read is one mapping, and no mapping can be both written and executed.
 #[test]
 fn libraries_are_few_mappings() {
