@@ -137,7 +137,6 @@ fn a_script_that_names_php_cgi_itself() {
     let page = format!("{HOW} echo ' ', $_GET['q'] ?? '-';");
     site.program("own", &format!("#!/usr/bin/php-cgi\n{page}"));
     site.program("env", &format!("#!/usr/bin/env php-cgi\n{page}"));
-    site.write("cgi-bin/shares.php", "<?php echo APCu_fetch('x');");
     site.program("option", &format!("#!/usr/bin/php-cgi -q\n{page}"));
     let server = serve(site);
     assert_eq!(text(&server, "/cgi-bin/own?q=1"), "warm 1");
@@ -255,6 +254,7 @@ fn check_says_how_php_starts() {
         "cgi-bin/page.php",
         "<?php echo json_encode([$_GET, $_POST, $_SERVER['argc'] ?? 0]);",
     );
+    site.write("cgi-bin/shares.php", "<?php echo APCu_fetch('x');");
     site.program("option", "#!/usr/bin/php-cgi -q\n<?php echo 1;");
     site.program(
         "cli",
