@@ -47,7 +47,7 @@ const OF_SPAWNER: usize = 3;
 
 /// The variable by which a server tells its spawner, and that the next server, which sockets a service manager has passed: a line
 /// for each, `NAME:ADDRESS`.
-pub(super) const PASSED_TO_FIRST: &str = "GALGO_PASSED";
+pub(super) const PASSED_TO_FIRST: &str = "GALGO_UPGRADE_PASSED";
 
 /// How long the process that is replaced may take for each thing it says.
 const PATIENCE: Duration = Duration::from_secs(60);
