@@ -386,11 +386,13 @@ impl RunningProgram {
     fn reap(&mut self) -> Option<Exit> {
         if self.exit.is_none() {
             self.exit = self.process.reap();
-            if let (Some(exit), Some(permit)) = (&self.exit, &self.process.permit) {
-                permit.used(exit.user + exit.system);
-            }
-            if let (Some(exit), Some(origin)) = (&self.exit, self.origin.take()) {
-                origin.ended(exit, self.signalled);
+            if let Some(exit) = &self.exit {
+                if let Some(permit) = &self.process.permit {
+                    permit.used(exit.user + exit.system);
+                }
+                if let Some(origin) = self.origin.take() {
+                    origin.ended(exit, self.signalled);
+                }
             }
         }
         self.exit

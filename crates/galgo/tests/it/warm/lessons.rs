@@ -16,6 +16,7 @@ list![
     ruby_files_outside_of_the_search_path,
     node_files_outside_of_the_search_path,
     what_ends_or_prints_does_not_make_a_program_cold,
+    a_child_that_ends_after_its_output_is_heard,
 ];
 
 /// Attacks, and asks as others do until a template knows the good module.
@@ -66,6 +67,18 @@ if os.environ['QUERY_STRING'] == 'attack':
 print('knows' if 'colorsys' in sys.modules else 'visited', end='')
 "#
     )
+}
+
+/// Most children exit a moment after their output has ended: this one long after it.
+fn a_child_that_ends_after_its_output_is_heard() {
+    let program = "#!/usr/bin/env python3\nimport os, sys, time\n\
+        print('Content-Type: text/plain\\n')\n\
+        print('knows' if 'colorsys' in sys.modules else 'visited', end='')\n\
+        import colorsys\nsys.stdout.flush()\nos.dup2(2, 1)\ntime.sleep(0.1)\n";
+    let server = site().file("cgi-bin/p", program, 0o755).start();
+    wait_until("a template that has learned", || {
+        server.get("/cgi-bin/p").text().ends_with("knows")
+    });
 }
 
 fn python_code_in_place_of_a_name() {
