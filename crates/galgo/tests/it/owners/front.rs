@@ -1,27 +1,23 @@
 //! A server under an attacker's control: a test that speaks with the spawner and its helpers in the server's place.
 
+pub(super) mod hosts;
 pub(super) mod modules;
+pub(super) mod upgrade;
 
 use std::{
-    fs,
     io::{IoSlice, IoSliceMut, Read},
     mem::MaybeUninit,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
 use crate::harness::list;
 use galgo::config::Config;
-use galgo_testkit::{
-    Site,
-    process::{self, assert_gone, children, command_line},
-    wait_until,
-};
+use galgo_testkit::{Site, process::children, wait_until};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, shutdown,
-    socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
     sockopt::{Timeout, set_socket_timeout},
 };
 
@@ -32,11 +28,8 @@ list![
     a_helper_starts_what_is_configured_only,
     a_helper_loads_what_is_configured_only,
     a_helper_starts_the_worker_as_configured,
-    a_helper_starts_programs_of_hosts_only,
     sockets_of_workers_are_out_of_reach_while_they_are_made,
     messages_without_sense_do_nothing,
-    an_upgrade_is_of_what_was_started_and_configured,
-    of_an_upgrade_nothing_is_the_servers_to_say,
 ];
 
 const CONFIG: &str = "listen = [\"127.0.0.1:0\", \"127.0.0.2:0\"]\nuser = \"nobody\"\nsites = { path = \"www\", user = \"owner\" }\n\
@@ -381,104 +374,6 @@ fn a_helper_starts_the_worker_as_configured() {
     assert!(spawner.order(3, 0, spawner.digests[0]).is_err());
 }
 
-/// Programs in and beside the folders of hosts, and links.
-fn lay_hosts(site: &Site) {
-    let echo = fs::read(site.path("games/echo")).unwrap();
-    for name in [
-        "a.example/cgi-bin/sub/echo",
-        "a.example/cgi-bin/.hidden",
-        "a.example/cgi-bin/theirs",
-        "a.example/public/echo",
-        "a.example/echo",
-        "a.example/sub/cgi-bin/echo",
-        "cgi-bin/cgi-bin/echo",
-        "b.example/cgi-bin/echo",
-        "_off/cgi-bin/echo",
-        "Upper/cgi-bin/echo",
-        "echo",
-    ] {
-        let name = format!("www/{name}");
-        site.write(&name, &echo);
-        mode(site, &name, 0o755);
-        own(site, &name, NOBODY);
-    }
-    own(site, "www/a.example/cgi-bin/echo", NOBODY);
-    own(site, "www/a.example/cgi-bin/theirs", MAN);
-    own(site, "www/b.example/cgi-bin", MAN);
-    for (to, link) in [
-        ("a.example", "www.a.example"),
-        ("a.example/sub", "sub.example"),
-        ("../own", "out.example"),
-        ("none", "none.example"),
-        ("_off", "off.example"),
-        (".", "here.example"),
-        ("..", "up.example"),
-        ("loop.example", "loop.example"),
-        ("../../own/nobody", "a.example/cgi-bin/far"),
-        ("../cgi-bin", "a.example/cgi-bin/near"),
-    ] {
-        std::os::unix::fs::symlink(to, site.path("www").join(link)).unwrap();
-    }
-}
-
-fn a_helper_starts_programs_of_hosts_only() {
-    let spawner = Spawner::start();
-    lay_hosts(&spawner.site);
-    for uid in [0, GAMES, MAN, 12_345_678] {
-        assert!(spawner.helper(uid, HOSTS).is_err(), "{uid}");
-    }
-    let helper = spawner.helper(NOBODY, HOSTS).unwrap();
-    let start = |name: &str| start(&helper, 0, &[&spawner.path(&format!("www/{name}"))]);
-    for name in [
-        "a.example",
-        "www.a.example",
-        "a.example/cgi-bin/../../a.example",
-    ] {
-        let (report, said) = start(&format!("{name}/cgi-bin/echo"));
-        let fine = report == "started" && said.starts_with("65534 ");
-        assert_eq!(fine, !name.contains(".."), "{name}: {report} {said}");
-    }
-    assert_eq!(start("a.example/cgi-bin/sub/echo").0, "started");
-    let no_host = "is no program of a host";
-    let no_link = "is a symbolic link";
-    for (name, why) in [
-        ("echo", no_host),
-        ("a.example", no_host),
-        ("a.example/echo", no_host),
-        ("a.example/cgi-bin", no_host),
-        ("a.example/public/echo", no_host),
-        ("a.example/sub/cgi-bin/echo", no_host),
-        ("_off/cgi-bin/echo", no_host),
-        ("Upper/cgi-bin/echo", no_host),
-        ("../own/nobody", "is not below"),
-        ("a.example/cgi-bin/../echo", "is not below"),
-        ("a.example/cgi-bin/.hidden", "has a name"),
-        ("a.example/cgi-bin/theirs", "belongs to the user 6"),
-        ("b.example/cgi-bin/echo", "belongs to the user 6"),
-        ("a.example/cgi-bin/none", "cannot be looked at"),
-        ("none.example/cgi-bin/echo", "cannot be looked at"),
-        ("loop.example/cgi-bin/echo", "cannot be looked at"),
-        ("sub.example/cgi-bin/echo", no_link),
-        ("out.example/cgi-bin/nobody", no_link),
-        ("off.example/cgi-bin/echo", no_link),
-        ("here.example/cgi-bin/cgi-bin/echo", no_link),
-        ("up.example/cgi-bin/who", no_link),
-        ("a.example/cgi-bin/far", no_link),
-        ("a.example/cgi-bin/near/echo", no_link),
-    ] {
-        let (report, said) = start(name);
-        assert!(
-            report.contains(why) && said.is_empty(),
-            "{name}: {report} {said}"
-        );
-    }
-    // Another route's program, and this one's by another route.
-    assert!(start("../games/echo").0.contains("is not below"));
-    let others = spawner.helper(NOBODY, 1).unwrap();
-    let (report, _) = self::start(&others, 0, &[&spawner.path("www/a.example/cgi-bin/echo")]);
-    assert!(report.contains("is not below"), "{report}");
-}
-
 /// Looks for the folder of each new socket, and for the socket in it, until it has met so many folders or one socket.
 const WATCHES: &str = "import os, sys\nseen = set()\nfor _ in iter(int, 1):
     for name in os.listdir(sys.argv[1]):
@@ -548,166 +443,4 @@ fn messages_without_sense_do_nothing() {
     wait_until("the end of the helpers", || {
         children(spawner.process.id()).is_empty()
     });
-}
-
-/// The order for an upgrade: the socket to the new server.
-fn upgrade(spawner: &Spawner) -> Result<OwnedFd, String> {
-    let line = spawner.order(4, 0, 0)?.expect("a socket");
-    set_socket_timeout(&line, Timeout::Recv, Some(Duration::from_secs(60))).unwrap();
-    Ok(line)
-}
-
-/// What the new server says to what it is handed.
-fn says(line: &OwnedFd, handed: &[(&str, BorrowedFd<'_>)]) -> String {
-    for (words, fd) in handed {
-        send(line, words.as_bytes(), &[*fd]);
-    }
-    send(line, b"end", &[]);
-    String::from_utf8(receive(line).0).unwrap()
-}
-
-/// The processes that the spawner has started with root's rights.
-fn servers(spawner: &Spawner) -> Vec<u32> {
-    let mut all = children(spawner.process.id());
-    all.retain(|pid| command_line(*pid).contains("serve"));
-    all
-}
-
-/// A server under an attacker's control hands over what it likes.
-fn an_upgrade_is_of_what_was_started_and_configured() {
-    let spawner = Spawner::start();
-    let listener = |at: &str| std::net::TcpListener::bind(at).unwrap();
-    let [ours, other] = ["127.0.0.1:0", "127.0.0.3:0"].map(listener);
-    let connected = std::net::TcpStream::connect(ours.local_addr().unwrap()).unwrap();
-    let (reads, _writes) = std::io::pipe().unwrap();
-    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let environ = std::fs::File::open("/proc/self/environ").unwrap();
-    let unix = spawner.site.path("temporary/s");
-    let unix = std::os::unix::net::UnixListener::bind(unix).unwrap();
-    let configured = "queue 127.0.0.1:0";
-    for (words, fd, why) in [
-        (configured, reads.as_fd(), "is none"),
-        (configured, environ.as_fd(), "is none"),
-        (configured, connected.as_fd(), "it does not listen"),
-        (configured, datagrams.as_fd(), "it is no stream socket"),
-        (configured, unix.as_fd(), "it listens on unix:"),
-        (configured, other.as_fd(), "it listens on 127.0.0.3:"),
-        (
-            "queue 127.0.0.1:1",
-            ours.as_fd(),
-            "it listens on 127.0.0.1:",
-        ),
-        ("queue nowhere", ours.as_fd(), "failed"),
-        (
-            "passed web",
-            ours.as_fd(),
-            "which no service manager has passed",
-        ),
-    ] {
-        let line = upgrade(&spawner).unwrap();
-        let said = says(&line, &[(words, fd)]);
-        assert!(
-            said.starts_with("failed ") && said.contains(why),
-            "{words}: {said}"
-        );
-        assert!(receive(&line).0.is_empty());
-        let said = spawner.order(5, 0, 0).unwrap_err();
-        assert!(said.contains("before it was ready"), "{said}");
-    }
-    // What is not configured is closed, and so is what no file or folder of root's should come from another.
-    let line = upgrade(&spawner).unwrap();
-    let at = other.local_addr().unwrap().to_string();
-    let handed = [
-        (configured, ours.as_fd()),
-        (&*format!("queue {at}"), other.as_fd()),
-        ("lock 1 1 /etc/passwd", reads.as_fd()),
-        ("store /etc", environ.as_fd()),
-        ("more of it", environ.as_fd()),
-    ];
-    assert_eq!(says(&line, &handed), "ready");
-    let pid = servers(&spawner)[0];
-    // It is the configured server, with its own arguments, and root no more.
-    let command = command_line(pid);
-    assert!(command.ends_with("serve . "), "{command}");
-    assert_eq!(uid_of(pid), "65534 65534 65534 65534");
-    let sockets = |pid: u32| {
-        let all = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-        let all = all.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
-        all.collect::<Vec<_>>()
-    };
-    let is = |fd: BorrowedFd<'_>| {
-        std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap()
-    };
-    send(&line, b"go", &[]);
-    // From here on it is out of reach.
-    wait_until("the word of the new server", || {
-        upgrade(&spawner).is_err_and(|why| why == "another galgo has taken over already")
-    });
-    let said = spawner.order(5, 0, 0).unwrap_err();
-    assert_eq!(said, "another galgo has taken over already");
-    let held = sockets(pid);
-    assert!(held.contains(&is(ours.as_fd())));
-    for closed in [other.as_fd(), reads.as_fd(), environ.as_fd()] {
-        assert!(!held.contains(&is(closed)));
-    }
-    drop(line);
-    let (of_spawner, site) = (spawner.process.id(), spawner.site.clone());
-    drop(spawner);
-    assert_gone(of_spawner);
-    assert!(process::pids().any(|other| other == pid));
-    kill(pid);
-    drop(site);
-}
-
-/// It keeps the new server waiting, lets it hang, ends it, or goes.
-fn of_an_upgrade_nothing_is_the_servers_to_say() {
-    let spawner = Spawner::start();
-    let null = std::fs::File::open("/dev/null").unwrap();
-    // Neither a path nor arguments nor variables nor descriptors: that is no order, or nobody looks at it.
-    let order = 4u32.to_ne_bytes();
-    for noise in [
-        &b"/bin/sh"[..],
-        b"\0\0\0\0/bin/sh\0",
-        &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
-    ] {
-        send(
-            &spawner.socket,
-            &[&order[..], noise].concat(),
-            &[null.as_fd()],
-        );
-        let (said, _) = receive(&spawner.socket);
-        assert!(said.starts_with(b"N"), "{said:?}");
-    }
-    assert!(servers(&spawner).is_empty());
-    let line = upgrade(&spawner).unwrap();
-    let first = servers(&spawner);
-    assert_eq!(first.len(), 1);
-    for _ in 0..50 {
-        let again = upgrade(&spawner).unwrap_err();
-        assert_eq!(again, "one is under way already");
-    }
-    assert_eq!(servers(&spawner), first);
-    assert!(spawner.helper(GAMES, 0).is_ok());
-    // It claims what only the new server can say.
-    for words in ["ready", "go", "failed"] {
-        send(&line, words.as_bytes(), &[]);
-    }
-    assert!(upgrade(&spawner).is_err());
-    let said = spawner.order(5, 0, 0).unwrap_err();
-    assert!(said.contains("was ended"), "{said}");
-    assert_gone(first[0]);
-    assert!(spawner.order(5, 0, 0).is_err());
-    // It never says "go".
-    let line = upgrade(&spawner).unwrap();
-    assert_eq!(says(&line, &[]), "ready");
-    let second = servers(&spawner)[0];
-    drop(line);
-    assert_gone(second);
-    assert!(spawner.order(5, 0, 0).is_err());
-    // It has gone meanwhile.
-    let _line = upgrade(&spawner).unwrap();
-    let third = servers(&spawner)[0];
-    let all = [spawner.process.id(), third];
-    shutdown(&spawner.socket, Shutdown::Both).unwrap();
-    all.into_iter().for_each(assert_gone);
 }

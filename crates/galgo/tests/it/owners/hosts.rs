@@ -1,5 +1,7 @@
 //! `sites` with `user = "owner"`: each host's programs run as their owner, without a word of the host in the configuration.
 
+pub(super) mod wrong;
+
 use std::{
     fs,
     os::unix::fs::{chown, lchown, symlink},
@@ -19,7 +21,6 @@ list![
     each_host_runs_as_its_owner,
     a_new_host_and_a_new_owner_need_no_reload,
     links_to_hosts_and_others,
-    who_is_no_owner,
     the_folder_of_the_hosts_is_roots,
     folders_of_a_host_that_are_swapped_lead_nowhere,
     warm_programs_have_their_owners_too,
@@ -217,79 +218,6 @@ fn links_to_hosts_and_others() {
         runs_as(&server, "apart.example", "/cgi-bin/who") == Err(403)
     });
     server.says("apart.example/cgi-bin\" is a symbolic link");
-}
-
-fn who_is_no_owner() {
-    let site = site().config(CONFIG);
-    let accounts = accounts(&site, 2);
-    let [one, two] = [0, 1].map(|n| accounts.names()[n].as_str());
-    host(&site, "one.example", one);
-    host(&site, "two.example", two);
-    host(&site, "roots.example", two);
-    let owned = |name: &str, uid: u32, bits: u32| {
-        let name = format!("www/one.example/cgi-bin/{name}");
-        site.write(&name, WHO);
-        own(&site, &name, uid);
-        mode(&site, &name, bits);
-    };
-    owned("root", 0, 0o755);
-    owned("man", MAN, 0o755);
-    owned("foreign", uid(two), 0o755);
-    owned("group", uid(one), 0o775);
-    owned("others", uid(one), 0o757);
-    owned("setuid", uid(one), 0o4755);
-    for name in ["www/two.example/cgi-bin/who", "www/two.example/cgi-bin"] {
-        own(&site, name, uid(one));
-    }
-    // Root has the folders, and two accounts programs in them.
-    for name in ["", "/cgi-bin"] {
-        own(&site, &format!("www/roots.example{name}"), 0);
-    }
-    own(&site, "www/roots.example/cgi-bin/read", uid(one));
-    let server = site.start();
-    for (host, path, why) in [
-        (
-            "one.example",
-            "root",
-            "belongs to the user 0, and programs run as their owner only from min_uid = 500 on",
-        ),
-        (
-            "one.example",
-            "man",
-            "belongs to the user 6, and programs run as their owner only from min_uid = 500 on",
-        ),
-        (
-            "one.example",
-            "foreign",
-            &*format!("one.example\" belongs to the user {}", uid(one)),
-        ),
-        (
-            "one.example",
-            "group",
-            "is writable for its group: chmod g-w",
-        ),
-        ("one.example", "others", "is writable for others: chmod o-w"),
-        ("one.example", "setuid", "is set-user-ID: chmod u-s"),
-        (
-            "two.example",
-            "who",
-            &*format!("two.example\" belongs to the user {}", uid(two)),
-        ),
-    ] {
-        let ran = runs_as(&server, host, &format!("/cgi-bin/{path}"));
-        assert_eq!(ran, Err(403), "{path}");
-        server.says(why);
-    }
-    for (path, account) in [("who", two), ("read", one)] {
-        let ran = runs_as(&server, "roots.example", &format!("/cgi-bin/{path}"));
-        assert_eq!(ran, Ok(uid(account)), "{}", server.errors());
-    }
-    // What the server's user may not enter, it says.
-    mode(&server.site, "www/one.example", 0o700);
-    wait_until("the folder", || {
-        runs_as(&server, "one.example", "/cgi-bin/who") == Err(403)
-    });
-    server.says("one.example: the server's user may not enter it: chmod o+x");
 }
 
 fn the_folder_of_the_hosts_is_roots() {

@@ -33,10 +33,13 @@ pub fn tests() -> Vec<Test> {
     [
         programs::tests(),
         front::tests(),
+        front::hosts::tests(),
         front::modules::tests(),
+        front::upgrade::tests(),
         life::tests(),
         homes::tests(),
         hosts::tests(),
+        hosts::wrong::tests(),
         strict::tests(),
         workers::tests(),
         warm::tests(),

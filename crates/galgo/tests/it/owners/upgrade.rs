@@ -249,13 +249,13 @@ fn one_that_hangs_is_the_only_one() {
     let mark = server.mark("pid").display().to_string();
     let text = format!("#!/bin/sh\necho $$ >{mark}.new; mv {mark}.new {mark}\nexec sleep 1000\n");
     file::script(&server.path("bin"), "galgo", &text);
-    server.signal(Signal::USR2);
-    server.wait_for("pid");
-    let pid: u32 = fs::read_to_string(server.mark("pid"))
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
+    let hangs = || -> u32 {
+        server.signal(Signal::USR2);
+        server.wait_for("pid");
+        let pid = fs::read_to_string(server.mark("pid")).unwrap();
+        pid.trim().parse().unwrap()
+    };
+    let pid = hangs();
     assert_eq!(process::parent(pid), Some(all[1]));
     server.signal(Signal::USR2);
     server.says("warn upgrade: one is under way already");
@@ -265,13 +265,7 @@ fn one_that_hangs_is_the_only_one() {
     goes_on(&server, all, "it ended by signal 9");
     // The end of the old one is that of the new one.
     fs::remove_file(server.mark("pid")).unwrap();
-    server.signal(Signal::USR2);
-    server.wait_for("pid");
-    let pid: u32 = fs::read_to_string(server.mark("pid"))
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
+    let pid = hangs();
     server.signal(Signal::TERM);
     [all[0], all[1], pid].into_iter().for_each(assert_gone);
 }

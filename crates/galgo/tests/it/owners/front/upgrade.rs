@@ -1,0 +1,204 @@
+//! The same with an upgrade: what a server may have the spawner start, and hand over.
+
+use std::{
+    fs::{self, File},
+    net::{TcpListener, TcpStream, UdpSocket},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::net::UnixListener,
+    },
+    path::PathBuf,
+    time::Duration,
+};
+
+use super::{GAMES, Spawner, kill, receive, send, uid_of};
+use crate::harness::list;
+use galgo_testkit::{
+    process::{self, assert_gone, children, command_line},
+    wait_until,
+};
+use rustix::net::{
+    Shutdown, shutdown,
+    sockopt::{Timeout, set_socket_timeout},
+};
+
+list![
+    an_upgrade_takes_listeners_of_the_configuration_only,
+    an_upgrade_is_of_what_was_started_and_configured,
+    of_an_upgrade_nothing_is_the_servers_to_say,
+];
+
+/// The order for an upgrade: the socket to the new server.
+fn upgrade(spawner: &Spawner) -> Result<OwnedFd, String> {
+    let line = spawner.order(4, 0, 0)?.expect("a socket");
+    set_socket_timeout(&line, Timeout::Recv, Some(Duration::from_secs(60))).unwrap();
+    Ok(line)
+}
+
+/// What the new server says to what it is handed.
+fn says(line: &OwnedFd, handed: &[(&str, BorrowedFd<'_>)]) -> String {
+    for (words, fd) in handed {
+        send(line, words.as_bytes(), &[*fd]);
+    }
+    send(line, b"end", &[]);
+    String::from_utf8(receive(line).0).unwrap()
+}
+
+/// The processes that the spawner has started with root's rights.
+fn servers(spawner: &Spawner) -> Vec<u32> {
+    let mut all = children(spawner.process.id());
+    all.retain(|pid| command_line(*pid).contains("serve"));
+    all
+}
+
+/// What the configuration listens on.
+const CONFIGURED: &str = "queue 127.0.0.1:0";
+
+fn listener(at: &str) -> TcpListener {
+    TcpListener::bind(at).unwrap()
+}
+
+/// What a process has open.
+fn open_files(pid: u32) -> Vec<PathBuf> {
+    let all = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let all = all.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+    all.collect()
+}
+
+/// A server under an attacker's control hands over what it likes.
+fn an_upgrade_takes_listeners_of_the_configuration_only() {
+    let spawner = Spawner::start();
+    let [ours, other] = ["127.0.0.1:0", "127.0.0.3:0"].map(listener);
+    let connected = TcpStream::connect(ours.local_addr().unwrap()).unwrap();
+    let (reads, _writes) = std::io::pipe().unwrap();
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let environ = File::open("/proc/self/environ").unwrap();
+    let unix = spawner.site.path("temporary/s");
+    let unix = UnixListener::bind(unix).unwrap();
+    for (words, fd, why) in [
+        (CONFIGURED, reads.as_fd(), "is none"),
+        (CONFIGURED, environ.as_fd(), "is none"),
+        (CONFIGURED, connected.as_fd(), "it does not listen"),
+        (CONFIGURED, datagrams.as_fd(), "it is no stream socket"),
+        (CONFIGURED, unix.as_fd(), "it listens on unix:"),
+        (CONFIGURED, other.as_fd(), "it listens on 127.0.0.3:"),
+        (
+            "queue 127.0.0.1:1",
+            ours.as_fd(),
+            "it listens on 127.0.0.1:",
+        ),
+        ("queue nowhere", ours.as_fd(), "failed"),
+        (
+            "passed web",
+            ours.as_fd(),
+            "which no service manager has passed",
+        ),
+    ] {
+        let line = upgrade(&spawner).unwrap();
+        let said = says(&line, &[(words, fd)]);
+        assert!(
+            said.starts_with("failed ") && said.contains(why),
+            "{words}: {said}"
+        );
+        assert!(receive(&line).0.is_empty());
+        let said = spawner.order(5, 0, 0).unwrap_err();
+        assert!(said.contains("before it was ready"), "{said}");
+    }
+}
+
+/// What is not configured is closed, and so is what no file or folder of root's should come from another.
+fn an_upgrade_is_of_what_was_started_and_configured() {
+    let spawner = Spawner::start();
+    let [ours, other] = ["127.0.0.1:0", "127.0.0.3:0"].map(listener);
+    let (reads, _writes) = std::io::pipe().unwrap();
+    let environ = File::open("/proc/self/environ").unwrap();
+    let line = upgrade(&spawner).unwrap();
+    let at = other.local_addr().unwrap().to_string();
+    let handed = [
+        (CONFIGURED, ours.as_fd()),
+        (&*format!("queue {at}"), other.as_fd()),
+        ("lock 1 1 /etc/passwd", reads.as_fd()),
+        ("store /etc", environ.as_fd()),
+        ("more of it", environ.as_fd()),
+    ];
+    assert_eq!(says(&line, &handed), "ready");
+    let pid = servers(&spawner)[0];
+    // It is the configured server, with its own arguments, and root no more.
+    let command = command_line(pid);
+    assert!(command.ends_with("serve . "), "{command}");
+    assert_eq!(uid_of(pid), "65534 65534 65534 65534");
+    let is =
+        |fd: BorrowedFd<'_>| fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+    send(&line, b"go", &[]);
+    // From here on it is out of reach.
+    wait_until("the word of the new server", || {
+        upgrade(&spawner).is_err_and(|why| why == "another galgo has taken over already")
+    });
+    let said = spawner.order(5, 0, 0).unwrap_err();
+    assert_eq!(said, "another galgo has taken over already");
+    let held = open_files(pid);
+    assert!(held.contains(&is(ours.as_fd())));
+    for closed in [other.as_fd(), reads.as_fd(), environ.as_fd()] {
+        assert!(!held.contains(&is(closed)));
+    }
+    drop(line);
+    let (of_spawner, site) = (spawner.process.id(), spawner.site.clone());
+    drop(spawner);
+    assert_gone(of_spawner);
+    assert!(process::pids().any(|other| other == pid));
+    kill(pid);
+    drop(site);
+}
+
+/// It keeps the new server waiting, lets it hang, ends it, or goes.
+fn of_an_upgrade_nothing_is_the_servers_to_say() {
+    let spawner = Spawner::start();
+    let null = File::open("/dev/null").unwrap();
+    // Neither a path nor arguments nor variables nor descriptors: that is no order, or nobody looks at it.
+    let order = 4u32.to_ne_bytes();
+    for noise in [
+        &b"/bin/sh"[..],
+        b"\0\0\0\0/bin/sh\0",
+        &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+    ] {
+        send(
+            &spawner.socket,
+            &[&order[..], noise].concat(),
+            &[null.as_fd()],
+        );
+        let (said, _) = receive(&spawner.socket);
+        assert!(said.starts_with(b"N"), "{said:?}");
+    }
+    assert!(servers(&spawner).is_empty());
+    let line = upgrade(&spawner).unwrap();
+    let first = servers(&spawner);
+    assert_eq!(first.len(), 1);
+    for _ in 0..50 {
+        let again = upgrade(&spawner).unwrap_err();
+        assert_eq!(again, "one is under way already");
+    }
+    assert_eq!(servers(&spawner), first);
+    assert!(spawner.helper(GAMES, 0).is_ok());
+    // It claims what only the new server can say.
+    for words in ["ready", "go", "failed"] {
+        send(&line, words.as_bytes(), &[]);
+    }
+    assert!(upgrade(&spawner).is_err());
+    let said = spawner.order(5, 0, 0).unwrap_err();
+    assert!(said.contains("was ended"), "{said}");
+    assert_gone(first[0]);
+    assert!(spawner.order(5, 0, 0).is_err());
+    // It never says "go".
+    let line = upgrade(&spawner).unwrap();
+    assert_eq!(says(&line, &[]), "ready");
+    let second = servers(&spawner)[0];
+    drop(line);
+    assert_gone(second);
+    assert!(spawner.order(5, 0, 0).is_err());
+    // It has gone meanwhile.
+    let _line = upgrade(&spawner).unwrap();
+    let third = servers(&spawner)[0];
+    let all = [spawner.process.id(), third];
+    shutdown(&spawner.socket, Shutdown::Both).unwrap();
+    all.into_iter().for_each(assert_gone);
+}
