@@ -384,16 +384,17 @@ impl RunningProgram {
     }
 
     fn reap(&mut self) -> Option<Exit> {
-        if self.exit.is_none() {
-            self.exit = self.process.reap();
-            if let Some(exit) = &self.exit {
-                if let Some(permit) = &self.process.permit {
-                    permit.used(exit.user + exit.system);
-                }
-                if let Some(origin) = self.origin.take() {
-                    origin.ended(exit, self.signalled);
-                }
-            }
+        if self.exit.is_some() {
+            return self.exit;
+        }
+        let exit = self.process.reap()?;
+        self.exit = Some(exit);
+        if let Some(permit) = &self.process.permit {
+            permit.used(exit.user + exit.system);
+        }
+        // Not before it has exited: what it tells then, its template is to hear.
+        if let Some(origin) = self.origin.take() {
+            origin.ended(&exit, self.signalled);
         }
         self.exit
     }

@@ -53,6 +53,10 @@ const STARTS: Duration = Duration::from_secs(1);
 /// Idle connections to a worker of one route and user: there may be many workers.
 const OWN_IDLE: usize = 16;
 
+/// Workers of a user that may be gone, one after the other, before one has taken a request: each costs a process.
+const WORKERS: u32 = 3;
+const LOST: &str = "the wasm worker of its user ends as soon as it is started";
+
 /// What is said of a module whose worker has said why on standard error.
 const DENIED: &str = "the module may not be run as its user: the line of the log above says why";
 const BAD: &str = "the module cannot be run: the line of the log above says why";
@@ -217,6 +221,7 @@ impl Wasm {
         }
         let (began, wait) = (Instant::now(), wait.max(STARTS));
         let home = resources.index;
+        let mut lost = 0;
         loop {
             let worker = self.own.worker(resources, owners, remit, uid).await?;
             worker.is_used();
@@ -234,7 +239,13 @@ impl Wasm {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) if is_shortage(&e) => return Err(SHORT),
                 // It has ended.
-                Err(_) => self.own.lost(&worker),
+                Err(_) => {
+                    self.own.lost(&worker);
+                    lost += 1;
+                    if lost >= WORKERS {
+                        return Err(Fault::Script(LOST.into()));
+                    }
+                }
             }
             if began.elapsed() >= wait {
                 return Err(Fault::Busy(

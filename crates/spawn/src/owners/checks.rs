@@ -294,6 +294,7 @@ fn owned(stat: &Stat, uid: u32) -> Result<(), Why> {
         owner => Err(Why::Owner(owner, uid)),
     }
 }
+
 /// Whether a module of a route, whose folder or one module is `root`, may run as the user `uid`, which is this process's. Its
 /// path without links in it.
 ///
