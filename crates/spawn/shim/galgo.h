@@ -3,6 +3,7 @@
 #define GALGO_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* All else is hidden: a preloaded name stands before the program's own. */
 #define GALGO_EXPORT __attribute__((visibility("default")))
@@ -43,6 +44,12 @@ void galgo_settle(void);
    template has them to itself. The last thing before the stop. */
 enum { GALGO_CODE = 8 << 20 };
 void galgo_gather(size_t code);
+
+/* What is mapped in this process (proc_pid_maps(5)). `is_heap`: memory of no file, for anything. */
+struct galgo_mapping { uintptr_t from, to; unsigned long offset, inode; char rights[5]; int is_heap; };
+
+/* Those that are wanted, in the order of addresses, `most` of them. */
+size_t galgo_mappings(struct galgo_mapping *list, size_t most, int (*is_wanted)(const struct galgo_mapping *));
 
 /* What is mapped of each library and only read becomes one mapping, for a process with many libraries. */
 void galgo_join_libraries(void);

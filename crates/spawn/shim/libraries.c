@@ -13,7 +13,6 @@
 
 #include <fcntl.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -33,39 +32,26 @@ enum {
     LARGE = 2 << 20,   /* a page of the processor */
 };
 
-struct part { uintptr_t from, to; unsigned long offset, inode; char rights[5]; };
-
-/* What of files is mapped, in the order of addresses. */
-static size_t parts(struct part *list) {
-    FILE *file = fopen("/proc/self/maps", "re");
-    char line[4400];
-    size_t count = 0;
-    while (file && count < PARTS && fgets(line, sizeof line, file)) {
-        struct part *it = &list[count];
-        count += sscanf(line, "%lx-%lx %4s %lx %*s %lu", &it->from, &it->to, it->rights, &it->offset, &it->inode) == 5 &&
-            it->inode != 0;
-    }
-    if (file)
-        fclose(file);
-    return count;
+static int is_of_file(const struct galgo_mapping *it) {
+    return it->inode != 0;
 }
 
-static int is(const struct part *it, const char *rights) {
+static int is(const struct galgo_mapping *it, const char *rights) {
     return strcmp(it->rights, rights) == 0;
 }
 
 /* ---- large ones ---- */
 
 /* Whether the second begins where the first ends, in memory and in their file. */
-static int go_on(const struct part *first, const struct part *second) {
+static int go_on(const struct galgo_mapping *first, const struct galgo_mapping *second) {
     return first->inode == second->inode && first->to == second->from &&
         first->offset + (first->to - first->from) == second->offset;
 }
 
 /* With the rights of the code the parts beside it are one with it to the kernel. */
-static void join(const struct part *list, size_t count) {
+static void join(const struct galgo_mapping *list, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        const struct part *it = &list[i];
+        const struct galgo_mapping *it = &list[i];
         int before = i > 0 && is(it - 1, "r-xp") && go_on(it - 1, it);
         int behind = i + 1 < count && is(it + 1, "r-xp") && go_on(it, it + 1);
         if (is(it, "r--p") && (before || behind))
@@ -84,11 +70,11 @@ static size_t length_of(const struct library *it) {
 
 /* The library that begins with the first part of the list: how many parts of it are only read, and none of them is
    missing between. */
-static size_t only_read(const struct part *list, size_t count, int *has_code) {
+static size_t only_read(const struct galgo_mapping *list, size_t count, int *has_code) {
     size_t found = 0;
     *has_code = 0;
     for (; found < count && (is(&list[found], "r--p") || is(&list[found], "r-xp")); found++) {
-        const struct part *it = &list[found];
+        const struct galgo_mapping *it = &list[found];
         if (found > 0 && (it->inode != list->inode || it->from != it[-1].to))
             break;
         *has_code |= it->rights[2] == 'x';
@@ -97,7 +83,7 @@ static size_t only_read(const struct part *list, size_t count, int *has_code) {
 }
 
 /* Those to be copied, and how many bytes they have. */
-static size_t choose(const struct part *list, size_t count, struct library *chosen, size_t *libraries) {
+static size_t choose(const struct galgo_mapping *list, size_t count, struct library *chosen, size_t *libraries) {
     size_t total = 0, has = 0;
     for (size_t i = 0; i < count;) {
         int has_code;
@@ -137,7 +123,7 @@ static char *copy(const struct library *libraries, size_t count, size_t size) {
 }
 
 /* Each copy takes the place of what it is a copy of, at once: this code may be in it. */
-static void move(const struct part *list, size_t count) {
+static void move(const struct galgo_mapping *list, size_t count) {
     static struct library libraries[PARTS];
     size_t has, total = choose(list, count, libraries, &has), size = (total + LARGE - 1) & -(size_t)LARGE;
     char *all = total ? copy(libraries, has, size) : MAP_FAILED;
@@ -152,7 +138,7 @@ static void move(const struct part *list, size_t count) {
 }
 
 void galgo_join_libraries(void) {
-    static struct part list[PARTS];
-    move(list, parts(list));
-    join(list, parts(list));
+    static struct galgo_mapping list[PARTS];
+    move(list, galgo_mappings(list, PARTS, is_of_file));
+    join(list, galgo_mappings(list, PARTS, is_of_file));
 }

@@ -24,43 +24,49 @@ enum {
     MAPPINGS = 512,
 };
 
-struct mapping { uintptr_t from, to; int is_code; };
-
 static uintptr_t upwards(uintptr_t at) {
     return (at + LARGE - 1) & -(uintptr_t)LARGE;
 }
 
-static size_t length_of(const struct mapping *it) {
+static size_t length_of(const struct galgo_mapping *it) {
     return it->to - it->from;
 }
 
-/* The private mappings of this process that are code of a file, or data of none. */
-static size_t mappings(struct mapping *list) {
+size_t galgo_mappings(struct galgo_mapping *list, size_t most, int (*is_wanted)(const struct galgo_mapping *)) {
     FILE *file = fopen("/proc/self/maps", "re");
     char line[4400];
     size_t count = 0;
-    while (file && count < MAPPINGS && fgets(line, sizeof line, file)) {
-        struct mapping *it = &list[count];
-        char rights[5] = "";
+    while (file && count < most && fgets(line, sizeof line, file)) {
+        struct galgo_mapping *it = &list[count];
         const char *name = strpbrk(line, "/[");
-        if (sscanf(line, "%lx-%lx %4s", &it->from, &it->to, rights) != 3)
-            continue;
-        it->is_code = name && *name == '/' && strcmp(rights, "r-xp") == 0;
-        count += it->is_code || ((!name || !strncmp(name, "[heap]", 6)) && strcmp(rights, "rw-p") == 0);
+        it->is_heap = !name || !strncmp(name, "[heap]", 6);
+        count += sscanf(line, "%lx-%lx %4s %lx %*s %lu", &it->from, &it->to, it->rights, &it->offset, &it->inode) == 5 && is_wanted(it);
     }
     if (file)
         fclose(file);
     return count;
 }
 
+static int is_code(const struct galgo_mapping *it) {
+    return it->inode != 0 && strcmp(it->rights, "r-xp") == 0;
+}
+
+static int is_data(const struct galgo_mapping *it) {
+    return it->is_heap && strcmp(it->rights, "rw-p") == 0;
+}
+
+static int is_wanted(const struct galgo_mapping *it) {
+    return is_code(it) || is_data(it);
+}
+
 /* ---- code ---- */
 
 /* The mappings of code to be copied, first in the list, and how many bytes they have. */
-static size_t choose(struct mapping *list, size_t *count, size_t most) {
+static size_t choose(struct galgo_mapping *list, size_t *count, size_t most) {
     size_t total = 0, chosen = 0;
     for (size_t i = 0; i < *count; i++) {
         size_t length = length_of(&list[i]);
-        if (!list[i].is_code || length < CODE_LEAST || total + length > most)
+        if (!is_code(&list[i]) || length < CODE_LEAST || total + length > most)
             continue;
         total += length;
         list[chosen++] = list[i];
@@ -71,7 +77,7 @@ static size_t choose(struct mapping *list, size_t *count, size_t most) {
 
 /* Puts a copy in large pages in the place of code, with the rights it has: it is never writable there. The copies
    lie one behind the other, so the processor has them as small pages, but a fork has them as one. */
-static void move_code(struct mapping *list, size_t count, size_t most) {
+static void move_code(struct galgo_mapping *list, size_t count, size_t most) {
     size_t total = upwards(choose(list, &count, most)), room = total + LARGE;
     char *all = total ? mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
     if (all == MAP_FAILED)
@@ -114,9 +120,9 @@ static int is_used(uintptr_t at) {
     return used > sizeof resident / 2;
 }
 
-static void collapse_data(const struct mapping *list, size_t count) {
+static void collapse_data(const struct galgo_mapping *list, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        if (list[i].is_code)
+        if (!is_data(&list[i]))
             continue;
         for (uintptr_t at = upwards(list[i].from); at + LARGE <= list[i].to; at += LARGE)
             if (is_used(at))
@@ -125,9 +131,9 @@ static void collapse_data(const struct mapping *list, size_t count) {
 }
 
 void galgo_gather(size_t code) {
-    static struct mapping list[MAPPINGS];
+    static struct galgo_mapping list[MAPPINGS];
     round_heap();
-    size_t count = mappings(list);
+    size_t count = galgo_mappings(list, MAPPINGS, is_wanted);
     collapse_data(list, count);
     move_code(list, count, code);
 }
