@@ -259,18 +259,20 @@ impl Spawner {
             .for_each(|group| self.cgroups.remove(group));
     }
 
-    /// Ends the children that are neither helpers nor the next server; whether there are any still.
+    /// Ends the children that are neither helpers nor the next server; whether there may be any still. One that ends leaves
+    /// its own children here, after this has looked which there are: only a look that finds none is the last one.
     fn end_strays(&self) -> bool {
         let stays = |pid: &Pid| {
             self.helpers.iter().any(|helper| helper.pid == *pid) || self.upgrade.is(*pid)
         };
-        let mut left = false;
+        let mut found = false;
         for pid in children().into_iter().filter(|pid| !stays(pid)) {
             // It is this process's child, and only reaped here: the number is its own.
             let _ = kill_process(pid, Signal::KILL);
-            left |= !reap(pid);
+            reap(pid);
+            found = true;
         }
-        left
+        found
     }
 
     /// The server has gone: ends the helpers, and all that they have started. A server that has taken its place stays.

@@ -21,6 +21,7 @@ list![
     many_in_a_strict_sandbox_leave_none,
     a_helper_that_dies_is_replaced,
     what_a_dead_helper_has_started_ends,
+    what_a_dead_helper_has_started_ends_with_its_children,
     a_server_that_is_killed_takes_all_along,
     a_spawner_that_dies_ends_the_server,
     many_first_requests_make_one_helper,
@@ -158,6 +159,26 @@ fn leave_none(path: &str) {
         };
         !pids().any(|pid| !helpers.contains(&pid) && !all.contains(&pid) && of_games(&pid))
     });
+}
+
+/// Each process that ends leaves the next one to the spawner.
+fn what_a_dead_helper_has_started_ends_with_its_children() {
+    const CHAIN: &str = "#!/bin/sh
+[ ${N:=15} -gt 0 ] || { printf 'Content-Type: text/plain\\n\\nx'; exec sleep 1000; }
+export N=$((N - 1))
+\"$0\" &
+exec >&- sleep 1000
+";
+    let site = site().file("games/chain", CHAIN, 0o755);
+    own(&site, "games/chain", GAMES);
+    let server = site.start();
+    for _ in 0..10 {
+        let mut client = server.connect();
+        client.get("/games/chain");
+        assert_eq!(client.head().status, 200, "{}", server.errors());
+        kill(helpers(&server)[0]);
+        wait_until("the end of all processes", || helpers(&server).is_empty());
+    }
 }
 
 fn what_a_dead_helper_has_started_ends() {
