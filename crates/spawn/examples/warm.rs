@@ -150,6 +150,7 @@ impl World {
             }
         }
         let launch = Launch {
+            path: None,
             args: args.into(),
             env,
             dir: self.dir.clone(),

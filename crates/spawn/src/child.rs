@@ -100,14 +100,14 @@ impl Child {
     /// How the process ended, or `None` while it runs. Ends what is left of its group first. The same answer when
     /// asked again.
     pub fn try_wait(&mut self) -> io::Result<Option<Exit>> {
-        either!(&mut self.0, child => child.try_wait(), Ok(child.try_wait()))
+        either!(&mut self.0, child => child.try_wait(), Ok(child.exit()))
     }
 
     /// As [`try_wait`](Self::try_wait), but the rest of the group goes on: [`group_remains`](Self::group_remains) says
     /// whether there is any, [`signal_group`](Self::signal_group) still reaches them, and dropping the [`Child`] ends
     /// them. Before Linux 6.9, where a group cannot be named but by its number, they are ended.
     pub fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
-        either!(&mut self.0, child => child.try_wait_alone(), Ok(child.try_wait()))
+        either!(&mut self.0, child => child.try_wait_alone(), Ok(child.exit()))
     }
 
     /// Whether others of the group were there when the process was reaped by [`try_wait_alone`](Self::try_wait_alone).

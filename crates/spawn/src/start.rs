@@ -77,7 +77,9 @@ pub struct Start<'a> {
 /// What to start without waiting for it: as [`Start`], but for the standard descriptors.
 #[derive(Debug)]
 pub struct Launch {
-    /// The arguments, `argv[0]` first, which is also the absolute path given to `execve`. Never empty.
+    /// The absolute path given to `execve`; `None`: `argv[0]`.
+    pub path: Option<CString>,
+    /// The arguments, `argv[0]` first. Never empty.
     pub args: Vec<CString>,
     /// The whole environment.
     pub env: EnvBlock,
@@ -100,7 +102,7 @@ impl Launch {
     /// The same as a start, but for the descriptors from 3 on.
     pub(crate) fn start<'a>(&'a self, stdio: [BorrowedFd<'a>; 3]) -> Start<'a> {
         Start {
-            path: &self.args[0],
+            path: self.path.as_ref().unwrap_or(&self.args[0]),
             args: &self.args,
             env: &self.env,
             dir: &self.dir,

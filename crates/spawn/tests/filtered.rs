@@ -70,6 +70,7 @@ fn both_ways_of_starting() {
     assert_eq!(scene.text("/bin/sh", &["sh", "-c", show]), wanted);
 
     let launch = |path: &str| Launch {
+        path: None,
         args: [path, "-c", show].map(c).into(),
         env: scene.env.clone(),
         dir: c("/"),
@@ -145,6 +146,7 @@ fn a_child_that_is_signalled_on_its_way_runs_no_handler_of_this_process() {
         let null = File::open("/dev/null").unwrap();
         for _ in 0..300 {
             let launch = Launch {
+                path: None,
                 args: vec![c("/bin/true")],
                 env: scene.env.clone(),
                 dir: c("/"),

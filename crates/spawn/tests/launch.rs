@@ -31,6 +31,7 @@ fn launch(args: &[&str]) -> Launch {
     let mut env = EnvBlock::default();
     env.put(b"PATH", b"/usr/bin:/bin");
     Launch {
+        path: None,
         args: args.iter().map(c).collect(),
         env,
         dir: c("/"),

@@ -113,6 +113,7 @@ impl ProgramRun<'_, '_, '_> {
             });
         }
         let launch = Launch {
+            path: None,
             args,
             env,
             dir: self.script.dir.clone(),
@@ -260,10 +261,14 @@ impl ProgramRun<'_, '_, '_> {
             if let Some(fault) = fault {
                 return Err(fault);
             }
+            // Where a helper starts it only a program prints something: of one that was not executed its report comes.
+            if arrived && child.is_remote() {
+                return Ok(StartState::Runs(None));
+            }
             tokio::select! {
                 biased;
                 _ = stdout.arrives(), if !arrived => arrived = true,
-                () = tokio::time::sleep(ENDING), if arrived && !child.is_remote() => {}
+                () = tokio::time::sleep(ENDING), if arrived => {}
                 () = reports.come() => {}
                 () = tick::next() => {}
                 late = clocks.ring() => fault = Some(late),

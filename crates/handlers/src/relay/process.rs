@@ -54,8 +54,15 @@ impl ProcessState {
             other => other,
         };
         match self {
-            // Readiness of a pidfd does not go away.
-            Self::Watched(fd, _) => drop(fd.readable().await),
+            // Readiness of a pidfd does not go away. A helper tells other things first.
+            Self::Watched(fd, child) => loop {
+                match fd.readable().await {
+                    Ok(mut ready) if child.is_remote() && !child.has_exited().unwrap_or(true) => {
+                        ready.clear_ready();
+                    }
+                    _ => return,
+                }
+            },
             // The event loop has no room for it: it is looked at with every tick.
             Self::Idle(child) => {
                 while !child.has_exited().unwrap_or(true) {

@@ -112,6 +112,7 @@ impl WorkerPool {
         })?;
         command.args.truncate(1);
         let launch = Launch {
+            path: None,
             args: command.args,
             env: EnvBlock::default(),
             dir: command.dir,

@@ -190,6 +190,7 @@ async fn own(
     let kind = kind(setup).await?;
     let modules = trusted(kind, order).await.map_err(io)?;
     let launch = Launch {
+        path: None,
         args: setup.args.clone(),
         env: setup.env.clone(),
         dir: setup.dir.clone(),

@@ -237,6 +237,7 @@ async fn start(
     let stdio = [theirs.as_fd(), null.as_fd(), stderr.as_fd()];
     // What is executed its helper knows itself.
     let launch = Launch {
+        path: None,
         args: vec![std::ffi::CString::new(MODULES).unwrap_or_default()],
         env: EnvBlock::default(),
         dir: c"/".to_owned(),

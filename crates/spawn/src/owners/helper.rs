@@ -2,6 +2,9 @@
 //!
 //! 1. a message: what to start, or to keep loaded  2. check it  3. start it, as the server does its own, or give it to a child
 //!    of its template (`warm`)  4. tell how it ended, pass on signals
+//!
+//! It waits for no `execve`: the next message is read meanwhile. Nothing wakes it when a program has been executed, so most
+//! have ended by the time that it could tell, and only that is told; of those that run for longer it tells after [`SOON`].
 
 use super::{
     Remit, cgroups,
@@ -11,7 +14,7 @@ use super::{
     warm::{templates::Templates, waiting::tell},
 };
 use crate::{
-    Child, Direct, Limits, Sandbox, Start, StartError,
+    Child, Direct, Launch, LaunchOutcome, Limits, Sandbox, StartError,
     identity::{Identity, effective_uid},
     reaper,
     sandbox::{self, Changes},
@@ -42,12 +45,25 @@ const LIFE: Duration = super::OLD;
 /// So often it is looked whether what a program has left running is gone.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// A program that has not ended by then is said to run.
+const SOON: Duration = Duration::from_millis(5);
+
 /// A program that runs, and the socket that the server has of it.
 struct Running {
     child: Child,
     socket: OwnedFd,
-    /// It has ended, and its exit was told.
-    told: bool,
+    told: Told,
+}
+
+/// What the server knows of a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Nothing; it was launched then.
+    Nothing(Instant),
+    /// It runs.
+    Runs,
+    /// It has ended, and has left others behind.
+    Ended,
 }
 
 /// What a helper works with.
@@ -163,9 +179,11 @@ impl Helper<'_> {
         loop {
             let mut ready = self.wait(open.then_some(socket), idle)?;
             let rest = &mut ready.rest;
-            self.programs.retain_mut(|program| program.turn(rest));
+            let (direct, own_ids) = (&mut self.direct, self.own_ids);
+            self.programs
+                .retain_mut(|program| program.turn(rest, direct, own_ids));
             let begun = self.templates.turn(rest);
-            self.programs.extend(begun.into_iter().map(Running::new));
+            self.programs.extend(begun.into_iter().map(Running::begun));
             if ready.asked {
                 asked = Instant::now();
                 open = self.take(socket);
@@ -194,8 +212,8 @@ impl Helper<'_> {
 
     /// Waits until there is something to do.
     fn wait(&mut self, socket: Option<&OwnedFd>, idle: Duration) -> io::Result<Ready> {
-        let look = self.programs.iter().any(|p| p.told);
-        let patience = if look { LOOK } else { idle };
+        let left = self.programs.iter().map(|p| p.told.left());
+        let patience = left.fold(idle, Duration::min);
         let patience = Timespec {
             tv_sec: patience.as_secs().cast_signed(),
             tv_nsec: patience.subsec_nanos().into(),
@@ -244,23 +262,22 @@ impl Helper<'_> {
     }
 
     fn run_program(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3], socket: OwnedFd) {
-        let (report, child) = match self.start(order, stdio) {
-            Ok(child) => (Report::Started(child.pid()), Some(child)),
-            Err(report) => (report, None),
+        let started = match modules::asked_for(order) {
+            true => self.start_worker(order, stdio),
+            false => self.launch(order, stdio),
         };
-        let named = child.as_ref().filter(|_| self.own_ids);
-        let fds: Vec<_> = named.iter().map(|child| child.as_fd()).collect();
-        let told = tell(&socket, &report, &fds);
-        if let (true, Some(child)) = (told, child) {
-            self.programs.push(Running::new((child, socket)));
+        match started {
+            Ok(child) => self.programs.push(Running {
+                child,
+                socket,
+                told: Told::Nothing(Instant::now()),
+            }),
+            Err(report) => drop(tell(&socket, &report, &[])),
         }
     }
 
-    /// Starts what was asked for, where that may be.
-    fn start(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3]) -> Result<Child, Report> {
-        if modules::asked_for(order) {
-            return self.start_worker(order, stdio);
-        }
+    /// Launches what was asked for, where that may be.
+    fn launch(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3]) -> Result<Child, Report> {
         let Program {
             path,
             args,
@@ -268,18 +285,20 @@ impl Helper<'_> {
             dir,
         } = Program::of(order, self.remit, self.uid).map_err(Report::Denied)?;
         let terms = &self.remit.terms;
-        let start = Start {
-            path: &path,
-            args: &args,
-            env: &env,
-            dir: &dir,
-            stdio: stdio.map(AsFd::as_fd),
-            more: &[],
+        let launch = Launch {
+            path: Some(path),
+            args,
+            env,
+            dir,
             limits: self.limits,
             no_new_privs: terms.no_new_privs,
             sandbox: terms.sandbox,
+            more: Vec::new(),
+            // The report of its end says why.
+            knocks: false,
         };
-        self.direct.start(&start).map_err(|e| failed(&e))
+        let launched = self.direct.launch(launch, stdio.map(AsFd::as_fd));
+        launched.map_err(|e| failed(&e.error))
     }
 
     /// The worker of the route's modules.
@@ -305,36 +324,63 @@ fn failed(e: &StartError) -> Report {
     Report::Failed(e.stage, e.source.raw_os_error().unwrap_or_default())
 }
 
+impl Told {
+    /// When something is to be told, or looked at, though nothing has come.
+    fn left(self) -> Duration {
+        match self {
+            Self::Nothing(since) => SOON.saturating_sub(since.elapsed()),
+            Self::Runs => Duration::MAX,
+            Self::Ended => LOOK,
+        }
+    }
+}
+
 impl Running {
-    fn new((child, socket): (Child, OwnedFd)) -> Self {
+    /// A template's child, of which was told.
+    fn begun((child, socket): (Child, OwnedFd)) -> Self {
         Self {
             child,
             socket,
-            told: false,
+            told: Told::Runs,
         }
     }
 
     fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
         fds.push(PollFd::new(&self.socket, PollFlags::IN));
-        if !self.told {
+        if self.told != Told::Ended {
             fds.push(PollFd::new(&self.child, PollFlags::IN));
         }
     }
 
-    /// Goes on where there is something to do; false as [`goes_on`](Self::goes_on). `ready` says what of
-    /// [`wait_for`](Self::wait_for) is.
-    fn turn(&mut self, ready: &mut impl Iterator<Item = bool>) -> bool {
-        let all = if self.told { 1 } else { 2 };
-        let ready = ready.take(all).fold(false, |any, one| any | one);
-        !(ready || self.told) || self.goes_on()
+    /// Goes on where there is something to do; false: it is over, or the server wants no more of it. `ready` says what of
+    /// [`wait_for`](Self::wait_for) is; `own_ids`: the server knows it by another number.
+    fn turn(
+        &mut self,
+        ready: &mut impl Iterator<Item = bool>,
+        direct: &mut Direct,
+        own_ids: bool,
+    ) -> bool {
+        let asked = ready.next().unwrap_or_default();
+        let exited = self.told != Told::Ended && ready.next().unwrap_or_default();
+        if asked && !self.signals() {
+            return false;
+        }
+        match self.told {
+            Told::Ended => self.child.group_remains(),
+            Told::Nothing(since) if exited || since.elapsed() >= SOON => {
+                self.begins(exited, direct, own_ids)
+            }
+            Told::Runs if exited => self.ends(),
+            Told::Nothing(_) | Told::Runs => true,
+        }
     }
 
-    /// Passes on signals, and tells of the end; false: it is over, or the server wants no more of it.
-    fn goes_on(&mut self) -> bool {
+    /// Passes on signals; false: the server wants no more of it.
+    fn signals(&mut self) -> bool {
         loop {
             let mut order = [0];
             match receive(self.socket.as_fd(), &mut order, RecvFlags::DONTWAIT) {
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) => return true,
                 Ok((1, _)) => match LOWER.iter().position(|lower| *lower == order[0]) {
                     Some(more) => self.child.lower(more > 0),
                     None => drop(self.child.signal_group(i32::from(order[0]))),
@@ -342,21 +388,46 @@ impl Running {
                 _ => return false,
             }
         }
-        if self.told {
-            return self.child.group_remains();
-        }
-        match self.child.try_wait_alone() {
-            Ok(None) => true,
-            Ok(Some(exit)) => {
-                self.told = true;
-                tell(
-                    &self.socket,
-                    &Report::Exited(exit, self.child.left_others()),
-                    &[],
-                ) && self.child.left_others()
+    }
+
+    /// Tells that it runs, or that it has ended meanwhile, or why it was not started.
+    fn begins(&mut self, exited: bool, direct: &mut Direct, own_ids: bool) -> bool {
+        match direct.outcome(&self.child) {
+            LaunchOutcome::UnderWay => {
+                self.told = Told::Nothing(Instant::now());
+                true
             }
-            Err(_) => false,
+            LaunchOutcome::Failed(e) => {
+                tell(&self.socket, &failed(&e.error), &[]);
+                false
+            }
+            // The server finds its own number of it as long as it is not reaped.
+            LaunchOutcome::Started if own_ids || !exited => {
+                self.tell_start(own_ids) && (!exited || self.ends())
+            }
+            LaunchOutcome::Started => self.ends(),
         }
+    }
+
+    fn tell_start(&mut self, own_ids: bool) -> bool {
+        self.told = Told::Runs;
+        let named: Vec<_> = own_ids.then(|| self.child.as_fd()).into_iter().collect();
+        tell(&self.socket, &Report::Started(self.child.pid()), &named)
+    }
+
+    /// Tells of the end; and what others it has left are called by, where that was not told.
+    fn ends(&mut self) -> bool {
+        let exit = match self.child.try_wait_alone() {
+            Ok(Some(exit)) => exit,
+            Ok(None) => return true,
+            Err(_) => return false,
+        };
+        let left = self.child.left_others();
+        if left && self.told != Told::Runs && !self.tell_start(false) {
+            return false;
+        }
+        self.told = Told::Ended;
+        tell(&self.socket, &Report::Exited(exit, left), &[]) && left
     }
 }
 

@@ -62,6 +62,18 @@ pub(super) fn receive(
     buffer: &mut [u8],
     flags: RecvFlags,
 ) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    match receive_once(socket, buffer, flags) {
+        // The other side has closed it, with something unread. The kernel says that first, once: what was told comes behind.
+        Err(Errno::CONNRESET) => receive_once(socket, buffer, flags),
+        received => received,
+    }
+}
+
+fn receive_once(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Vec<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(buffer)];
@@ -302,6 +314,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use std::os::fd::AsFd;
 
     #[test]
     fn orders_are_read_back_and_nothing_else_is() {
@@ -322,6 +335,21 @@ mod tests {
             assert_eq!(Order::decode(&[&bytes[..], b"x"].concat()), None);
         }
         assert_eq!(Order::decode(&[9; Order::SIZE]), None);
+    }
+
+    #[test]
+    fn what_was_told_before_an_order_that_came_too_late_is_heard() {
+        let (ours, theirs) = pair().unwrap();
+        send(theirs.as_fd(), &[b"told"], &[], SendFlags::empty()).unwrap();
+        send(ours.as_fd(), &[b"late"], &[], SendFlags::empty()).unwrap();
+        drop(theirs);
+        let mut buffer = [0; 8];
+        let mut next = || {
+            receive(ours.as_fd(), &mut buffer, RecvFlags::DONTWAIT)
+                .unwrap()
+                .0
+        };
+        assert_eq!([next(), next()], [4, 0]);
     }
 
     #[test]

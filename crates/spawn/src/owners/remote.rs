@@ -8,7 +8,7 @@ use crate::{
     start::Launch,
 };
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{PollFd, PollFlags, poll},
     io::Errno,
     net::{RecvFlags, SendFlags},
 };
@@ -25,8 +25,10 @@ pub(crate) struct RemoteChild {
     socket: OwnedFd,
     launch: Mutex<Option<Launch>>,
     pid: OnceLock<i32>,
-    exit: Option<Exit>,
-    left: bool,
+    /// How it ended, and whether it has left others behind.
+    end: OnceLock<(Exit, bool)>,
+    /// They are gone.
+    alone: bool,
 }
 
 impl RemoteChild {
@@ -35,8 +37,8 @@ impl RemoteChild {
             socket,
             launch: Mutex::new(Some(launch)),
             pid: OnceLock::new(),
-            exit: None,
-            left: false,
+            end: OnceLock::new(),
+            alone: false,
         }
     }
 
@@ -46,8 +48,8 @@ impl RemoteChild {
             socket,
             launch: Mutex::new(None),
             pid: OnceLock::new(),
-            exit: None,
-            left: false,
+            end: OnceLock::new(),
+            alone: false,
         }
     }
 
@@ -89,6 +91,10 @@ impl RemoteChild {
                 let _ = self.pid.set(pid);
                 Ok(())
             }
+            Ok(Some(Report::Exited(exit, left))) => {
+                let _ = self.end.set((exit, left));
+                Ok(())
+            }
             Ok(Some(Report::Failed(stage, errno))) => Err(StartError::errno(stage, errno)),
             Ok(Some(Report::Denied(why))) => Err(StartError {
                 stage: Stage::Denied,
@@ -112,67 +118,56 @@ impl RemoteChild {
 
     /// Whether it is known how it ended.
     pub(crate) fn is_known(&self) -> bool {
-        self.exit.is_some()
+        self.end.get().is_some()
     }
 
     pub(crate) fn pid(&self) -> i32 {
         self.pid.get().copied().unwrap_or_default()
     }
 
-    /// Whether something has come that is not read yet, or nothing will.
+    /// Whether it was told how it ended, or nothing more will be.
     pub(crate) fn has_exited(&self) -> bool {
-        self.exit.is_some() || self.ready(Some(Duration::ZERO))
-    }
-
-    fn ready(&self, patience: Option<Duration>) -> bool {
-        let patience = patience.map(|p| Timespec {
-            tv_sec: p.as_secs().cast_signed(),
-            tv_nsec: p.subsec_nanos().into(),
-        });
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-        poll(&mut fds, patience.as_ref()).is_ok_and(|n| n > 0)
+        self.exit().is_some()
     }
 
     /// How it ended, once that has come.
-    pub(crate) fn try_wait(&mut self) -> Option<Exit> {
-        if self.exit.is_none() {
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        while self.end.get().is_none() {
             let lost = Exit {
                 status: Status::Signal(libc::SIGKILL),
                 user: Duration::ZERO,
                 system: Duration::ZERO,
                 max_rss: 0,
             };
-            (self.exit, self.left) = match self.report() {
-                Err(Errno::AGAIN | Errno::INTR) => (None, false),
-                Ok(Some(Report::Started(pid))) => {
-                    let _ = self.pid.set(pid);
-                    (None, false)
-                }
-                Ok(Some(Report::Exited(exit, left))) => (Some(exit), left),
+            match self.report() {
+                Err(Errno::AGAIN | Errno::INTR) => return None,
+                Ok(Some(Report::Started(pid))) => drop(self.pid.set(pid)),
+                Ok(Some(Report::Exited(exit, left))) => drop(self.end.set((exit, left))),
                 // The helper has ended, and its programs with it.
-                Ok(_) | Err(_) => (Some(lost), false),
-            };
+                Ok(_) | Err(_) => drop(self.end.set((lost, false))),
+            }
         }
-        self.exit
+        self.end.get().map(|(exit, _)| *exit)
     }
 
-    pub(crate) fn wait(&mut self) -> Exit {
+    pub(crate) fn wait(&self) -> Exit {
         loop {
-            if let Some(exit) = self.try_wait() {
+            if let Some(exit) = self.exit() {
                 return exit;
             }
-            self.ready(None);
+            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], None);
         }
     }
 
     pub(crate) fn left_others(&self) -> bool {
-        self.left
+        !self.alone && self.end.get().is_some_and(|(_, left)| *left)
     }
 
     /// Whether they are there still: the helper closes the socket once they are not.
     pub(crate) fn group_remains(&mut self) -> bool {
-        self.left = self.left && matches!(self.report(), Err(Errno::AGAIN | Errno::INTR));
-        self.left
+        let gone = || !matches!(self.report(), Err(Errno::AGAIN | Errno::INTR));
+        self.alone = self.alone || (self.left_others() && gone());
+        self.left_others()
     }
 
     /// Has the helper lower its priority.

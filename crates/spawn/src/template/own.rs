@@ -114,6 +114,7 @@ impl TemplateStart {
         stdio: [BorrowedFd<'_>; 3],
     ) -> Result<OwnTemplate, StartError> {
         let launch = Launch {
+            path: self.launch.path.take(),
             args: mem::take(&mut self.launch.args),
             env: mem::take(&mut self.launch.env),
             dir: mem::take(&mut self.launch.dir),

@@ -54,6 +54,7 @@ impl Warm {
         let (stderr, theirs_err) = std::io::pipe().unwrap();
         let args: Vec<CString> = vec![c(path)];
         let launch = Launch {
+            path: None,
             args,
             env: scene.env.clone(),
             dir: c(path.parent().unwrap()),

@@ -143,10 +143,12 @@ fn signal(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(galgo_testkit::process::pid(pid), signal).unwrap();
 }
 
+/// Its user ids, but for a process that has ended.
 fn uid_of(pid: u32) -> String {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|l| l.starts_with("Uid:")).unwrap();
-    line.split_whitespace()
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with("Uid:"));
+    line.unwrap_or_default()
+        .split_whitespace()
         .skip(1)
         .collect::<Vec<_>>()
         .join(" ")

@@ -94,11 +94,7 @@ impl RemoteTemplate {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if *state == State::There {
             let mut buffer = [0; 16];
-            let mut told = receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
-            // It was closed with something unread. The kernel says that first, once: what was told comes behind.
-            if matches!(told, Err(Errno::CONNRESET)) {
-                told = receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
-            }
+            let told = receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
             *state = match told {
                 Err(Errno::AGAIN | Errno::INTR) => State::There,
                 Ok((n, _)) => match buffer.get(..n).and_then(TemplateReport::decode) {

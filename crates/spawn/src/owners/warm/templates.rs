@@ -298,6 +298,7 @@ impl<'r> Templates<'r> {
         let mut wanted = self.wanted(order)?;
         let terms = &self.terms.remit.terms;
         let launch = Launch {
+            path: Some(wanted.program.path.clone()),
             args: mem::take(&mut wanted.program.args),
             env: mem::take(&mut wanted.program.env),
             dir: mem::take(&mut wanted.program.dir),
@@ -311,7 +312,6 @@ impl<'r> Templates<'r> {
         let start = start.map_err(not_now)?;
         let more: Vec<_> = start.launch.more.iter().map(AsFd::as_fd).collect();
         let child = direct.start(&Start {
-            path: &wanted.program.path,
             more: &more,
             ..start.launch.start(stdio.map(AsFd::as_fd))
         });
