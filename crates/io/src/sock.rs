@@ -182,6 +182,11 @@ impl Sock {
         Ok(())
     }
 
+    /// Bytes that are there to be read (FIONREAD); 0 where that cannot be asked.
+    pub fn holds(&self) -> u64 {
+        rustix::io::ioctl_fionread(&self.fd).unwrap_or_default()
+    }
+
     /// Calls at once, and again whenever the event loop calls it ready, until there is nothing to wait for. `waits`: the call
     /// has been made at once.
     pub(crate) fn poll_run<T>(

@@ -84,10 +84,14 @@ impl Child {
     }
 
     /// Whether the process is on its way out: it will do nothing more, though it may take the kernel a while until
-    /// [`has_exited`](Self::has_exited) is true. Its files are closed in between. False where that cannot be seen.
+    /// [`has_exited`](Self::has_exited) is true. Its files are closed in between. False where that cannot be seen. True of one
+    /// of which its helper has told nothing yet: it would, if it ran.
     pub fn is_exiting(&self) -> bool {
         /// `PF_EXITING` among the flags in proc_pid_stat(5).
         const EXITING: u32 = 4;
+        if either!(&self.0, child => { let _ = child; false }, child.is_unheard_of()) {
+            return true;
+        }
         let stat = std::fs::read(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
         // The name, in parentheses, may hold anything.
         let fields = stat.rsplit(|&b| b == b')').next().unwrap_or_default();
@@ -108,6 +112,11 @@ impl Child {
     /// them. Before Linux 6.9, where a group cannot be named but by its number, they are ended.
     pub fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
         either!(&mut self.0, child => child.try_wait_alone(), Ok(child.exit()))
+    }
+
+    /// As [`try_wait_alone`](Self::try_wait_alone), of one whose descriptor has become readable.
+    pub(crate) fn reap_alone(&mut self) -> io::Result<Exit> {
+        either!(&mut self.0, child => child.reap_alone(), Ok(child.wait()))
     }
 
     /// Whether others of the group were there when the process was reaped by [`try_wait_alone`](Self::try_wait_alone).

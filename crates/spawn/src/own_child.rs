@@ -110,10 +110,19 @@ impl OwnChild {
             return self.try_wait();
         }
         if peek(self.pidfd.as_fd(), libc::WNOHANG)? {
-            self.reap()?;
-            self.remains = signal_group_of(self.pidfd.as_fd(), 0).is_ok();
+            self.reap_alone()?;
         }
         Ok(self.exit)
+    }
+
+    /// As [`try_wait_alone`](Self::try_wait_alone), of one that was seen to have exited.
+    pub(crate) fn reap_alone(&mut self) -> io::Result<Exit> {
+        if !groups_by_pidfd() {
+            return self.finish();
+        }
+        let exit = self.reap()?;
+        self.remains = signal_group_of(self.pidfd.as_fd(), 0).is_ok();
+        Ok(exit)
     }
 
     /// Whether others of the group were there when the process was reaped by [`try_wait_alone`](Self::try_wait_alone).

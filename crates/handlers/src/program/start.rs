@@ -19,7 +19,6 @@ use crate::{
     admission::{Crowding, Permit},
     fault::{Fault, is_shortage},
     off_loop::off_loop,
-    owners::StartReports,
     relay::{
         clock::Clocks,
         program::{RunningProgram, Started},
@@ -249,9 +248,14 @@ impl ProgramRun<'_, '_, '_> {
         let ServerEnds { stdin, stdout, .. } = &mut pipes.ours;
         let mut arrived = false;
         let mut fault = None;
-        let reports = StartReports::of(child);
+        // Nothing can have come of one that was only just asked for.
+        let mut asks = !child.is_remote();
         loop {
-            match self.cx.resources.spawner.borrow_mut().outcome(child) {
+            let outcome = match std::mem::replace(&mut asks, true) {
+                true => self.cx.resources.spawner.borrow_mut().outcome(child),
+                false => LaunchOutcome::UnderWay,
+            };
+            match outcome {
                 LaunchOutcome::Started => return Ok(StartState::Runs(fault)),
                 LaunchOutcome::Failed(failed) => {
                     return fault.map_or(Ok(StartState::Failed(failed)), Err);
@@ -261,15 +265,14 @@ impl ProgramRun<'_, '_, '_> {
             if let Some(fault) = fault {
                 return Err(fault);
             }
-            // Where a helper starts it only a program prints something: of one that was not executed its report comes.
-            if arrived && child.is_remote() {
+            // One byte may be that of a child that has failed, of which its helper is still to tell.
+            if arrived && child.is_remote() && stdout.holds() != 1 {
                 return Ok(StartState::Runs(None));
             }
             tokio::select! {
                 biased;
                 _ = stdout.arrives(), if !arrived => arrived = true,
                 () = tokio::time::sleep(ENDING), if arrived => {}
-                () = reports.come() => {}
                 () = tick::next() => {}
                 late = clocks.ring() => fault = Some(late),
                 fed = feed(stdin, self.request.client) => match fed {

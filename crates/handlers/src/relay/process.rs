@@ -133,6 +133,14 @@ impl Process {
         self.exited.is_some_and(|since| since + grace <= now)
     }
 
+    /// Whether a helper tells how it ends.
+    pub(super) fn is_remote(&self) -> bool {
+        match &self.state {
+            ProcessState::Idle(child) | ProcessState::Watched(_, child) => child.is_remote(),
+            ProcessState::Left(_) | ProcessState::Gone => false,
+        }
+    }
+
     /// Whether the process will do nothing more, though it has not exited yet.
     pub(super) fn is_exiting(&self) -> bool {
         match &self.state {

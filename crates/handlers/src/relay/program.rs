@@ -402,8 +402,10 @@ impl RunningProgram {
     /// Its output has ended: how it exits, if that is soon.
     pub(crate) async fn exit(&mut self) -> Option<Exit> {
         if self.reap().is_none() {
-            // The moment between the end of output and that of the process is short.
-            tokio::task::yield_now().await;
+            // The moment between the end of output and that of the process is short, but for one that its helper tells of.
+            if !self.process.is_remote() {
+                tokio::task::yield_now().await;
+            }
             // On a machine that has much else to do its last steps may take long.
             if self.reap().is_none()
                 && !self.exited_within(VERDICT).await

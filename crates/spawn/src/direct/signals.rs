@@ -31,7 +31,12 @@ thread_local! {
 /// From now on other threads handle the signals that are sent to this process. Then this one need not block them each time
 /// that it starts a program.
 pub fn leave_signals_to_others() {
-    let own = OF_A_THREAD.iter().fold(0, |set, n| set | 1u64 << (n - 1));
+    let mut own = OF_A_THREAD.iter().fold(0, |set, n| set | 1u64 << (n - 1));
+    // Where nothing handles it: if its parent blocks it, the kernel does not drop it when a child exits, but wakes another
+    // thread to do so (sig_ignored() in kernel/signal.c).
+    if action(libc::SIGCHLD as usize).is_some_and(|a| a[0] == libc::SIG_DFL) {
+        own |= 1 << (libc::SIGCHLD - 1);
+    }
     mask(libc::SIG_BLOCK, !own);
     LEFT_TO_OTHERS.set(true);
 }

@@ -6,11 +6,14 @@
 //! meanwhile. By its path, for so a script's interpreter opens it again, whatever the kernel was given.
 
 use rustix::{
-    fs::{FileType, Mode, OFlags, Stat, fstat, open, openat},
+    fs::{
+        AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2,
+        statat,
+    },
     io::Errno,
 };
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fmt, io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Component, Path, PathBuf},
@@ -132,6 +135,49 @@ impl Asked<'_> {
     /// # Errors
     /// It may not.
     pub(super) fn check(&self) -> Result<PathBuf, Denied> {
+        match self.is_fine() {
+            true => Ok(self.program.to_owned()),
+            false => self.look_closely(),
+        }
+    }
+
+    /// Whether all holds in the usual case, without a link in any name: at a third of the calls of a closer look.
+    ///
+    /// The program's folder is opened once. Those above it are reached from there by `..`, in whose place nobody can put
+    /// another.
+    fn is_fine(&self) -> bool {
+        let plain = |path: &Path| {
+            let mut parts = path.components();
+            parts.next() == Some(Component::RootDir)
+                && parts.all(|part| matches!(part, Component::Normal(_)))
+        };
+        let usual = self.layout == Layout::Anywhere && self.owner != OwnedBy::Anybody;
+        let (Some(folder), Some(name)) = (self.program.parent(), self.program.file_name()) else {
+            return false;
+        };
+        let named = usual && plain(self.program) && plain(self.root) && self.below().is_ok();
+        named && self.looks_fine(folder, name).unwrap_or(false)
+    }
+
+    fn looks_fine(&self, folder: &Path, name: &OsStr) -> Result<bool, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let here = openat2(CWD, folder, flags, Mode::empty(), resolve)?;
+        let stat = |name: &OsStr| statat(&here, name, AtFlags::SYMLINK_NOFOLLOW);
+        let depth = |path: &Path| path.components().count();
+        let mut up = OsString::from(".");
+        for above in (1..=depth(folder)).rev() {
+            let inside = above >= depth(self.root);
+            if self.folder_is_safe(&stat(&up)?, inside).is_err() {
+                return Ok(false);
+            }
+            up.push("/..");
+        }
+        Ok(self.file_is_safe(&stat(name)?).is_ok())
+    }
+
+    /// The same, step by step: what is wrong, or how links lead there.
+    fn look_closely(&self) -> Result<PathBuf, Denied> {
         let (real, whole) = self.real()?;
         let mut at = PathBuf::from("/");
         let denied = |at: &Path, why| Denied {
@@ -163,20 +209,7 @@ impl Asked<'_> {
             at: at.to_owned(),
             why,
         };
-        let below = self.program.strip_prefix(self.root);
-        let below = below.map_err(|_| denied(self.program, Why::NotBelow))?;
-        for part in below.components() {
-            let Component::Normal(name) = part else {
-                return Err(denied(self.program, Why::NotBelow));
-            };
-            let name = name.as_bytes();
-            if self.owner == OwnedBy::Anybody {
-                continue;
-            }
-            if name.starts_with(b".") || name.ends_with(b"~") {
-                return Err(denied(self.program, Why::Hidden));
-            }
-        }
+        let below = self.below().map_err(|why| denied(self.program, why))?;
         let real = std::fs::canonicalize(self.root).map_err(|e| {
             let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
             denied(self.root, Why::System(errno))
@@ -194,6 +227,25 @@ impl Asked<'_> {
             false => self.host(&real, below)?.unwrap_or_else(|| real.join(below)),
         };
         Ok((real, whole))
+    }
+
+    /// The names below the folder of the route.
+    fn below(&self) -> Result<&Path, Why> {
+        let below = self.program.strip_prefix(self.root);
+        let below = below.map_err(|_| Why::NotBelow)?;
+        for part in below.components() {
+            let Component::Normal(name) = part else {
+                return Err(Why::NotBelow);
+            };
+            let name = name.as_bytes();
+            if self.owner == OwnedBy::Anybody {
+                continue;
+            }
+            if name.starts_with(b".") || name.ends_with(b"~") {
+                return Err(Why::Hidden);
+            }
+        }
+        Ok(below)
     }
 
     /// Where the program of a host is, in the folder that the host's name leads to; `None`: it is no host's. Whoever may

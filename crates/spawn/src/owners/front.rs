@@ -1,7 +1,8 @@
 //! The server's side: who starts programs of other users, and such a program.
 
 use super::{
-    message::{HelperOrder, MOST, Order, REPORT, pair, receive, send},
+    connection::{Connection, HelperLink},
+    message::{HelperOrder, Order, REPORT, pair, receive, send},
     remit::Remit,
     remote::RemoteChild,
     warm::{TemplateOrder, under_way::TemplateUnderWay},
@@ -12,7 +13,7 @@ use crate::{
 };
 use rustix::{
     io::Errno,
-    net::{RecvFlags, SendFlags, sockopt::set_socket_send_buffer_size},
+    net::{RecvFlags, SendFlags},
 };
 use std::{
     collections::HashMap,
@@ -34,7 +35,7 @@ type Key = (u64, u32);
 pub struct Owners {
     /// One conversation at a time.
     spawner: Mutex<OwnedFd>,
-    helpers: Mutex<HashMap<Key, Arc<OwnedFd>>>,
+    helpers: Mutex<HashMap<Key, Arc<HelperLink>>>,
 }
 
 impl Owners {
@@ -117,9 +118,8 @@ impl Owners {
         let digest = remit.digest();
         let helper = order(&spawner, Order::Helper { digest, uid })?.pop();
         let helper = helper.ok_or("the spawner has sent no helper")?;
-        // A request's variables are one message. The kernel may allow less.
-        let _ = set_socket_send_buffer_size(&helper, MOST * 2);
-        self.helpers().insert((digest, uid), Arc::new(helper));
+        let helper = HelperLink::new(helper);
+        self.helpers().insert((digest, uid), helper);
         Ok(())
     }
 
@@ -147,9 +147,9 @@ impl Owners {
     ) -> Result<Child, Box<Failed>> {
         let key = (remit.digest(), uid);
         let helper = self.helpers().get(&key).cloned();
-        let ask = |helper: &Arc<OwnedFd>| start(helper, remit, &launch, stdio);
+        let ask = |helper| start(helper, remit, &launch, stdio);
         match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
-            Ok(socket) => Ok(Child::remote(RemoteChild::new(socket, launch))),
+            Ok(connection) => Ok(Child::remote(RemoteChild::new(connection, launch))),
             Err(errno) => {
                 let error = self.failed(key, helper, errno);
                 Err(Box::new(Failed { error, launch }))
@@ -158,7 +158,7 @@ impl Owners {
     }
 
     /// Why a helper was not asked. One that has gone is forgotten.
-    fn failed(&self, key: Key, helper: Option<Arc<OwnedFd>>, errno: Errno) -> StartError {
+    fn failed(&self, key: Key, helper: Option<Arc<HelperLink>>, errno: Errno) -> StartError {
         let stage = match errno {
             Errno::MSGSIZE => Stage::Environment,
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
@@ -195,22 +195,22 @@ impl Owners {
         };
         let key = (remit.digest(), uid);
         let helper = self.helpers().get(&key).cloned();
-        let ask = |helper: &Arc<OwnedFd>| {
+        let ask = |helper: &Arc<HelperLink>| {
             let parts = [&[HelperOrder::TEMPLATE][..], &order.encode()];
-            ask(helper, &parts, stdio)
+            helper.ask(&parts, stdio)
         };
         match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
-            Ok(socket) => Ok(TemplateUnderWay::new(socket, uses)),
+            Ok(connection) => Ok(TemplateUnderWay::new(connection, uses)),
             Err(errno) => Err(self.failed(key, helper, errno)),
         }
     }
 
-    fn helpers(&self) -> MutexGuard<'_, HashMap<Key, Arc<OwnedFd>>> {
+    fn helpers(&self) -> MutexGuard<'_, HashMap<Key, Arc<HelperLink>>> {
         self.helpers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets a helper that has gone. Another may have been made meanwhile.
-    fn forget(&self, key: Key, gone: Option<Arc<OwnedFd>>) {
+    fn forget(&self, key: Key, gone: Option<Arc<HelperLink>>) {
         let mut helpers = self.helpers();
         if let (Some(known), Some(gone)) = (helpers.get(&key), gone)
             && Arc::ptr_eq(known, &gone)
@@ -239,34 +239,19 @@ pub(super) fn order(spawner: &OwnedFd, order: Order) -> Result<Vec<OwnedFd>, Str
 
 /// Sends a start to a helper; the program's socket.
 fn start(
-    helper: &OwnedFd,
+    helper: &Arc<HelperLink>,
     remit: &Remit,
     launch: &Launch,
     stdio: [BorrowedFd<'_>; 3],
-) -> Result<OwnedFd, Errno> {
+) -> Result<Connection, Errno> {
     // Which interpreter runs a program the helper knows itself.
     let args = match &launch.args[..] {
         [runs, script] if remit.is_run_by(script, runs) => &launch.args[1..],
         args => args,
     };
-    let head = HelperOrder::start(args.len() - 1).ok_or(Errno::MSGSIZE)?;
+    let head = HelperOrder::start(args.len() - 1, launch.knocks).ok_or(Errno::MSGSIZE)?;
     let mut parts = vec![&head[..]];
     parts.extend(args.iter().map(|arg| arg.as_bytes_with_nul()));
     parts.push(launch.env.bytes());
-    ask(helper, &parts, stdio)
-}
-
-/// Sends an order to a helper: the socket of what it is about.
-fn ask(
-    helper: &OwnedFd,
-    parts: &[&[u8]],
-    [input, output, error]: [BorrowedFd<'_>; 3],
-) -> Result<OwnedFd, Errno> {
-    let (ours, theirs) = pair()?;
-    if parts.iter().map(|part| part.len()).sum::<usize>() > MOST {
-        return Err(Errno::MSGSIZE);
-    }
-    let fds = [input, output, error, theirs.as_fd()];
-    send(helper.as_fd(), parts, &fds, SendFlags::DONTWAIT)?;
-    Ok(ours)
+    helper.ask(&parts, stdio)
 }

@@ -4,24 +4,26 @@
 //!    of its template (`warm`)  4. tell how it ended, pass on signals
 //!
 //! It waits for no `execve`: the next message is read meanwhile. Nothing wakes it when a program has been executed, so most
-//! have ended by the time that it could tell, and only that is told; of those that run for longer it tells after [`SOON`].
+//! have ended by the time that it could tell, and only that is told; of those that run for longer it tells after a moment ([`Running`]).
 
 use super::{
     Remit, cgroups,
-    message::{HelperOrder, LOWER, MOST, Report, StartOrder, receive},
+    connection::{HelperEnd, IdleEnds},
+    message::{HelperOrder, MOST, Report, StartOrder, receive},
     modules::{self, WorkerProgram},
     program::Program,
+    running::{Running, Turn, failed},
     warm::{templates::Templates, waiting::tell},
 };
 use crate::{
-    Child, Direct, Launch, LaunchOutcome, Limits, Sandbox, StartError,
+    Child, Direct, Launch, Limits, Sandbox,
     identity::{Identity, effective_uid},
-    reaper,
+    leave_signals_to_others, reaper,
     sandbox::{self, Changes},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
+    io::{Errno, write},
     net::{RecvFlags, Shutdown, shutdown},
     process::{
         DumpableBehavior, Signal, getppid, set_dumpable_behavior, set_parent_process_death_signal,
@@ -42,30 +44,6 @@ const IDLE: Duration = Duration::from_secs(60);
 /// groups that the user has by then.
 const LIFE: Duration = super::OLD;
 
-/// So often it is looked whether what a program has left running is gone.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// A program that has not ended by then is said to run.
-const SOON: Duration = Duration::from_millis(5);
-
-/// A program that runs, and the socket that the server has of it.
-struct Running {
-    child: Child,
-    socket: OwnedFd,
-    told: Told,
-}
-
-/// What the server knows of a program.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
-    /// Nothing; it was launched then.
-    Nothing(Instant),
-    /// It runs.
-    Runs,
-    /// It has ended, and has left others behind.
-    Ended,
-}
-
 /// What a helper works with.
 struct Helper<'r> {
     remit: &'r Remit,
@@ -82,6 +60,7 @@ struct Helper<'r> {
     /// What runs modules, and what makes its domain in a strict sandbox.
     host: Option<WorkerProgram>,
     workers: Option<Arc<OwnedFd>>,
+    idle: IdleEnds,
     programs: Vec<Running>,
     templates: Templates<'r>,
     buffer: Vec<u8>,
@@ -149,6 +128,8 @@ pub(super) fn serve(
         None => {}
     }
     reaper::end_orphans();
+    // To the thread which that has started.
+    leave_signals_to_others();
     let limits = match group {
         Some(_) => terms.limits.within_group(),
         None => terms.limits,
@@ -163,6 +144,7 @@ pub(super) fn serve(
         direct,
         host,
         workers,
+        idle: IdleEnds::default(),
         programs: Vec::new(),
         templates: Templates::new(remit, user.uid, limits, own_ids),
         buffer: vec![0; MOST],
@@ -179,10 +161,15 @@ impl Helper<'_> {
         loop {
             let mut ready = self.wait(open.then_some(socket), idle)?;
             let rest = &mut ready.rest;
-            let (direct, own_ids) = (&mut self.direct, self.own_ids);
-            self.programs
-                .retain_mut(|program| program.turn(rest, direct, own_ids));
-            let begun = self.templates.turn(rest);
+            self.idle.look(rest);
+            for mut program in std::mem::take(&mut self.programs) {
+                match program.turn(rest, &mut self.direct, self.own_ids) {
+                    Turn::Goes => self.programs.push(program),
+                    Turn::Ended => self.idle.keep(program.socket),
+                    Turn::Gone => {}
+                }
+            }
+            let begun = self.templates.turn(rest, &mut self.idle);
             self.programs.extend(begun.into_iter().map(Running::begun));
             if ready.asked {
                 asked = Instant::now();
@@ -212,7 +199,7 @@ impl Helper<'_> {
 
     /// Waits until there is something to do.
     fn wait(&mut self, socket: Option<&OwnedFd>, idle: Duration) -> io::Result<Ready> {
-        let left = self.programs.iter().map(|p| p.told.left());
+        let left = self.programs.iter().map(Running::left);
         let patience = left.fold(idle, Duration::min);
         let patience = Timespec {
             tv_sec: patience.as_secs().cast_signed(),
@@ -222,6 +209,8 @@ impl Helper<'_> {
         fds.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
         let watched = self.changes.as_ref().filter(|_| socket.is_some());
         fds.extend(watched.map(|changes| PollFd::new(changes, PollFlags::IN)));
+        let idle = self.idle.fds();
+        fds.extend(idle.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         self.programs.iter().for_each(|p| p.wait_for(&mut fds));
         self.templates.wait_for(&mut fds);
         let polled = match poll(&mut fds, Some(&patience)) {
@@ -246,33 +235,36 @@ impl Helper<'_> {
             Err(_) | Ok((0, _)) => return false,
             Ok(got) => got,
         };
-        let order = self.buffer.get(..n).and_then(HelperOrder::decode);
-        let fds = <[OwnedFd; 4]>::try_from(fds);
-        // What is not understood is not answered: its sockets close.
-        if let (Some(order), Ok([input, output, error, socket])) = (order, fds) {
-            let stdio = [&input, &output, &error];
-            match order {
-                HelperOrder::Start(order) => self.run_program(&order, stdio, socket),
-                HelperOrder::Template(order) => {
+        let message = self.buffer.get(..n);
+        let named = message.and_then(|message| self.idle.named(message, fds));
+        // What is not understood is not answered: its connection closes.
+        if let Some((socket, order, stdio)) = named {
+            let stdio = stdio.each_ref();
+            match HelperOrder::decode(order) {
+                Some(HelperOrder::Start(order)) => self.run_program(&order, stdio, socket),
+                Some(HelperOrder::Template(order)) => {
                     self.templates.load(&mut self.direct, &order, stdio, socket);
                 }
+                None => {}
             }
         }
         true
     }
 
-    fn run_program(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3], socket: OwnedFd) {
+    fn run_program(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3], socket: HelperEnd) {
+        let [_, output, _] = stdio;
         let started = match modules::asked_for(order) {
             true => self.start_worker(order, stdio),
             false => self.launch(order, stdio),
         };
         match started {
-            Ok(child) => self.programs.push(Running {
-                child,
-                socket,
-                told: Told::Nothing(Instant::now()),
-            }),
-            Err(report) => drop(tell(&socket, &report, &[])),
+            Ok(child) => self.programs.push(Running::launched(child, socket)),
+            Err(report) => {
+                tell(&socket, &report, &[]);
+                if order.knocks {
+                    let _ = write(output, &[0]);
+                }
+            }
         }
     }
 
@@ -294,8 +286,7 @@ impl Helper<'_> {
             no_new_privs: terms.no_new_privs,
             sandbox: terms.sandbox,
             more: Vec::new(),
-            // The report of its end says why.
-            knocks: false,
+            knocks: order.knocks,
         };
         let launched = self.direct.launch(launch, stdio.map(AsFd::as_fd));
         launched.map_err(|e| failed(&e.error))
@@ -317,117 +308,6 @@ impl Helper<'_> {
             self.direct.exchange_ruleset(&mut self.workers);
         }
         started.map_err(|e| failed(&e))
-    }
-}
-
-fn failed(e: &StartError) -> Report {
-    Report::Failed(e.stage, e.source.raw_os_error().unwrap_or_default())
-}
-
-impl Told {
-    /// When something is to be told, or looked at, though nothing has come.
-    fn left(self) -> Duration {
-        match self {
-            Self::Nothing(since) => SOON.saturating_sub(since.elapsed()),
-            Self::Runs => Duration::MAX,
-            Self::Ended => LOOK,
-        }
-    }
-}
-
-impl Running {
-    /// A template's child, of which was told.
-    fn begun((child, socket): (Child, OwnedFd)) -> Self {
-        Self {
-            child,
-            socket,
-            told: Told::Runs,
-        }
-    }
-
-    fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
-        fds.push(PollFd::new(&self.socket, PollFlags::IN));
-        if self.told != Told::Ended {
-            fds.push(PollFd::new(&self.child, PollFlags::IN));
-        }
-    }
-
-    /// Goes on where there is something to do; false: it is over, or the server wants no more of it. `ready` says what of
-    /// [`wait_for`](Self::wait_for) is; `own_ids`: the server knows it by another number.
-    fn turn(
-        &mut self,
-        ready: &mut impl Iterator<Item = bool>,
-        direct: &mut Direct,
-        own_ids: bool,
-    ) -> bool {
-        let asked = ready.next().unwrap_or_default();
-        let exited = self.told != Told::Ended && ready.next().unwrap_or_default();
-        if asked && !self.signals() {
-            return false;
-        }
-        match self.told {
-            Told::Ended => self.child.group_remains(),
-            Told::Nothing(since) if exited || since.elapsed() >= SOON => {
-                self.begins(exited, direct, own_ids)
-            }
-            Told::Runs if exited => self.ends(),
-            Told::Nothing(_) | Told::Runs => true,
-        }
-    }
-
-    /// Passes on signals; false: the server wants no more of it.
-    fn signals(&mut self) -> bool {
-        loop {
-            let mut order = [0];
-            match receive(self.socket.as_fd(), &mut order, RecvFlags::DONTWAIT) {
-                Err(Errno::AGAIN) => return true,
-                Ok((1, _)) => match LOWER.iter().position(|lower| *lower == order[0]) {
-                    Some(more) => self.child.lower(more > 0),
-                    None => drop(self.child.signal_group(i32::from(order[0]))),
-                },
-                _ => return false,
-            }
-        }
-    }
-
-    /// Tells that it runs, or that it has ended meanwhile, or why it was not started.
-    fn begins(&mut self, exited: bool, direct: &mut Direct, own_ids: bool) -> bool {
-        match direct.outcome(&self.child) {
-            LaunchOutcome::UnderWay => {
-                self.told = Told::Nothing(Instant::now());
-                true
-            }
-            LaunchOutcome::Failed(e) => {
-                tell(&self.socket, &failed(&e.error), &[]);
-                false
-            }
-            // The server finds its own number of it as long as it is not reaped.
-            LaunchOutcome::Started if own_ids || !exited => {
-                self.tell_start(own_ids) && (!exited || self.ends())
-            }
-            LaunchOutcome::Started => self.ends(),
-        }
-    }
-
-    fn tell_start(&mut self, own_ids: bool) -> bool {
-        self.told = Told::Runs;
-        let named: Vec<_> = own_ids.then(|| self.child.as_fd()).into_iter().collect();
-        tell(&self.socket, &Report::Started(self.child.pid()), &named)
-    }
-
-    /// Tells of the end; and what others it has left are called by, where that was not told.
-    fn ends(&mut self) -> bool {
-        let exit = match self.child.try_wait_alone() {
-            Ok(Some(exit)) => exit,
-            Ok(None) => return true,
-            Err(_) => return false,
-        };
-        let left = self.child.left_others();
-        if left && self.told != Told::Runs && !self.tell_start(false) {
-            return false;
-        }
-        self.told = Told::Ended;
-        tell(&self.socket, &Report::Exited(exit, left), &[]) && left
     }
 }
 

@@ -157,19 +157,25 @@ pub(super) enum HelperOrder {
 
 impl HelperOrder {
     const START: u8 = b'S';
+    const START_KNOCKING: u8 = b'K';
     /// In front of a [`TemplateOrder`].
     pub(super) const TEMPLATE: u8 = b'T';
 
-    /// In front of a start with so many arguments behind the program.
-    pub(super) fn start(args: usize) -> Option<[u8; 3]> {
+    /// In front of a start with so many arguments behind the program. `knocks`: as that of a [`Launch`](crate::Launch).
+    pub(super) fn start(args: usize, knocks: bool) -> Option<[u8; 3]> {
         let [a, b] = u16::try_from(args).ok()?.to_ne_bytes();
-        Some([Self::START, a, b])
+        let letter = match knocks {
+            true => Self::START_KNOCKING,
+            false => Self::START,
+        };
+        Some([letter, a, b])
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (letter, rest) = bytes.split_first()?;
         match *letter {
-            Self::START => StartOrder::decode(rest).map(Self::Start),
+            Self::START => StartOrder::decode(rest, false).map(Self::Start),
+            Self::START_KNOCKING => StartOrder::decode(rest, true).map(Self::Start),
             Self::TEMPLATE => TemplateOrder::decode(rest).map(Self::Template),
             _ => None,
         }
@@ -183,11 +189,13 @@ pub(super) struct StartOrder {
     /// Those behind the program.
     pub(super) args: Vec<CString>,
     pub(super) env: EnvBlock,
+    /// As that of a [`Launch`](crate::Launch); also where the helper does not start it.
+    pub(super) knocks: bool,
 }
 
 impl StartOrder {
     /// Reads the number of arguments behind the program, the program, its arguments and its variables, each with a NUL behind it.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn decode(bytes: &[u8], knocks: bool) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk()?;
         let args = usize::from(u16::from_ne_bytes(*head));
         let mut strings = rest.strip_suffix(&[0])?.split(|&b| b == 0);
@@ -203,7 +211,12 @@ impl StartOrder {
             count += 1;
         }
         // A name that is empty, or comes twice, is nothing that the server says.
-        (env.iter().count() == count).then_some(Self { program, args, env })
+        (env.iter().count() == count).then_some(Self {
+            program,
+            args,
+            env,
+            knocks,
+        })
     }
 }
 
@@ -356,7 +369,7 @@ mod tests {
     fn starts() {
         let read = |args: u16, rest: &[u8]| {
             let bytes = [&args.to_ne_bytes(), rest].concat();
-            let order = StartOrder::decode(&bytes)?;
+            let order = StartOrder::decode(&bytes, false)?;
             let all = std::iter::once(order.program).chain(order.args);
             let all: Vec<String> = all.map(|s| s.into_string().unwrap()).collect();
             let env: Vec<String> = order
@@ -423,7 +436,7 @@ mod tests {
             bytes[at] = (x >> 8) as u8;
             bytes.truncate((x >> 16) as usize % (bytes.len() + 1));
             let _ = (
-                StartOrder::decode(&bytes),
+                StartOrder::decode(&bytes, true),
                 HelperOrder::decode(&[&b"T"[..], &bytes].concat()),
                 Order::decode(&bytes),
                 Report::decode(&bytes),

@@ -15,6 +15,7 @@
 
 mod cgroups;
 mod checks;
+pub(crate) mod connection;
 mod front;
 mod helper;
 mod message;
@@ -23,6 +24,7 @@ mod modules;
 mod program;
 mod remit;
 pub(crate) mod remote;
+mod running;
 pub mod spawner;
 mod successor;
 #[cfg(test)]

@@ -23,7 +23,7 @@ impl Program {
     /// # Errors
     /// It may not be started, in words.
     pub(super) fn of(order: &StartOrder, remit: &Remit, uid: u32) -> Result<Self, String> {
-        let refused = |name: &[u8]| {
+        let refused = |name: Vec<u8>| {
             let name = name.escape_ascii();
             format!("the variable {name} may not be set: name it in `env` of the route")
         };

@@ -212,17 +212,16 @@ impl Remit {
     ///
     /// # Errors
     /// The first variable that may not be set.
-    pub(super) fn environment<'e>(&self, sent: &'e EnvBlock) -> Result<EnvBlock, &'e [u8]> {
+    pub(super) fn environment(&self, sent: &EnvBlock) -> Result<EnvBlock, Vec<u8>> {
         let constants = &self.terms.constants;
         let is_constant = |name: &[u8]| constants.iter().any(|(c, _)| c.as_bytes() == name);
         let is_named = |name: &[u8]| self.terms.variables.iter().any(|v| v.as_bytes() == name);
-        let mut env = EnvBlock::default();
-        for (name, value) in sent.iter().filter(|(name, _)| !is_constant(name)) {
-            if !is_field(name) && !is_named(name) {
-                return Err(name);
-            }
-            env.put(name, value);
+        let may_be = |name: &[u8]| is_field(name) || is_named(name) || is_constant(name);
+        let mut names = sent.iter().map(|(name, _)| name);
+        if let Some(name) = names.find(|name| !may_be(name)) {
+            return Err(name.to_owned());
         }
+        let mut env = sent.clone();
         for (name, value) in constants {
             env.put(name.as_bytes(), value.as_bytes());
         }

@@ -1,6 +1,9 @@
 //! A program that a helper has started for this process.
 
-use super::message::{LOWER, REPORT, Report, receive, send};
+use super::{
+    connection::Connection,
+    message::{LOWER, REPORT, Report},
+};
 use crate::{
     direct::launches::{Failed, LaunchOutcome},
     error::{Stage, StartError},
@@ -10,7 +13,6 @@ use crate::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
-    net::{RecvFlags, SendFlags},
 };
 use std::{
     io,
@@ -19,10 +21,10 @@ use std::{
     time::Duration,
 };
 
-/// A program that a helper has started, or is to start. Closing its socket ends it.
+/// A program that a helper has started, or is to start. Closing its connection ends it.
 #[derive(Debug)]
 pub(crate) struct RemoteChild {
-    socket: OwnedFd,
+    connection: Connection,
     launch: Mutex<Option<Launch>>,
     pid: OnceLock<i32>,
     /// How it ended, and whether it has left others behind.
@@ -32,9 +34,9 @@ pub(crate) struct RemoteChild {
 }
 
 impl RemoteChild {
-    pub(super) fn new(socket: OwnedFd, launch: Launch) -> Self {
+    pub(super) fn new(connection: Connection, launch: Launch) -> Self {
         Self {
-            socket,
+            connection,
             launch: Mutex::new(Some(launch)),
             pid: OnceLock::new(),
             end: OnceLock::new(),
@@ -43,9 +45,9 @@ impl RemoteChild {
     }
 
     /// One that waited for its request, and is being given it: [`began`](Self::began).
-    pub(super) fn warm(socket: OwnedFd) -> Self {
+    pub(super) fn warm(connection: Connection) -> Self {
         Self {
-            socket,
+            connection,
             launch: Mutex::new(None),
             pid: OnceLock::new(),
             end: OnceLock::new(),
@@ -92,7 +94,7 @@ impl RemoteChild {
                 Ok(())
             }
             Ok(Some(Report::Exited(exit, left))) => {
-                let _ = self.end.set((exit, left));
+                self.has_ended(exit, left);
                 Ok(())
             }
             Ok(Some(Report::Failed(stage, errno))) => Err(StartError::errno(stage, errno)),
@@ -108,7 +110,7 @@ impl RemoteChild {
     /// What comes next, without waiting; `None` at the end, and where it makes no sense.
     fn report(&self) -> Result<Option<Report>, Errno> {
         let mut buffer = [0; REPORT];
-        let (n, fds) = receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT)?;
+        let (n, fds) = self.connection.receive(&mut buffer)?;
         let report = buffer.get(..n).and_then(Report::decode);
         Ok(match (report, fds.first()) {
             (Some(Report::Started(_)), Some(pidfd)) => Some(Report::Started(number(pidfd))),
@@ -119,6 +121,11 @@ impl RemoteChild {
     /// Whether it is known how it ended.
     pub(crate) fn is_known(&self) -> bool {
         self.end.get().is_some()
+    }
+
+    /// Whether nothing was told of it.
+    pub(crate) fn is_unheard_of(&self) -> bool {
+        self.pid.get().is_none() && !self.is_known()
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -142,7 +149,7 @@ impl RemoteChild {
             match self.report() {
                 Err(Errno::AGAIN | Errno::INTR) => return None,
                 Ok(Some(Report::Started(pid))) => drop(self.pid.set(pid)),
-                Ok(Some(Report::Exited(exit, left))) => drop(self.end.set((exit, left))),
+                Ok(Some(Report::Exited(exit, left))) => self.has_ended(exit, left),
                 // The helper has ended, and its programs with it.
                 Ok(_) | Err(_) => drop(self.end.set((lost, false))),
             }
@@ -150,12 +157,19 @@ impl RemoteChild {
         self.end.get().map(|(exit, _)| *exit)
     }
 
+    fn has_ended(&self, exit: Exit, left: bool) {
+        let _ = self.end.set((exit, left));
+        if !left {
+            self.connection.is_over();
+        }
+    }
+
     pub(crate) fn wait(&self) -> Exit {
         loop {
             if let Some(exit) = self.exit() {
                 return exit;
             }
-            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], None);
+            let _ = poll(&mut [PollFd::new(&self.connection, PollFlags::IN)], None);
         }
     }
 
@@ -174,13 +188,13 @@ impl RemoteChild {
     pub(crate) fn lower(&self, leaves_one: bool) {
         let order = LOWER[usize::from(leaves_one)];
         // One that does not take it has other things to do than to start programs.
-        let _ = send(self.socket.as_fd(), &[&[order]], &[], SendFlags::DONTWAIT);
+        let _ = self.connection.send(order);
     }
 
     /// Has the helper send a signal to the group.
     pub(crate) fn signal(&self, signal: i32) -> io::Result<()> {
         let signal = u8::try_from(signal).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let sent = send(self.socket.as_fd(), &[&[signal]], &[], SendFlags::DONTWAIT);
+        let sent = self.connection.send(signal);
         sent.map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))
     }
 }
@@ -196,6 +210,6 @@ pub(super) fn number(pidfd: &OwnedFd) -> i32 {
 
 impl AsFd for RemoteChild {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.connection.as_fd()
     }
 }

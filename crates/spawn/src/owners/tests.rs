@@ -92,7 +92,7 @@ fn what_was_not_configured_is_refused() {
     let remit = remit(&root);
     let at = |name: &str| format!("{}/{name}", root.display()).into_bytes();
     let said = |args: u16, rest: &[&[u8]]| {
-        let order = StartOrder::decode(&order(args, rest)).unwrap();
+        let order = StartOrder::decode(&order(args, rest), true).unwrap();
         let of = Program::of(&order, &remit, uid());
         let of = of.map(|p| {
             let all = p.env.iter();
@@ -156,7 +156,7 @@ fn nothing_of_a_workers_start_is_the_servers_to_say() {
     assert_ne!(worker.digest(), cgi.digest());
     let name = program.as_os_str().as_encoded_bytes();
     let made = |args: u16, rest: &[&[u8]]| {
-        let order = StartOrder::decode(&order(args, rest)).unwrap();
+        let order = StartOrder::decode(&order(args, rest), true).unwrap();
         Program::of(&order, &worker, uid())
     };
     let made_as_configured = made(0, &[name]).unwrap();
@@ -214,7 +214,7 @@ fn of_a_million_orders_none_starts_what_was_not_configured() {
             )),
             _ => bytes.swap(at, (x >> 40) as usize % valid.len()),
         }
-        let Some(order) = StartOrder::decode(&bytes) else {
+        let Some(order) = StartOrder::decode(&bytes, true) else {
             continue;
         };
         let Ok(made) = Program::of(&order, &remit, uid()) else {
@@ -266,7 +266,7 @@ fn the_worker_of_modules_is_told_what_was_configured() {
     let host = Ok(fs::File::open("/proc/self/exe").unwrap().into());
     let missing = Err("it is not there".to_owned());
     let found = |remit: &Remit, host, args: u16, rest: &[&[u8]]| {
-        let order = StartOrder::decode(&order(args, rest)).unwrap();
+        let order = StartOrder::decode(&order(args, rest), true).unwrap();
         assert!(modules::asked_for(&order));
         let (_, told) = modules::found(&order, remit, Some(host))?;
         Ok(std::io::read_to_string(fs::File::from(told)).unwrap())
@@ -293,7 +293,7 @@ fn the_worker_of_modules_is_told_what_was_configured() {
         b"",
         b"own-worker",
     ] {
-        let order = StartOrder::decode(&order(0, &[other])).unwrap();
+        let order = StartOrder::decode(&order(0, &[other]), true).unwrap();
         assert!(!modules::asked_for(&order));
     }
 }

@@ -1,5 +1,6 @@
 //! A server under an attacker's control: a test that speaks with the spawner and its helpers in the server's place.
 
+pub(super) mod connections;
 pub(super) mod hosts;
 pub(super) mod modules;
 pub(super) mod upgrade;
@@ -159,27 +160,43 @@ fn receive(socket: &OwnedFd) -> (Vec<u8>, Option<OwnedFd>) {
 
 /// What a helper says of a start with these strings, and what the program wrote.
 fn start(helper: &OwnedFd, args: u16, strings: &[&[u8]]) -> (String, String) {
-    let mut bytes = [&b"S"[..], &args.to_ne_bytes()].concat();
+    let (ours, theirs) = pair();
+    let mut out = order(helper, (7, Some(theirs)), args, strings);
+    let report = heard(&ours);
+    let mut written = String::new();
+    out.read_to_string(&mut written).unwrap();
+    (report, written)
+}
+
+/// Sends the order for a start, behind the number of its connection and with the helper's end of a new one: its output.
+fn order(
+    helper: &OwnedFd,
+    (number, new): (u64, Option<OwnedFd>),
+    args: u16,
+    strings: &[&[u8]],
+) -> std::io::PipeReader {
+    let mut bytes = [&number.to_ne_bytes()[..], b"S", &args.to_ne_bytes()].concat();
     strings
         .iter()
         .for_each(|s| bytes.extend([*s, b"\0"].concat()));
-    let (ours, theirs) = pair();
-    let (mut out, to) = std::io::pipe().unwrap();
+    let (out, to) = std::io::pipe().unwrap();
     let null = std::fs::File::open("/dev/null").unwrap();
-    let fds = [null.as_fd(), to.as_fd(), to.as_fd(), theirs.as_fd()];
+    let mut fds = vec![null.as_fd(), to.as_fd(), to.as_fd()];
+    fds.extend(new.as_ref().map(AsFd::as_fd));
     send(helper, &bytes, &fds);
-    drop((to, theirs));
-    let (report, _) = receive(&ours);
-    let mut written = String::new();
-    out.read_to_string(&mut written).unwrap();
-    let report = match report.split_first() {
+    out
+}
+
+/// The next report of a program.
+fn heard(connection: &OwnedFd) -> String {
+    let (report, _) = receive(connection);
+    match report.split_first() {
         Some((b'S', _)) => "started".into(),
         // It has ended by then.
         Some((b'X', how)) if how.starts_with(&[0; 16]) => "started".into(),
         Some((_, why)) => String::from_utf8_lossy(why).into_owned(),
         None => "closed".into(),
-    };
-    (report, written)
+    }
 }
 
 fn it_gets_helpers_of_configured_users_only() {
@@ -258,7 +275,7 @@ fn a_helper_starts_what_is_configured_only() {
 /// An order for a template: the first that a helper says, and the template's socket.
 fn load(helper: &OwnedFd, program: &[u8], modules: &[u8]) -> (String, OwnedFd) {
     let since = [&u64::MAX.to_ne_bytes()[..], &0u32.to_ne_bytes()].concat();
-    let bytes = [&b"TM"[..], &since, program, b"\0", modules].concat();
+    let bytes = [&[0; 8][..], b"TM", &since, program, b"\0", modules].concat();
     let (ours, theirs) = pair();
     let null = std::fs::File::open("/dev/null").unwrap();
     let fds = [null.as_fd(), null.as_fd(), null.as_fd(), theirs.as_fd()];
@@ -271,7 +288,7 @@ fn load(helper: &OwnedFd, program: &[u8], modules: &[u8]) -> (String, OwnedFd) {
 /// A request for a template's next child: what is said of it, and what it wrote.
 fn ask_template(template: &OwnedFd, strings: &[&[u8]]) -> (String, String) {
     let (ours, theirs) = pair();
-    send(template, b"C", &[theirs.as_fd()]);
+    send(template, b"12345678C", &[theirs.as_fd()]);
     drop(theirs);
     assert_eq!(receive(&ours).0, b"W");
     let mut bytes = b"S\0\0".to_vec();
@@ -431,7 +448,8 @@ fn messages_without_sense_do_nothing() {
         );
         // With too few or too many descriptors, or some that are no socket; a count of arguments that is none.
         let letter = [b'S', b'T', (x >> 48) as u8][round % 3];
-        let mut bytes = [&[letter][..], &(x as u16).to_ne_bytes(), &echo].concat();
+        let number = (x >> 33).to_ne_bytes();
+        let mut bytes = [&number[..], &[letter], &(x as u16).to_ne_bytes(), &echo].concat();
         let at = (x >> 16) as usize % bytes.len();
         bytes[at] ^= (x >> 40) as u8 | 1;
         let fds = [null.as_fd(); 8];

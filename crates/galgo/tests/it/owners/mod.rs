@@ -33,6 +33,7 @@ pub fn tests() -> Vec<Test> {
     [
         programs::tests(),
         front::tests(),
+        front::connections::tests(),
         front::hosts::tests(),
         front::modules::tests(),
         front::upgrade::tests(),

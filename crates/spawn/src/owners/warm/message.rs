@@ -54,7 +54,7 @@ impl TemplateOrder {
     }
 }
 
-/// To a template's socket: it is to fork one child more, whose socket stands beside this.
+/// Over a template's connection, behind the number of another one: it is to fork one child more, whose connection that is.
 pub(super) const PREFORK: &[u8] = b"C";
 
 /// Why there is no template.

@@ -4,26 +4,27 @@ use super::message::{PREFORK, TemplateReport};
 use crate::{
     env::EnvBlock,
     owners::{
-        message::{self, HelperOrder, Report, pair, receive, send},
+        connection::Connection,
+        message::{self, HelperOrder, Report, send},
         remote::RemoteChild,
     },
     template::kind::{TemplateKind, Uses},
 };
 use rustix::{
     io::Errno,
-    net::{RecvFlags, SendFlags, sockopt::set_socket_send_buffer_size},
+    net::{SendFlags, sockopt::set_socket_send_buffer_size},
 };
 use std::{
     ffi::CStr,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     sync::{Mutex, PoisonError},
 };
 
 /// A template that has stopped, at a helper.
 #[derive(Debug)]
 pub(crate) struct RemoteTemplate {
-    socket: OwnedFd,
+    connection: Connection,
     kind: TemplateKind,
     uses: Uses,
     pid: i32,
@@ -40,9 +41,13 @@ enum State {
 }
 
 impl RemoteTemplate {
-    pub(super) fn new(socket: OwnedFd, (kind, pid): (TemplateKind, i32), uses: Uses) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        (kind, pid): (TemplateKind, i32),
+        uses: Uses,
+    ) -> Self {
         Self {
-            socket,
+            connection,
             kind,
             uses,
             pid,
@@ -52,11 +57,10 @@ impl RemoteTemplate {
 
     /// Has it fork one child more.
     pub(crate) fn prefork(&self) -> io::Result<RemotePreforked> {
-        let (ours, theirs) = pair()?;
-        let fds = [theirs.as_fd()];
-        send(self.socket.as_fd(), &[PREFORK], &fds, SendFlags::DONTWAIT)?;
+        let helper = self.connection.helper();
+        let connection = helper.connect(self.connection.as_fd(), &[PREFORK], &[])?;
         Ok(RemotePreforked {
-            socket: ours,
+            connection,
             ready: false,
         })
     }
@@ -64,7 +68,7 @@ impl RemoteTemplate {
     /// A parked process, as what takes a request.
     pub(crate) fn itself(self) -> RemotePreforked {
         RemotePreforked {
-            socket: self.socket,
+            connection: self.connection,
             ready: true,
         }
     }
@@ -94,7 +98,7 @@ impl RemoteTemplate {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if *state == State::There {
             let mut buffer = [0; 16];
-            let told = receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
+            let told = self.connection.receive(&mut buffer);
             *state = match told {
                 Err(Errno::AGAIN | Errno::INTR) => State::There,
                 Ok((n, _)) => match buffer.get(..n).and_then(TemplateReport::decode) {
@@ -110,14 +114,14 @@ impl RemoteTemplate {
 
 impl AsFd for RemoteTemplate {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.connection.as_fd()
     }
 }
 
 /// A child of such a template, or a parked process, that waits for its request.
 #[derive(Debug)]
 pub(crate) struct RemotePreforked {
-    socket: OwnedFd,
+    connection: Connection,
     ready: bool,
 }
 
@@ -127,7 +131,7 @@ impl RemotePreforked {
             return Ok(true);
         }
         let mut buffer = [0; message::REPORT];
-        match receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
+        match self.connection.receive(&mut buffer) {
             Err(Errno::AGAIN | Errno::INTR) => {}
             Ok((n, _)) if buffer.get(..n).and_then(Report::decode) == Some(Report::Waits) => {
                 self.ready = true;
@@ -146,7 +150,7 @@ impl RemotePreforked {
         stdio: [BorrowedFd<'_>; 3],
         report: Option<BorrowedFd<'_>>,
     ) -> io::Result<RemoteChild> {
-        let head = HelperOrder::start(0).ok_or(io::ErrorKind::InvalidInput)?;
+        let head = HelperOrder::start(0, false).ok_or(io::ErrorKind::InvalidInput)?;
         let parts = [&head[..], program.to_bytes_with_nul(), env.bytes()];
         let size = parts.iter().map(|part| part.len()).sum::<usize>();
         if size > message::MOST {
@@ -154,11 +158,11 @@ impl RemotePreforked {
         }
         // A request's variables are one message. The kernel may allow less.
         if size > USUAL {
-            let _ = set_socket_send_buffer_size(&self.socket, message::MOST * 2);
+            let _ = set_socket_send_buffer_size(&self.connection, message::MOST * 2);
         }
         let fds: Vec<_> = stdio.into_iter().chain(report).collect();
-        send(self.socket.as_fd(), &parts, &fds, SendFlags::DONTWAIT)?;
-        Ok(RemoteChild::warm(self.socket))
+        send(self.connection.as_fd(), &parts, &fds, SendFlags::DONTWAIT)?;
+        Ok(RemoteChild::warm(self.connection))
     }
 }
 
@@ -167,6 +171,6 @@ const USUAL: usize = 64 << 10;
 
 impl AsFd for RemotePreforked {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.connection.as_fd()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        connection::{HelperEnd, IdleEnds},
         message::{StartOrder, receive, send},
         program::Program,
         remit::Remit,
@@ -52,10 +53,10 @@ struct Known {
     since: Duration,
 }
 
-/// A template, or one on its way there, and the socket that the server has of it.
+/// A template, or one on its way there, and its connection.
 struct Made {
     template: OwnTemplate,
-    socket: OwnedFd,
+    socket: HelperEnd,
     origin: Arc<Origin>,
     /// When it was started.
     began: Duration,
@@ -120,12 +121,13 @@ impl<'r> Templates<'r> {
         fds.extend(all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     }
 
-    /// Does what there is to do: `ready` says which descriptors are. Children that have been given a request, each with the
-    /// socket that the server has of it.
+    /// Does what there is to do: `ready` says which descriptors are. Children that have been given a request, each with its
+    /// connection; the next ones get those of `idle` that are named.
     pub(in super::super) fn turn(
         &mut self,
         ready: &mut impl Iterator<Item = bool>,
-    ) -> Vec<(Child, OwnedFd)> {
+        idle: &mut IdleEnds,
+    ) -> Vec<(Child, HelperEnd)> {
         let mut both = || [(); 2].map(|()| ready.next().unwrap_or(false));
         let made = mem::take(&mut self.made);
         let made: Vec<_> = made.into_iter().map(|m| (m, both())).collect();
@@ -137,7 +139,7 @@ impl<'r> Templates<'r> {
         }
         // Templates first: who finds that a child is gone finds why.
         for (made, ready) in made {
-            self.made_turn(made, ready);
+            self.made_turn(made, ready, idle);
         }
         let mut running = Vec::new();
         for (child, ready) in children {
@@ -153,7 +155,7 @@ impl<'r> Templates<'r> {
         running
     }
 
-    fn made_turn(&mut self, mut made: Made, [template, server]: [bool; 2]) {
+    fn made_turn(&mut self, mut made: Made, [template, server]: [bool; 2], idle: &mut IdleEnds) {
         if made.origin.is_stale() {
             return made.tell(&TemplateReport::Changed);
         }
@@ -161,7 +163,7 @@ impl<'r> Templates<'r> {
             return;
         }
         match server {
-            true => self.asked(made),
+            true => self.asked(made, idle),
             false => self.made.push(made),
         }
     }
@@ -228,7 +230,7 @@ impl<'r> Templates<'r> {
     }
 
     /// The server asks for a child, gives a parked process its request, or has gone.
-    fn asked(&mut self, made: Made) {
+    fn asked(&mut self, made: Made, idle: &mut IdleEnds) {
         if made.told == Told::Stopped && made.origin.uses == Uses::Once {
             let Made {
                 template,
@@ -244,9 +246,13 @@ impl<'r> Templates<'r> {
         let received = receive(made.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
         match received {
             Err(Errno::AGAIN | Errno::INTR) => self.made.push(made),
-            Ok((n, mut fds)) if made.told == Told::Stopped && buffer.get(..n) == Some(PREFORK) => {
-                // Where it gives none the socket is closed.
-                if let (Some(socket), Ok(child)) = (fds.pop(), made.template.prefork()) {
+            Ok((n, fds)) if made.told == Told::Stopped => {
+                let named = buffer.get(..n).and_then(|m| idle.named(m, fds));
+                let Some((socket, PREFORK, [])) = named else {
+                    return;
+                };
+                // Where it gives none the connection is closed.
+                if let Ok(child) = made.template.prefork() {
                     let child = Waiting::coming(child, socket, made.origin.clone());
                     self.children.push(child);
                 }
@@ -262,7 +268,7 @@ impl<'r> Templates<'r> {
         direct: &mut Direct,
         order: &TemplateOrder,
         stdio: [&OwnedFd; 3],
-        socket: OwnedFd,
+        socket: HelperEnd,
     ) {
         let began = dates::now();
         match self.started(direct, order, stdio) {
@@ -339,6 +345,7 @@ impl<'r> Templates<'r> {
             program: order.program.clone(),
             args: Vec::new(),
             env: EnvBlock::default(),
+            knocks: false,
         };
         let mut program = Program::of(&asked, remit, uid).map_err(not_now)?;
         program.env = env;
@@ -388,7 +395,7 @@ impl Made {
 }
 
 /// A server that does not hear it, or has no room for it, lets go of the template.
-fn send_report(socket: &OwnedFd, report: &TemplateReport, fds: &[BorrowedFd<'_>]) {
+fn send_report(socket: &HelperEnd, report: &TemplateReport, fds: &[BorrowedFd<'_>]) {
     let report = report.encode();
     let _ = send(socket.as_fd(), &[&report], fds, SendFlags::DONTWAIT);
 }

@@ -5,11 +5,11 @@ use super::{
     remote::RemoteTemplate,
 };
 use crate::{
-    owners::{message::receive, remote::number},
+    owners::{connection::Connection, remote::number},
     template::{LoadedTemplate, Template, TemplateKind, Uses},
 };
-use rustix::{io::Errno, net::RecvFlags};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Names of modules that are left to children, bytes: more a template does not tell.
 const LEFT_MOST: usize = 256 << 10;
@@ -17,7 +17,7 @@ const LEFT_MOST: usize = 256 << 10;
 /// A template that a helper loads. Dropping it ends it. Its descriptor becomes readable when it has told something.
 #[derive(Debug)]
 pub struct TemplateUnderWay {
-    socket: OwnedFd,
+    connection: Connection,
     uses: Uses,
     started: Option<(TemplateKind, i32)>,
     holds: bool,
@@ -36,9 +36,9 @@ pub struct StoppedTemplate {
 }
 
 impl TemplateUnderWay {
-    pub(crate) fn new(socket: OwnedFd, uses: Uses) -> Self {
+    pub(crate) fn new(connection: Connection, uses: Uses) -> Self {
         Self {
-            socket,
+            connection,
             uses,
             started: None,
             holds: false,
@@ -53,7 +53,7 @@ impl TemplateUnderWay {
     pub fn progress(&mut self) -> Result<Option<Stop>, (NoTemplate, String)> {
         loop {
             let mut buffer = vec![0; REPORT];
-            let got = receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
+            let got = self.connection.receive(&mut buffer);
             let lost = || (NoTemplate::NotNow, "its helper has ended".to_owned());
             let (n, fds) = match got {
                 Err(Errno::AGAIN) => return Ok(None),
@@ -112,7 +112,7 @@ impl TemplateUnderWay {
             left: left.collect(),
             ..LoadedTemplate::default()
         };
-        let template = RemoteTemplate::new(self.socket, (kind, pid), self.uses);
+        let template = RemoteTemplate::new(self.connection, (kind, pid), self.uses);
         let template = Template::remote(template);
         Some(StoppedTemplate {
             template,
@@ -132,6 +132,6 @@ pub struct Stop {
 
 impl AsFd for TemplateUnderWay {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.connection.as_fd()
     }
 }

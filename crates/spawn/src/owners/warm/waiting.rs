@@ -1,6 +1,7 @@
 //! Children of templates that wait for their requests, at the helper that has them.
 
 use super::super::{
+    connection::HelperEnd,
     message::{HelperOrder, MOST, Report, StartOrder, receive, send},
     program::Program,
     remit::Remit,
@@ -70,10 +71,10 @@ pub(super) struct Terms<'r> {
     pub(super) own_ids: bool,
 }
 
-/// A child, or a parked process, and the socket that the server has of it.
+/// A child, or a parked process, and its connection.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    socket: OwnedFd,
+    socket: HelperEnd,
     origin: Arc<Origin>,
     stage: Stage,
 }
@@ -90,12 +91,12 @@ enum Stage {
 pub(super) enum Turn {
     Waits(Waiting),
     /// It has its request.
-    Runs(Child, OwnedFd),
+    Runs(Child, HelperEnd),
     Over,
 }
 
 impl Waiting {
-    pub(super) fn coming(child: OwnPreforked, socket: OwnedFd, origin: Arc<Origin>) -> Self {
+    pub(super) fn coming(child: OwnPreforked, socket: HelperEnd, origin: Arc<Origin>) -> Self {
         Self {
             socket,
             origin,
@@ -104,7 +105,7 @@ impl Waiting {
     }
 
     /// A parked process, which is there.
-    pub(super) fn parked(child: OwnPreforked, socket: OwnedFd, origin: Arc<Origin>) -> Self {
+    pub(super) fn parked(child: OwnPreforked, socket: HelperEnd, origin: Arc<Origin>) -> Self {
         Self {
             socket,
             origin,
@@ -234,7 +235,7 @@ fn descriptors(fds: &[OwnedFd]) -> Option<([BorrowedFd<'_>; 3], Option<BorrowedF
     }
 }
 
-fn runs(child: Child, socket: OwnedFd, terms: &Terms<'_>) -> Turn {
+fn runs(child: Child, socket: HelperEnd, terms: &Terms<'_>) -> Turn {
     let fds: Vec<_> = terms.own_ids.then(|| child.as_fd()).into_iter().collect();
     match tell(&socket, &Report::Started(child.pid()), &fds) {
         true => Turn::Runs(child, socket),
@@ -243,7 +244,7 @@ fn runs(child: Child, socket: OwnedFd, terms: &Terms<'_>) -> Turn {
 }
 
 /// Whether the server can hear it still.
-pub(in super::super) fn tell(socket: &OwnedFd, report: &Report, fds: &[BorrowedFd<'_>]) -> bool {
+pub(in super::super) fn tell(socket: &HelperEnd, report: &Report, fds: &[BorrowedFd<'_>]) -> bool {
     let report = report.encode();
     send(socket.as_fd(), &[&report], fds, SendFlags::DONTWAIT).is_ok()
 }

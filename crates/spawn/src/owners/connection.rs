@@ -1,0 +1,203 @@
+//! Between the server and a helper: the socket for orders, and a connection for each program that is started.
+//!
+//! Over its connection the server hears what becomes of a program, and sends signals; who closes it ends the program. One
+//! whose program is over is the next one's, named by its number: a new socket for each start would cost both sides five
+//! system calls, and the kernel a search for sockets that are on their way to each other (net/unix/garbage.c).
+
+use super::message::{MOST, pair, receive, send};
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags, sockopt::set_socket_send_buffer_size},
+};
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+/// Connections without a program that are kept for the next ones, of each helper.
+const IDLE: usize = 64;
+
+/// A helper that takes orders.
+#[derive(Debug)]
+pub(super) struct HelperLink {
+    socket: OwnedFd,
+    /// Connections without a program.
+    idle: Mutex<Vec<(u64, OwnedFd)>>,
+    /// The number of the next new one.
+    next: AtomicU64,
+}
+
+/// What the server hears of a program by.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    number: u64,
+    /// Taken out in `drop` only.
+    socket: Option<OwnedFd>,
+    helper: Arc<HelperLink>,
+    /// The helper has said all there is to say of the program.
+    over: AtomicBool,
+    /// The server has sent something, which may reach the helper only now: it must not meet another program.
+    spoken: AtomicBool,
+}
+
+impl HelperLink {
+    /// With the socket that the spawner has sent.
+    pub(super) fn new(socket: OwnedFd) -> Arc<Self> {
+        // A request's variables are one message. The kernel may allow less.
+        let _ = set_socket_send_buffer_size(&socket, MOST * 2);
+        Arc::new(Self {
+            socket,
+            idle: Mutex::default(),
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// Sends an order, with the standard descriptors of what it is about: the connection of that.
+    ///
+    /// # Errors
+    /// The kernel's; `MSGSIZE`: it is too long.
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        order: &[&[u8]],
+        stdio: [BorrowedFd<'_>; 3],
+    ) -> Result<Connection, Errno> {
+        if order.iter().map(|part| part.len()).sum::<usize>() > MOST - size_of::<u64>() {
+            return Err(Errno::MSGSIZE);
+        }
+        self.connect(self.socket.as_fd(), order, &stdio)
+    }
+
+    /// Sends an order over `socket`, behind the number of a connection for what it is about, and the helper's end of that
+    /// behind `fds` if it is new.
+    pub(super) fn connect(
+        self: &Arc<Self>,
+        socket: BorrowedFd<'_>,
+        order: &[&[u8]],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Connection, Errno> {
+        let idle = self.idle().pop();
+        let (number, ours, new) = match idle {
+            Some((number, ours)) => (number, ours, None),
+            None => {
+                let (ours, theirs) = pair()?;
+                let number = self.next.fetch_add(1, Ordering::Relaxed);
+                (number, ours, Some(theirs))
+            }
+        };
+        let named = number.to_ne_bytes();
+        let parts = [&named[..]].into_iter().chain(order.iter().copied());
+        let fds = fds.iter().copied().chain(new.as_ref().map(AsFd::as_fd));
+        let (parts, fds): (Vec<_>, Vec<_>) = (parts.collect(), fds.collect());
+        // One that the helper may not know of is not kept.
+        send(socket, &parts, &fds, SendFlags::DONTWAIT)?;
+        Ok(Connection {
+            number,
+            socket: Some(ours),
+            helper: self.clone(),
+            over: AtomicBool::new(false),
+            spoken: AtomicBool::new(false),
+        })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<(u64, OwnedFd)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    /// What comes next, as [`receive`] has it, without waiting.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+        receive(self.as_fd(), buffer, RecvFlags::DONTWAIT)
+    }
+
+    /// Sends one byte; one that the helper does not take now is lost.
+    pub(super) fn send(&self, byte: u8) -> Result<(), Errno> {
+        self.spoken.store(true, Ordering::Relaxed);
+        send(self.as_fd(), &[&[byte]], &[], SendFlags::DONTWAIT)
+    }
+
+    /// The helper has said its last word of the program.
+    pub(super) fn is_over(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// The helper whose it is.
+    pub(super) fn helper(&self) -> &Arc<HelperLink> {
+        &self.helper
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // INVARIANT: it is taken out in `drop` only.
+        self.socket.as_ref().expect("a connection's socket").as_fd()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let is_free = *self.over.get_mut() && !*self.spoken.get_mut();
+        let mut idle = self.helper.idle();
+        if is_free && idle.len() < IDLE {
+            idle.extend(self.socket.take().map(|socket| (self.number, socket)));
+        }
+    }
+}
+
+/// A connection, at the helper.
+#[derive(Debug)]
+pub(super) struct HelperEnd {
+    number: u64,
+    socket: OwnedFd,
+}
+
+impl AsFd for HelperEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Connections without a program, at the helper.
+#[derive(Debug, Default)]
+pub(super) struct IdleEnds(Vec<HelperEnd>);
+
+impl IdleEnds {
+    /// The connection that a message of [`HelperLink::connect`] names, and what stands behind it. `None`: it makes no sense.
+    pub(super) fn named<'m, const N: usize>(
+        &mut self,
+        message: &'m [u8],
+        mut fds: Vec<OwnedFd>,
+    ) -> Option<(HelperEnd, &'m [u8], [OwnedFd; N])> {
+        let (number, order) = message.split_first_chunk()?;
+        let number = u64::from_ne_bytes(*number);
+        let end = match fds.len() > N {
+            true => HelperEnd {
+                number,
+                socket: fds.pop()?,
+            },
+            false => {
+                let at = self.0.iter().position(|end| end.number == number)?;
+                self.0.swap_remove(at)
+            }
+        };
+        Some((end, order, fds.try_into().ok()?))
+    }
+
+    /// Its program is over.
+    pub(super) fn keep(&mut self, end: HelperEnd) {
+        self.0.push(end);
+    }
+
+    /// What is to be waited for: the server says nothing there, but closes those that it does not keep.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().map(AsFd::as_fd)
+    }
+
+    /// Drops those that are `ready`, in the order of [`fds`](Self::fds).
+    pub(super) fn look(&mut self, ready: &mut impl Iterator<Item = bool>) {
+        self.0.retain(|_| !ready.next().unwrap_or_default());
+    }
+}

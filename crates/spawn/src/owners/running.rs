@@ -1,0 +1,181 @@
+//! A program that runs, at the helper that has started it: what the server is told of it, and has done to it.
+
+use super::{
+    connection::HelperEnd,
+    message::{LOWER, Report, receive},
+    warm::waiting::tell,
+};
+use crate::{Child, Direct, LaunchOutcome, StartError};
+use rustix::{
+    event::{PollFd, PollFlags},
+    io::Errno,
+    net::RecvFlags,
+};
+use std::{
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+/// A program that has not ended by then is said to run.
+const SOON: Duration = Duration::from_millis(5);
+
+/// So often it is looked whether what a program has left running is gone.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A program that runs, and its connection.
+pub(super) struct Running {
+    child: Child,
+    pub(super) socket: HelperEnd,
+    told: Told,
+}
+
+/// What the server knows of a program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Nothing; it was launched then.
+    Nothing(Instant),
+    /// It runs.
+    Runs,
+    /// It has ended, and has left others behind.
+    Ended,
+}
+
+/// What has become of a program.
+pub(super) enum Turn {
+    Goes,
+    /// It has ended, and has left nothing behind: its connection is free.
+    Ended,
+    /// It was not started, or nobody wants it any more: its connection closes.
+    Gone,
+}
+
+impl Turn {
+    fn goes_if(goes: bool) -> Self {
+        match goes {
+            true => Self::Goes,
+            false => Self::Gone,
+        }
+    }
+}
+
+impl Running {
+    /// One that was launched.
+    pub(super) fn launched(child: Child, socket: HelperEnd) -> Self {
+        Self {
+            child,
+            socket,
+            told: Told::Nothing(Instant::now()),
+        }
+    }
+
+    /// A template's child, of which was told.
+    pub(super) fn begun((child, socket): (Child, HelperEnd)) -> Self {
+        Self {
+            child,
+            socket,
+            told: Told::Runs,
+        }
+    }
+
+    pub(super) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
+        fds.push(PollFd::new(&self.socket, PollFlags::IN));
+        if self.told != Told::Ended {
+            fds.push(PollFd::new(&self.child, PollFlags::IN));
+        }
+    }
+
+    /// When something is to be told, or looked at, though nothing has come.
+    pub(super) fn left(&self) -> Duration {
+        match self.told {
+            Told::Nothing(since) => SOON.saturating_sub(since.elapsed()),
+            Told::Runs => Duration::MAX,
+            Told::Ended => LOOK,
+        }
+    }
+
+    /// Goes on where there is something to do. `ready` says what of [`wait_for`](Self::wait_for) is; `own_ids`: the server
+    /// knows it by another number.
+    pub(super) fn turn(
+        &mut self,
+        ready: &mut impl Iterator<Item = bool>,
+        direct: &mut Direct,
+        own_ids: bool,
+    ) -> Turn {
+        let asked = ready.next().unwrap_or_default();
+        let exited = self.told != Told::Ended && ready.next().unwrap_or_default();
+        if asked && !self.signals() {
+            return Turn::Gone;
+        }
+        match self.told {
+            Told::Ended => Turn::goes_if(self.child.group_remains()),
+            Told::Nothing(since) if exited || since.elapsed() >= SOON => {
+                self.begins(exited, direct, own_ids)
+            }
+            Told::Runs if exited => self.ends(),
+            Told::Nothing(_) | Told::Runs => Turn::Goes,
+        }
+    }
+
+    /// Passes on signals; false: the server wants no more of it.
+    fn signals(&mut self) -> bool {
+        loop {
+            let mut order = [0];
+            match receive(self.socket.as_fd(), &mut order, RecvFlags::DONTWAIT) {
+                Err(Errno::AGAIN) => return true,
+                Ok((1, _)) => match LOWER.iter().position(|lower| *lower == order[0]) {
+                    Some(more) => self.child.lower(more > 0),
+                    None => drop(self.child.signal_group(i32::from(order[0]))),
+                },
+                _ => return false,
+            }
+        }
+    }
+
+    /// Tells that it runs, or that it has ended meanwhile, or why it was not started.
+    fn begins(&mut self, exited: bool, direct: &mut Direct, own_ids: bool) -> Turn {
+        match direct.outcome(&self.child) {
+            LaunchOutcome::UnderWay => {
+                self.told = Told::Nothing(Instant::now());
+                Turn::Goes
+            }
+            LaunchOutcome::Failed(e) => {
+                tell(&self.socket, &failed(&e.error), &[]);
+                Turn::Gone
+            }
+            // The server finds its own number of it as long as it is not reaped.
+            LaunchOutcome::Started if own_ids || !exited => match self.tell_start(own_ids) {
+                true if exited => self.ends(),
+                told => Turn::goes_if(told),
+            },
+            LaunchOutcome::Started => self.ends(),
+        }
+    }
+
+    fn tell_start(&mut self, own_ids: bool) -> bool {
+        self.told = Told::Runs;
+        let named: Vec<_> = own_ids.then(|| self.child.as_fd()).into_iter().collect();
+        tell(&self.socket, &Report::Started(self.child.pid()), &named)
+    }
+
+    /// Tells of the end; and what others it has left are called by, where that was not told.
+    fn ends(&mut self) -> Turn {
+        let Ok(exit) = self.child.reap_alone() else {
+            return Turn::Gone;
+        };
+        let left = self.child.left_others();
+        if left && self.told != Told::Runs && !self.tell_start(false) {
+            return Turn::Gone;
+        }
+        self.told = Told::Ended;
+        match tell(&self.socket, &Report::Exited(exit, left), &[]) {
+            true if left => Turn::Goes,
+            true => Turn::Ended,
+            false => Turn::Gone,
+        }
+    }
+}
+
+/// Why there is no program.
+pub(super) fn failed(e: &StartError) -> Report {
+    Report::Failed(e.stage, e.source.raw_os_error().unwrap_or_default())
+}
