@@ -271,7 +271,12 @@ impl ProgramRun<'_, '_, '_> {
             }
             tokio::select! {
                 biased;
-                _ = stdout.arrives(), if !arrived => arrived = true,
+                _ = stdout.arrives(), if !arrived => {
+                    arrived = true;
+                    if child.is_remote() {
+                        tokio::task::yield_now().await;
+                    }
+                }
                 () = tokio::time::sleep(ENDING), if arrived => {}
                 () = tick::next() => {}
                 late = clocks.ring() => fault = Some(late),

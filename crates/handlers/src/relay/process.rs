@@ -177,7 +177,7 @@ impl Process {
         matches!(self.state, ProcessState::Left(_))
     }
 
-    /// The group of a process that was reaped, while those it has left behind are in it.
+    /// The group of a process that was reaped, while those it has left behind are in it; 0 where only its helper knows that.
     pub(super) fn group(&mut self) -> Option<i32> {
         let ProcessState::Left(child) = &mut self.state else {
             return None;

@@ -285,9 +285,14 @@ impl RunningProgram {
         let Some(group) = self.process.group() else {
             return;
         };
-        // Every process of the machine is looked at.
-        let members = off_loop("members", move || group_members(group)).await;
-        let names = members.map(names).unwrap_or_default();
+        let names = match group {
+            0 => "processes in its sandbox".to_owned(),
+            // Every process of the machine is looked at.
+            group => {
+                let members = off_loop("members", move || group_members(group)).await;
+                members.map(names).unwrap_or_default()
+            }
+        };
         if !self.signalled {
             self.process.signal(TERM);
         }

@@ -189,11 +189,25 @@ impl Launches {
         if self.under_way.iter().any(|f| f.number == number) {
             return LaunchOutcome::UnderWay;
         }
-        let at = self.failed.iter().position(|(n, _)| *n == number);
-        match at.and_then(|at| self.failed.remove(at)) {
-            Some((_, failed)) => LaunchOutcome::Failed(failed),
+        match self.failed(number) {
+            Some(failed) => LaunchOutcome::Failed(failed),
             None => LaunchOutcome::Started,
         }
+    }
+
+    fn failed(&mut self, number: u64) -> Option<Box<Failed>> {
+        let at = self.failed.iter().position(|(n, _)| *n == number)?;
+        self.failed.remove(at).map(|(_, failed)| failed)
+    }
+
+    /// Why the program of this number, which has exited, was not executed. Its descriptors stay as they are.
+    pub(super) fn failure(&mut self, number: u64) -> Option<StartError> {
+        let Some(launch) = self.under_way.iter().find(|f| f.number == number) else {
+            return self.failed(number).map(|failed| failed.error);
+        };
+        // SAFETY: as in `has_left`.
+        let (stage, errno) = unsafe { launch.data.as_ref() }.context.failure()?;
+        Some(StartError::errno(stage, errno))
     }
 
     /// Takes back what children have left: from then on only they themselves hold their ends of pipes.

@@ -237,6 +237,12 @@ impl Direct {
         }
     }
 
+    /// Why a child that was seen to have exited was not executed. It lets go of no descriptors: whoever waits for the end of
+    /// an output is to know by then how the program has ended.
+    pub(crate) fn failure(&mut self, child: &Child) -> Option<StartError> {
+        self.launches.failure(child.launch_number()?)
+    }
+
     fn context(
         &mut self,
         start: &Start<'_>,

@@ -237,7 +237,7 @@ pub(super) fn order(spawner: &OwnedFd, order: Order) -> Result<Vec<OwnedFd>, Str
     }
 }
 
-/// Sends a start to a helper; the program's socket.
+/// Sends a start to a helper; the program's connection.
 fn start(
     helper: &Arc<HelperLink>,
     remit: &Remit,

@@ -169,7 +169,7 @@ impl Helper<'_> {
                     Turn::Gone => {}
                 }
             }
-            let begun = self.templates.turn(rest, &mut self.idle);
+            let begun = self.templates.turn(rest, &mut self.idle, &mut self.buffer);
             self.programs.extend(begun.into_iter().map(Running::begun));
             if ready.asked {
                 asked = Instant::now();

@@ -182,7 +182,8 @@ impl HelperOrder {
     }
 }
 
-/// To a helper: what to start. Its standard descriptors and the program's socket stand beside it.
+/// To a helper: what to start. Its connection is named before it ([`connection`](super::connection)), its standard descriptors
+/// stand beside it.
 #[derive(Debug)]
 pub(super) struct StartOrder {
     pub(super) program: CString,
@@ -220,7 +221,7 @@ impl StartOrder {
     }
 }
 
-/// From a helper, over a program's socket.
+/// From a helper, over a program's connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Report {
     /// It runs, in a process group with this number.

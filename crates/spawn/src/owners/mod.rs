@@ -10,8 +10,9 @@
 //! themselves ([`Remit`]): the server names a route by a digest of it, and a program by its path. A server under an
 //! attacker's control can start configured programs with hostile variables of requests, and nothing else.
 //!
-//! What a helper starts it starts as the server would ([`Direct`](crate::Direct)). Of each program the server has a socket:
-//! over it come the end of the program and what was wrong with it, and signals go there. Who closes it ends the program.
+//! What a helper starts it starts as the server would ([`Direct`](crate::Direct)). Of each program the server has a connection:
+//! over it come the end of the program and what was wrong with it, and signals go there. Who closes it ends the program
+//! (`connection`).
 
 mod cgroups;
 mod checks;

@@ -108,10 +108,9 @@ impl Running {
         }
         match self.told {
             Told::Ended => Turn::goes_if(self.child.group_remains()),
-            Told::Nothing(since) if exited || since.elapsed() >= SOON => {
-                self.begins(exited, direct, own_ids)
-            }
-            Told::Runs if exited => self.ends(),
+            Told::Nothing(_) if exited => self.ends_soon(direct, own_ids),
+            Told::Nothing(since) if since.elapsed() >= SOON => self.begins(direct, own_ids),
+            Told::Runs if exited => self.ends(own_ids),
             Told::Nothing(_) | Told::Runs => Turn::Goes,
         }
     }
@@ -131,8 +130,21 @@ impl Running {
         }
     }
 
-    /// Tells that it runs, or that it has ended meanwhile, or why it was not started.
-    fn begins(&mut self, exited: bool, direct: &mut Direct, own_ids: bool) -> Turn {
+    /// Tells of the end of one of which nothing was told, or why it was not started. Then the server meets the end of its output.
+    fn ends_soon(&mut self, direct: &mut Direct, own_ids: bool) -> Turn {
+        let turn = match direct.failure(&self.child) {
+            Some(e) => {
+                tell(&self.socket, &failed(&e), &[]);
+                Turn::Gone
+            }
+            None => self.ends(own_ids),
+        };
+        direct.outcome(&self.child);
+        turn
+    }
+
+    /// Tells that it runs, or why it was not started.
+    fn begins(&mut self, direct: &mut Direct, own_ids: bool) -> Turn {
         match direct.outcome(&self.child) {
             LaunchOutcome::UnderWay => {
                 self.told = Told::Nothing(Instant::now());
@@ -142,12 +154,7 @@ impl Running {
                 tell(&self.socket, &failed(&e.error), &[]);
                 Turn::Gone
             }
-            // The server finds its own number of it as long as it is not reaped.
-            LaunchOutcome::Started if own_ids || !exited => match self.tell_start(own_ids) {
-                true if exited => self.ends(),
-                told => Turn::goes_if(told),
-            },
-            LaunchOutcome::Started => self.ends(),
+            LaunchOutcome::Started => Turn::goes_if(self.tell_start(own_ids)),
         }
     }
 
@@ -157,13 +164,14 @@ impl Running {
         tell(&self.socket, &Report::Started(self.child.pid()), &named)
     }
 
-    /// Tells of the end; and what others it has left are called by, where that was not told.
-    fn ends(&mut self) -> Turn {
+    /// Tells of the end; and what others it has left are called by, where that was not told: of one that is reaped there is
+    /// no other number.
+    fn ends(&mut self, own_ids: bool) -> Turn {
         let Ok(exit) = self.child.reap_alone() else {
             return Turn::Gone;
         };
         let left = self.child.left_others();
-        if left && self.told != Told::Runs && !self.tell_start(false) {
+        if left && self.told != Told::Runs && !own_ids && !self.tell_start(false) {
             return Turn::Gone;
         }
         self.told = Told::Ended;

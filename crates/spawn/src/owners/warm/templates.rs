@@ -122,11 +122,12 @@ impl<'r> Templates<'r> {
     }
 
     /// Does what there is to do: `ready` says which descriptors are. Children that have been given a request, each with its
-    /// connection; the next ones get those of `idle` that are named.
+    /// connection; the next ones get those of `idle` that are named. `buffer` holds any message.
     pub(in super::super) fn turn(
         &mut self,
         ready: &mut impl Iterator<Item = bool>,
         idle: &mut IdleEnds,
+        buffer: &mut [u8],
     ) -> Vec<(Child, HelperEnd)> {
         let mut both = || [(); 2].map(|()| ready.next().unwrap_or(false));
         let made = mem::take(&mut self.made);
@@ -143,7 +144,7 @@ impl<'r> Templates<'r> {
         }
         let mut running = Vec::new();
         for (child, ready) in children {
-            match child.turn(ready, &self.terms) {
+            match child.turn(ready, &self.terms, buffer) {
                 Turn::Waits(child) => self.children.push(child),
                 Turn::Runs(child, socket) => running.push((child, socket)),
                 Turn::Over => {}

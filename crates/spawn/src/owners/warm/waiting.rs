@@ -2,7 +2,7 @@
 
 use super::super::{
     connection::HelperEnd,
-    message::{HelperOrder, MOST, Report, StartOrder, receive, send},
+    message::{HelperOrder, Report, StartOrder, receive, send},
     program::Program,
     remit::Remit,
 };
@@ -123,7 +123,12 @@ impl Waiting {
     }
 
     /// Goes on, where the process or the server has something to say.
-    pub(super) fn turn(self, [process, server]: [bool; 2], terms: &Terms<'_>) -> Turn {
+    pub(super) fn turn(
+        self,
+        [process, server]: [bool; 2],
+        terms: &Terms<'_>,
+        buffer: &mut [u8],
+    ) -> Turn {
         let begins = matches!(self.stage, Stage::Begins(..));
         if self.origin.is_stale() && !begins {
             return Turn::Over;
@@ -136,7 +141,7 @@ impl Waiting {
             false => self,
         };
         match server {
-            true => this.asked(terms),
+            true => this.asked(terms, buffer),
             false => Turn::Waits(this),
         }
     }
@@ -170,9 +175,8 @@ impl Waiting {
     }
 
     /// The server gives it a request, or has gone.
-    fn asked(self, terms: &Terms<'_>) -> Turn {
-        let mut buffer = vec![0; MOST];
-        let received = receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
+    fn asked(self, terms: &Terms<'_>, buffer: &mut [u8]) -> Turn {
+        let received = receive(self.socket.as_fd(), buffer, RecvFlags::DONTWAIT);
         let (n, fds) = match received {
             Err(Errno::INTR | Errno::AGAIN) => return Turn::Waits(self),
             Err(_) | Ok((0, _)) => return Turn::Over,
