@@ -1,7 +1,7 @@
 //! What server, spawner and helpers say to each other: messages of SEQPACKET sockets, with descriptors beside them. Each is
 //! read by a strict grammar; what is not understood is not answered.
 
-use super::warm::TemplateOrder;
+use super::warm::{TemplateOrder, message::TemplateReport};
 use crate::{
     env::EnvBlock,
     error::Stage,
@@ -323,6 +323,23 @@ impl Report {
     }
 }
 
+/// Reads a message as the server, the spawner and helpers do, each in its own way. For fuzzing.
+#[doc(hidden)]
+pub fn read_all(bytes: &[u8]) {
+    if let Some(order) = Order::decode(bytes) {
+        assert_eq!(order.encode(), *bytes, "an order says one thing");
+    }
+    if let Some(HelperOrder::Start(order)) = HelperOrder::decode(bytes) {
+        assert!(order.args.len() <= bytes.len() && order.env.bytes().len() <= bytes.len());
+    }
+    if let Some(report) = Report::decode(bytes) {
+        assert!(Report::decode(&report.encode()).is_some());
+    }
+    if let Some(report) = TemplateReport::decode(bytes) {
+        assert!(TemplateReport::decode(&report.encode()).is_some());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -436,12 +453,9 @@ mod tests {
             let at = x as usize % bytes.len();
             bytes[at] = (x >> 8) as u8;
             bytes.truncate((x >> 16) as usize % (bytes.len() + 1));
-            let _ = (
-                StartOrder::decode(&bytes, true),
-                HelperOrder::decode(&[&b"T"[..], &bytes].concat()),
-                Order::decode(&bytes),
-                Report::decode(&bytes),
-            );
+            read_all(&bytes);
+            read_all(&[&b"T"[..], &bytes].concat());
+            read_all(&[&b"S"[..], &bytes].concat());
         }
     }
 }

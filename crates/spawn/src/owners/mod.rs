@@ -36,6 +36,8 @@ pub(crate) mod warm;
 pub use cgroups::are_delegated;
 pub use checks::{Denied, Layout, OwnedBy, Why, may_run};
 pub use front::Owners;
+#[doc(hidden)]
+pub use message::read_all;
 pub use module_terms::ModuleTerms;
 pub use modules::MODULES;
 pub use remit::{Remit, RunsAs, Terms};

@@ -424,13 +424,19 @@ fn temporary(site: &Site) -> std::path::PathBuf {
     site.path("temporary")
 }
 
+/// Messages without sense to each of both; GALGO_TEST_MESSAGES asks for more.
+fn messages() -> usize {
+    let asked = std::env::var("GALGO_TEST_MESSAGES").ok();
+    asked.map_or(20_000, |asked| asked.parse().unwrap())
+}
+
 fn messages_without_sense_do_nothing() {
     let spawner = Spawner::start();
     let helper = spawner.helper(GAMES, 0).unwrap();
     let echo = [&spawner.path("games/echo")[..], b"\0HTTP_X=1\0"].concat();
     let mut x = 0x9e37_79b9_7f4a_7c15u64;
     let null = std::fs::File::open("/dev/null").unwrap();
-    for round in 0..20_000 {
+    for round in 0..messages() {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
