@@ -22,6 +22,31 @@ pub struct Identity {
     pub home: PathBuf,
 }
 
+/// A user without supplementary groups: to look for those takes as long as the system has groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The name, by which the groups are found.
+    pub name: CString,
+    /// The user's id.
+    pub uid: u32,
+    /// The group's id: the one asked for, or the user's own.
+    pub gid: u32,
+    /// The home folder.
+    pub home: PathBuf,
+}
+
+impl User {
+    /// The same with its groups, as they are now.
+    pub fn identity(&self) -> Identity {
+        Identity {
+            uid: self.uid,
+            gid: self.gid,
+            groups: groups_of(&self.name, self.gid),
+            home: self.home.clone(),
+        }
+    }
+}
+
 /// Why there is no such identity, or why it could not be taken on.
 #[derive(Debug)]
 #[allow(missing_docs)] // each says itself
@@ -53,18 +78,17 @@ impl std::error::Error for Error {}
 /// The identity of `user`, with `group` in place of the user's own group. Names, or decimal ids
 /// that the database knows.
 pub fn lookup(user: &str, group: Option<&str>) -> Result<Identity, Error> {
+    find(user, group).map(|user| user.identity())
+}
+
+/// As [`lookup`], without the supplementary groups.
+pub fn find(user: &str, group: Option<&str>) -> Result<User, Error> {
     let found = passwd(user)?.ok_or_else(|| Error::NoUser(user.to_owned()))?;
     let gid = match group {
         None => found.gid,
         Some(name) => self::group(name)?,
     };
-    let groups = groups_of(&found.name, gid);
-    Ok(Identity {
-        uid: found.uid,
-        gid,
-        groups,
-        home: found.home,
-    })
+    Ok(User { gid, ..found })
 }
 
 /// Whom this process is already.
@@ -108,12 +132,7 @@ pub fn by_uid(uid: u32) -> Result<Identity, Error> {
     match found.uid {
         0 => Err(Error::Root),
         found_uid if found_uid != uid => Err(unknown()),
-        _ => Ok(Identity {
-            uid,
-            gid: found.gid,
-            groups: groups_of(&found.name, found.gid),
-            home: found.home,
-        }),
+        _ => Ok(found.identity()),
     }
 }
 
@@ -225,14 +244,7 @@ pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-struct Passwd {
-    name: CString,
-    uid: u32,
-    gid: u32,
-    home: PathBuf,
-}
-
-fn passwd(user: &str) -> Result<Option<Passwd>, Error> {
+fn passwd(user: &str) -> Result<Option<User>, Error> {
     let Ok(name) = CString::new(user) else {
         return Ok(None);
     };
@@ -254,10 +266,10 @@ fn passwd(user: &str) -> Result<Option<Passwd>, Error> {
     }
 }
 
-fn read_passwd(entry: &libc::passwd) -> Passwd {
+fn read_passwd(entry: &libc::passwd) -> User {
     // SAFETY: libc's own contract; the strings of `entry` lie in the buffer, which outlives the call.
     unsafe {
-        Passwd {
+        User {
             name: CStr::from_ptr(entry.pw_name).to_owned(),
             uid: entry.pw_uid,
             gid: entry.pw_gid,

@@ -39,7 +39,7 @@ pub(super) fn assume_for(
     }
     let identity = match remit.runs_as() {
         RunsAs::Server(_) => return assume(config),
-        RunsAs::User(identity) => identity.clone(),
+        RunsAs::User(user) => user.identity(),
         RunsAs::Owner { .. } => {
             let owner = program
                 .metadata()

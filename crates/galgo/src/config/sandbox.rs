@@ -5,7 +5,7 @@ use std::{io, path::PathBuf, sync::Arc};
 use galgo_handlers::{variables::constants_of_server, wasm::module_terms};
 use galgo_spawn::{
     Limits, Sandbox,
-    identity::{current, effective_uid},
+    identity::{current, effective_uid, find},
     owners::{Layout, Remit, RunsAs, Terms, are_delegated},
     sandbox::{Confinement, Network, kernel},
 };
@@ -14,7 +14,6 @@ use toml::Spanned;
 use super::{
     checked::{Application, Cgi, CgiOptions, Config, StartMode, To},
     error::{Checked, ConfigText},
-    identity::identity,
     raw::{RawConfinement, RawOptions, RawSandbox, Text, Typed},
     units::{Count, Cpu, Time},
 };
@@ -263,7 +262,7 @@ impl ConfigText<'_> {
             };
         }
         let group = group.as_ref().map(|group| group.get_ref().as_str());
-        let found = identity(typed.get_ref(), group)
+        let found = find(typed.get_ref(), group)
             .map_err(|e| self.error(typed.span(), format!("{e}: create it or correct the name")))?;
         if found.uid == 0 {
             let message =
@@ -275,7 +274,7 @@ impl ConfigText<'_> {
             return Err(self.error(typed.span(), message));
         }
         let is_own = match &config.identity {
-            Some(own) => *own == found,
+            Some(own) => (own.uid, own.gid) == (found.uid, found.gid),
             None => effective_uid() == found.uid,
         };
         Ok((!is_own).then_some(RunsAs::User(found)))

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     EnvBlock, Limits, Sandbox,
-    identity::{self, Identity},
+    identity::{self, Identity, User},
     sandbox::{Confinement, kernel},
 };
 use std::{
@@ -20,8 +20,8 @@ use std::{
 /// Whom the programs of a route run as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunsAs {
-    /// This user; programs and their folders belong to it or to root.
-    User(Identity),
+    /// This user; programs and their folders belong to it or to root. Its groups are looked for when a helper is made.
+    User(User),
     /// The server's own user, for a sandbox that only a helper can make: files may belong to anybody.
     Server(Identity),
     /// The owner of the program's file: a user that the system knows.
@@ -148,9 +148,8 @@ impl Remit {
     /// No program of this route runs as that user, in words.
     pub fn identity(&self, uid: u32) -> Result<Identity, String> {
         let (min_uid, min_gid) = match &self.terms.runs_as {
-            RunsAs::User(user) | RunsAs::Server(user) if user.uid == uid => {
-                return Ok(user.clone());
-            }
+            RunsAs::User(user) if user.uid == uid => return Ok(user.identity()),
+            RunsAs::Server(user) if user.uid == uid => return Ok(user.clone()),
             RunsAs::User(_) | RunsAs::Server(_) => {
                 return Err(format!("no program of this route runs as the user {uid}"));
             }
@@ -203,7 +202,8 @@ impl Remit {
     /// The user that starts a program whose file belongs to `owner`.
     pub fn user(&self, owner: u32) -> u32 {
         match &self.terms.runs_as {
-            RunsAs::User(identity) | RunsAs::Server(identity) => identity.uid,
+            RunsAs::User(user) => user.uid,
+            RunsAs::Server(user) => user.uid,
             RunsAs::Owner { .. } => owner,
         }
     }

@@ -6,7 +6,7 @@ use super::{
     Host, Layout, Remit, RunsAs, Terms, message::StartOrder, module_terms::ModuleTerms, modules,
     program::Program, successor::Upgrade,
 };
-use crate::{Child, Direct, EnvBlock, Limits, Sandbox, Start, identity::Identity};
+use crate::{Child, Direct, EnvBlock, Limits, Sandbox, Start, identity::User};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid},
@@ -28,10 +28,10 @@ fn uid() -> u32 {
 }
 
 pub(super) fn remit(path: impl AsRef<Path>) -> Remit {
-    let user = Identity {
+    let user = User {
+        name: c"daemon".into(),
         uid: uid(),
         gid: 1,
-        groups: vec![1],
         home: "/".into(),
     };
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());

@@ -14,6 +14,7 @@ use std::{
 use super::{GAMES, Spawner, kill, receive, send, uid_of};
 use crate::harness::list;
 use galgo_testkit::{
+    eventually,
     process::{self, assert_gone, children, command_line},
     wait_until,
 };
@@ -49,6 +50,11 @@ fn servers(spawner: &Spawner) -> Vec<u32> {
     let mut all = children(spawner.process.id());
     all.retain(|pid| command_line(*pid).contains("serve"));
     all
+}
+
+/// The only one, which may not have been executed yet.
+fn server(spawner: &Spawner) -> u32 {
+    eventually("the new server", || servers(spawner).first().copied())
 }
 
 /// What the configuration listens on.
@@ -122,7 +128,7 @@ fn an_upgrade_is_of_what_was_started_and_configured() {
         ("more of it", environ.as_fd()),
     ];
     assert_eq!(says(&line, &handed), "ready");
-    let pid = servers(&spawner)[0];
+    let pid = server(&spawner);
     // It is the configured server, with its own arguments, and root no more.
     let command = command_line(pid);
     assert!(command.ends_with("serve . "), "{command}");
@@ -171,8 +177,7 @@ fn of_an_upgrade_nothing_is_the_servers_to_say() {
     }
     assert!(servers(&spawner).is_empty());
     let line = upgrade(&spawner).unwrap();
-    let first = servers(&spawner);
-    assert_eq!(first.len(), 1);
+    let first = [server(&spawner)];
     for _ in 0..50 {
         let again = upgrade(&spawner).unwrap_err();
         assert_eq!(again, "one is under way already");
@@ -191,13 +196,13 @@ fn of_an_upgrade_nothing_is_the_servers_to_say() {
     // It never says "go".
     let line = upgrade(&spawner).unwrap();
     assert_eq!(says(&line, &[]), "ready");
-    let second = servers(&spawner)[0];
+    let second = server(&spawner);
     drop(line);
     assert_gone(second);
     assert!(spawner.order(5, 0, 0).is_err());
     // It has gone meanwhile.
     let _line = upgrade(&spawner).unwrap();
-    let third = servers(&spawner)[0];
+    let third = server(&spawner);
     let all = [spawner.process.id(), third];
     shutdown(&spawner.socket, Shutdown::Both).unwrap();
     all.into_iter().for_each(assert_gone);
