@@ -163,7 +163,7 @@ fn a_slow_reader_holds_no_application() {
         }
     };
     let site = one_place()
-        .config("[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nmax_running = 1\n");
+        .config("[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nmax_running = 1\nidle_timeout = \"1h\"\n");
     let _application = Application::start(site.folder(), answer);
     let server = site.start();
     let watch = Watch::begin(&server);
