@@ -3,7 +3,7 @@
 //!
 //! Every request makes its connection busy and idle again, so that costs no allocation, no timer and no read of what other
 //! threads write: a connection has an entry for its whole life, which is linked into a list while it is idle. All
-//! connections may be idle equally long, so the first of the list is the first to time out, and one timer serves them all.
+//! connections of a list may wait equally long, so its first is the first to time out, and one timer serves them all.
 
 use std::{
     cell::{RefCell, RefMut},
@@ -14,8 +14,17 @@ use std::{
 
 use crate::crowd::{BUSY, Since};
 
-/// The entry at which the list begins and ends; no connection has it.
-const ENDS: usize = 0;
+/// What an idle connection waits for: which list it is in. Each begins and ends at an entry that no connection has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Awaited {
+    /// Its first request, which may be on its way.
+    First,
+    /// Another one.
+    Next,
+}
+
+/// So many entries are the ends of lists.
+const LISTS: usize = 2;
 /// The shortest pause between two looks for connections that have been idle too long.
 const LEAST: Duration = Duration::from_millis(10);
 
@@ -58,7 +67,7 @@ struct Entries {
 struct Node {
     before: usize,
     after: usize,
-    /// Nanoseconds; [`BUSY`] at the ends, and while the connection does not wait.
+    /// Nanoseconds; [`BUSY`] at the ends of a list, and while the connection does not wait.
     since: u64,
     /// It must close.
     ended: bool,
@@ -94,28 +103,30 @@ impl IdlePool {
 
     /// Closes all that are idle now.
     pub(crate) fn end_all(&self) {
-        while self.end_first(|_| true) {}
+        for list in [Awaited::First, Awaited::Next] {
+            while self.end_first(list, |_| true) {}
+        }
     }
 
-    /// Closes each connection that has been idle for `most`; never ends.
-    pub(crate) async fn expire(&self, most: Duration) {
+    /// Closes each connection that has waited for `most`; never ends.
+    pub(crate) async fn expire(&self, list: Awaited, most: Duration) {
         let most = nanos(most);
         loop {
-            let first = self.first_since();
+            let first = self.first_since(list);
             // A connection that becomes idle later times out later.
             let end = first.min(now()).saturating_add(most);
             let left = Duration::from_nanos(end.saturating_sub(now()));
             tokio::time::sleep(left.max(LEAST)).await;
             let now = now();
-            while self.end_first(|since| since.saturating_add(most) <= now) {}
+            while self.end_first(list, |since| since.saturating_add(most) <= now) {}
         }
     }
 
     /// Ends the connection that is idle longest, if `ends` says so of its time. False: there is none such.
-    fn end_first(&self, ends: impl Fn(u64) -> bool) -> bool {
+    fn end_first(&self, list: Awaited, ends: impl Fn(u64) -> bool) -> bool {
         let entries = self.entries.borrow_mut();
-        let at = entries.all[ENDS].after;
-        if at == ENDS || !ends(entries.all[at].since) {
+        let at = entries.all[list as usize].after;
+        if at == list as usize || !ends(entries.all[at].since) {
             return false;
         }
         end(entries, at);
@@ -123,9 +134,9 @@ impl IdlePool {
     }
 
     /// Since when the first of the list is idle.
-    fn first_since(&self) -> u64 {
+    fn first_since(&self, list: Awaited) -> u64 {
         let entries = self.entries.borrow();
-        entries.all[entries.all[ENDS].after].since
+        entries.all[entries.all[list as usize].after].since
     }
 }
 
@@ -147,10 +158,10 @@ impl<'a> Lease<'a> {
     }
 
     /// The connection is idle from now on.
-    pub(crate) fn enter(&self) -> Waiting<'_, 'a> {
+    pub(crate) fn enter(&self, list: Awaited) -> Waiting<'_, 'a> {
         let mut entries = self.idle.entries.borrow_mut();
         self.begin(&mut entries);
-        entries.link_last(self.at);
+        entries.link_last(list as usize, self.at);
         Waiting(self)
     }
 
@@ -213,19 +224,19 @@ impl Drop for Waiting<'_, '_> {
 impl Default for Entries {
     fn default() -> Self {
         Self {
-            all: vec![Node::alone(ENDS)],
+            all: (0..LISTS).map(Node::alone).collect(),
             free: Vec::new(),
         }
     }
 }
 
 impl Entries {
-    fn link_last(&mut self, at: usize) {
-        let last = self.all[ENDS].before;
+    fn link_last(&mut self, ends: usize, at: usize) {
+        let last = self.all[ends].before;
         self.all[at].before = last;
-        self.all[at].after = ENDS;
+        self.all[at].after = ends;
         self.all[last].after = at;
-        self.all[ENDS].before = at;
+        self.all[ends].before = at;
     }
 
     /// Does nothing for an entry that is in no list.
@@ -262,21 +273,24 @@ mod tests {
     fn the_longest_idle_goes_first() {
         let idle = IdlePool::default();
         let entries: Vec<_> = (0..4).map(|_| idle.lease()).collect();
-        let waiting: Vec<_> = entries.iter().map(Lease::enter).collect();
+        let waiting: Vec<_> = entries
+            .iter()
+            .map(|entry| entry.enter(Awaited::Next))
+            .collect();
         let [a, b, c, d] = <[_; 4]>::try_from(waiting).unwrap();
         drop(b);
         drop(a);
-        let a = entries[0].enter();
-        idle.end_first(|_| true);
+        let a = entries[0].enter(Awaited::Next);
+        idle.end_first(Awaited::Next, |_| true);
         assert_eq!([&c, &d, &a].map(is_ended), [true, false, false]);
         // Being ended and leaving do not take another's waiting.
         drop(c);
-        idle.end_first(|_| true);
+        idle.end_first(Awaited::Next, |_| true);
         assert_eq!([&d, &a].map(is_ended), [true, false]);
-        assert_ne!(idle.first_since(), BUSY);
+        assert_ne!(idle.first_since(Awaited::Next), BUSY);
         idle.end_all();
         assert!(is_ended(&a));
-        assert_eq!(idle.first_since(), BUSY);
+        assert_eq!(idle.first_since(Awaited::Next), BUSY);
     }
 
     #[test]
@@ -284,13 +298,13 @@ mod tests {
         let idle = IdlePool::default();
         let (one, other) = (idle.lease(), idle.lease());
         let (at, since) = one.mark();
-        let [waiting, idles] = [one.hears(), other.enter()];
+        let [waiting, idles] = [one.hears(), other.enter(Awaited::Next)];
         let seen = since.load(Relaxed);
         assert!(!idle.shed(at, seen + 1) && !is_ended(&waiting));
         assert!(idle.shed(at, seen) && is_ended(&waiting) && !is_ended(&idles));
         drop(waiting);
         assert_eq!(since.load(Relaxed), BUSY);
-        let waiting = one.enter();
+        let waiting = one.enter(Awaited::Next);
         assert!(!idle.shed(at, BUSY) && !is_ended(&waiting));
         // A connection whose head has begun to come has another clock.
         let idle = IdlePool::default();
@@ -301,17 +315,28 @@ mod tests {
     }
 
     #[test]
+    fn one_that_waits_for_its_first_request_has_a_clock_of_its_own() {
+        let idle = IdlePool::default();
+        let (new, other) = (idle.lease(), idle.lease());
+        let (new, other) = (new.enter(Awaited::First), other.enter(Awaited::Next));
+        while idle.end_first(Awaited::Next, |_| true) {}
+        assert_eq!([&new, &other].map(is_ended), [false, true]);
+        idle.end_all();
+        assert!(is_ended(&new));
+    }
+
+    #[test]
     fn an_entry_is_used_again_without_its_past() {
         let idle = IdlePool::default();
         let lease = idle.lease();
-        let waiting = lease.enter();
+        let waiting = lease.enter(Awaited::Next);
         idle.end_all();
         drop(waiting);
-        assert!(!is_ended(&lease.enter()));
+        assert!(!is_ended(&lease.enter(Awaited::Next)));
         drop(lease);
         let lease = idle.lease();
-        assert!(!is_ended(&lease.enter()));
-        assert_eq!(idle.entries.borrow().all.len(), 2);
+        assert!(!is_ended(&lease.enter(Awaited::Next)));
+        assert_eq!(idle.entries.borrow().all.len(), LISTS + 1);
     }
 
     #[test]
@@ -322,10 +347,10 @@ mod tests {
             .unwrap();
         let idle = IdlePool::default();
         let (first, second) = (idle.lease(), idle.lease());
-        let (first, second) = (first.enter(), second.enter());
+        let (first, second) = (first.enter(Awaited::Next), second.enter(Awaited::Next));
         runtime.block_on(async {
             tokio::select! {
-                () = idle.expire(Duration::from_millis(1)) => unreachable!("it never ends"),
+                () = idle.expire(Awaited::Next, Duration::from_millis(1)) => unreachable!("it never ends"),
                 () = async { second.ended().await; } => assert!(is_ended(&first)),
             }
         });

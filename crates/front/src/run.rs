@@ -7,7 +7,8 @@ use galgo_service::phase::Phase;
 use tokio::sync::mpsc;
 
 use crate::{
-    accept::Listeners, conn, crowd::Shed, event_loop::EventLoop, shared::Handed, site::Site,
+    accept::Listeners, conn, crowd::Shed, event_loop::EventLoop, idle::Awaited, shared::Handed,
+    site::Site,
 };
 
 /// Runs an event loop on this thread until the server drains and its last request is over, or until `shutdown_grace` has
@@ -97,9 +98,12 @@ async fn keep<S: Site>(event_loop: Rc<EventLoop<S>>, beside: impl Future<Output 
     };
     let expire = async {
         loop {
-            let most = event_loop.site().settings().http.keep_alive;
+            let site = event_loop.site();
+            let http = &site.settings().http;
+            let (first, next) = (http.keep_alive.max(http.head_timeout), http.keep_alive);
             tokio::select! {
-                () = event_loop.idle.expire(most) => {}
+                () = event_loop.idle.expire(Awaited::First, first) => {}
+                () = event_loop.idle.expire(Awaited::Next, next) => {}
                 () = event_loop.reloaded.notified() => {}
             }
         }

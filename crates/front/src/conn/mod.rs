@@ -40,7 +40,7 @@ use crate::{
     crowd::Member,
     event_loop::EventLoop,
     http2,
-    idle::Lease,
+    idle::{Awaited, Lease},
     logged::Unfinished,
     origin::origin,
     settings::{Http, Settings, Speaks},
@@ -223,7 +223,9 @@ impl<'l, S: Site> Conn<'l, S> {
 
     /// Serves until the connection is over.
     async fn serve(&mut self) {
-        while self.await_request().await {
+        let mut awaited = Awaited::First;
+        while self.await_request(awaited).await {
+            awaited = Awaited::Next;
             // Boxed, so that an idle connection is small.
             match Box::pin(self.request()).await {
                 After::KeepAlive => {
@@ -246,7 +248,7 @@ impl<'l, S: Site> Conn<'l, S> {
     }
 
     /// Waits for the first byte of a request. False: the connection is over.
-    async fn await_request(&mut self) -> bool {
+    async fn await_request(&mut self, awaited: Awaited) -> bool {
         if !self.input.buf.is_empty() {
             return true;
         }
@@ -254,7 +256,7 @@ impl<'l, S: Site> Conn<'l, S> {
         if self.event_loop.shared.ends_idle() {
             return false;
         }
-        let waiting = self.lease.enter();
+        let waiting = self.lease.enter(awaited);
         let came = tokio::select! {
             biased;
             read = self.input.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),

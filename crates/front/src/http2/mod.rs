@@ -32,7 +32,11 @@ use tokio::{
 };
 
 use crate::{
-    conn::end::linger, crowd::Member, event_loop::EventLoop, idle::Lease, settings::Http,
+    conn::end::linger,
+    crowd::Member,
+    event_loop::EventLoop,
+    idle::{Awaited, Lease},
+    settings::Http,
     site::Site,
 };
 use limits::{
@@ -211,7 +215,10 @@ impl<S: Site> Served<'_, S> {
         }
         // The first request of a connection may be on its way: its client has not been told yet how many there may be.
         let asked = self.asked;
-        let waiting = self.lease.enter();
+        let waiting = self.lease.enter(match asked {
+            true => Awaited::Next,
+            false => Awaited::First,
+        });
         let came = tokio::select! {
             biased;
             came = self.connection.accept() => match came {

@@ -141,9 +141,12 @@ fn the_grace_ends_streams() {
 }
 
 fn an_idle_connection_ends() {
-    let (_server, socket) = serve(new_site().config("keep_alive = \"100ms\""));
+    let config = "keep_alive = \"100ms\"\nhead_timeout = \"1h\"";
+    let (_server, socket) = serve(new_site().config(config));
+    // It may wait longer for its first request than the other for its second.
+    let mut new = Connection::connect(&socket);
     let mut client = Connection::connect(&socket);
     assert_eq!(client.get("/health").text(), "fine");
-    let driver = client.driver;
-    assert!(driver.join().unwrap().is_ok());
+    assert!(client.driver.join().unwrap().is_ok());
+    assert_eq!(new.get("/health").text(), "fine");
 }
