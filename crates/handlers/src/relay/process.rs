@@ -54,15 +54,17 @@ impl ProcessState {
             other => other,
         };
         match self {
-            // Readiness of a pidfd does not go away. A helper tells other things first.
-            Self::Watched(fd, child) => loop {
-                match fd.readable().await {
-                    Ok(mut ready) if child.is_remote() && !child.has_exited().unwrap_or(true) => {
-                        ready.clear_ready();
-                    }
-                    _ => return,
+            // Readiness of a pidfd does not go away.
+            Self::Watched(fd, child) if !child.is_remote() => drop(fd.readable().await),
+            // A helper tells other things first, and may have told of the end with the start.
+            Self::Watched(fd, child) => {
+                while !child.has_exited().unwrap_or(true) {
+                    let Ok(mut ready) = fd.readable().await else {
+                        return;
+                    };
+                    ready.clear_ready();
                 }
-            },
+            }
             // The event loop has no room for it: it is looked at with every tick.
             Self::Idle(child) => {
                 while !child.has_exited().unwrap_or(true) {

@@ -186,15 +186,16 @@ impl Supervisor {
         let began = Instant::now();
         let (mut stale, mut due) = (false, false);
         loop {
+            // Looked at first: a helper that tells of an end at once has told it with the start.
+            match child.get_mut().try_wait() {
+                Ok(None) => {}
+                exit => return Over::Exited(exit.ok().flatten()),
+            }
             tokio::select! {
                 biased;
-                ready = child.readable_mut() => {
+                ready = child.readable() => {
                     let Ok(mut ready) = ready else { return Over::Exited(None) };
-                    match ready.get_inner_mut().try_wait() {
-                        // What a helper has told was read before.
-                        Ok(None) => ready.clear_ready(),
-                        exit => return Over::Exited(exit.ok().flatten()),
-                    }
+                    ready.clear_ready();
                     continue;
                 }
                 Some(permit) = told.recv() => {

@@ -27,6 +27,7 @@ list![
     strict_ones_of_the_servers_user,
     authorizers_have_the_sandbox_of_defaults,
     they_are_replaced,
+    ones_that_end_at_once_are_replaced,
     a_helper_with_a_worker_does_not_leave,
     what_they_leave_running_ends,
     a_server_that_ends_ends_them,
@@ -371,6 +372,27 @@ fn they_are_replaced() {
     wait_until("one helper", || {
         helpers(&server) == [parent(fourth).unwrap()]
     });
+}
+
+/// Sooner than their helper tells that they run.
+fn ones_that_end_at_once_are_replaced() {
+    const LATER: &str =
+        "#!/bin/sh\n[ -e twice ] && exec ./app\n[ -e once ] && : >twice\n: >once\nexit 3\n";
+    let server = files()
+        .file("games/later", LATER, 0o755)
+        .config(&APP.replace(
+            "[\"games/app\", \"one\", \"two words\"]",
+            "[\"games/later\"]",
+        ));
+    own(&server, "games", GAMES);
+    own(&server, "games/later", GAMES);
+    let server = server.start();
+    runs(&server, "true");
+    for _ in 0..20 {
+        let pid = worker(&server);
+        kill(pid);
+        gone(pid);
+    }
 }
 
 fn a_helper_with_a_worker_does_not_leave() {
