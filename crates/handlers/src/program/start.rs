@@ -271,12 +271,7 @@ impl ProgramRun<'_, '_, '_> {
             }
             tokio::select! {
                 biased;
-                _ = stdout.arrives(), if !arrived => {
-                    arrived = true;
-                    if child.is_remote() {
-                        tokio::task::yield_now().await;
-                    }
-                }
+                _ = stdout.arrives(), if !arrived => arrived = true,
                 () = tokio::time::sleep(ENDING), if arrived => {}
                 () = tick::next() => {}
                 late = clocks.ring() => fault = Some(late),

@@ -119,8 +119,8 @@ impl Connection {
         send(self.as_fd(), &[&[byte]], &[], SendFlags::DONTWAIT)
     }
 
-    /// The helper has said its last word of the program.
-    pub(super) fn is_over(&self) {
+    /// The helper has said its last word of the program: the next one may have it.
+    pub(super) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
@@ -152,6 +152,18 @@ impl Drop for Connection {
 pub(super) struct HelperEnd {
     number: u64,
     socket: OwnedFd,
+}
+
+impl HelperEnd {
+    /// Sends a report; whether the server can hear it still.
+    pub(super) fn tell(&self, report: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
+        send(self.as_fd(), &[report], fds, SendFlags::DONTWAIT).is_ok()
+    }
+
+    /// What comes next, as [`receive`] has it, without waiting.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+        receive(self.as_fd(), buffer, RecvFlags::DONTWAIT)
+    }
 }
 
 impl AsFd for HelperEnd {

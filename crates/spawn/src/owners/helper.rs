@@ -3,8 +3,9 @@
 //! 1. a message: what to start, or to keep loaded  2. check it  3. start it, as the server does its own, or give it to a child
 //!    of its template (`warm`)  4. tell how it ended, pass on signals
 //!
-//! It waits for no `execve`: the next message is read meanwhile. Nothing wakes it when a program has been executed, so most
-//! have ended by the time that it could tell, and only that is told; of those that run for longer it tells after a moment ([`Running`]).
+//! It waits for no `execve`: the next message is read meanwhile. Nothing wakes it when a program has been executed. Most have
+//! ended by the time that it could tell, and only that is told; of those that run for longer it tells after a moment
+//! ([`Running`]).
 
 use super::{
     Remit, cgroups,
@@ -13,7 +14,7 @@ use super::{
     modules::{self, WorkerProgram},
     program::Program,
     running::{Running, Turn, failed},
-    warm::{templates::Templates, waiting::tell},
+    warm::templates::Templates,
 };
 use crate::{
     Child, Direct, Launch, Limits, Sandbox,
@@ -260,9 +261,9 @@ impl Helper<'_> {
         match started {
             Ok(child) => self.programs.push(Running::launched(child, socket)),
             Err(report) => {
-                tell(&socket, &report, &[]);
+                socket.tell(&report.encode(), &[]);
                 if order.knocks {
-                    let _ = write(output, &[0]);
+                    knock(output);
                 }
             }
         }
@@ -308,6 +309,18 @@ impl Helper<'_> {
             self.direct.exchange_ruleset(&mut self.workers);
         }
         started.map_err(|e| failed(&e))
+    }
+}
+
+/// Has the server, which waits for output, look for a report. What it has sent may be no empty pipe: nothing is waited for.
+fn knock(output: &OwnedFd) {
+    let mut room = [PollFd::new(output, PollFlags::OUT)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    if poll(&mut room, Some(&at_once)).is_ok() && room[0].revents().contains(PollFlags::OUT) {
+        let _ = write(output, &[0]);
     }
 }
 

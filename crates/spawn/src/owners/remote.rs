@@ -94,7 +94,7 @@ impl RemoteChild {
                 Ok(())
             }
             Ok(Some(Report::Exited(exit, left))) => {
-                self.has_ended(exit, left);
+                self.ended(exit, left);
                 Ok(())
             }
             Ok(Some(Report::Failed(stage, errno))) => Err(StartError::errno(stage, errno)),
@@ -149,7 +149,7 @@ impl RemoteChild {
             match self.report() {
                 Err(Errno::AGAIN | Errno::INTR) => return None,
                 Ok(Some(Report::Started(pid))) => drop(self.pid.set(pid)),
-                Ok(Some(Report::Exited(exit, left))) => self.has_ended(exit, left),
+                Ok(Some(Report::Exited(exit, left))) => self.ended(exit, left),
                 // The helper has ended, and its programs with it.
                 Ok(_) | Err(_) => drop(self.end.set((lost, false))),
             }
@@ -157,10 +157,10 @@ impl RemoteChild {
         self.end.get().map(|(exit, _)| *exit)
     }
 
-    fn has_ended(&self, exit: Exit, left: bool) {
+    fn ended(&self, exit: Exit, left: bool) {
         let _ = self.end.set((exit, left));
         if !left {
-            self.connection.is_over();
+            self.connection.end();
         }
     }
 

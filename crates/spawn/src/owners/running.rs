@@ -2,14 +2,12 @@
 
 use super::{
     connection::HelperEnd,
-    message::{LOWER, Report, receive},
-    warm::waiting::tell,
+    message::{LOWER, Report},
 };
 use crate::{Child, Direct, LaunchOutcome, StartError};
 use rustix::{
     event::{PollFd, PollFlags},
     io::Errno,
-    net::RecvFlags,
 };
 use std::{
     os::fd::AsFd,
@@ -119,7 +117,7 @@ impl Running {
     fn signals(&mut self) -> bool {
         loop {
             let mut order = [0];
-            match receive(self.socket.as_fd(), &mut order, RecvFlags::DONTWAIT) {
+            match self.socket.receive(&mut order) {
                 Err(Errno::AGAIN) => return true,
                 Ok((1, _)) => match LOWER.iter().position(|lower| *lower == order[0]) {
                     Some(more) => self.child.lower(more > 0),
@@ -134,7 +132,7 @@ impl Running {
     fn ends_soon(&mut self, direct: &mut Direct, own_ids: bool) -> Turn {
         let turn = match direct.failure(&self.child) {
             Some(e) => {
-                tell(&self.socket, &failed(&e), &[]);
+                self.socket.tell(&failed(&e).encode(), &[]);
                 Turn::Gone
             }
             None => self.ends(own_ids),
@@ -151,7 +149,7 @@ impl Running {
                 Turn::Goes
             }
             LaunchOutcome::Failed(e) => {
-                tell(&self.socket, &failed(&e.error), &[]);
+                self.socket.tell(&failed(&e.error).encode(), &[]);
                 Turn::Gone
             }
             LaunchOutcome::Started => Turn::goes_if(self.tell_start(own_ids)),
@@ -161,7 +159,8 @@ impl Running {
     fn tell_start(&mut self, own_ids: bool) -> bool {
         self.told = Told::Runs;
         let named: Vec<_> = own_ids.then(|| self.child.as_fd()).into_iter().collect();
-        tell(&self.socket, &Report::Started(self.child.pid()), &named)
+        let started = Report::Started(self.child.pid()).encode();
+        self.socket.tell(&started, &named)
     }
 
     /// Tells of the end; and what others it has left are called by, where that was not told: of one that is reaped there is
@@ -175,7 +174,7 @@ impl Running {
             return Turn::Gone;
         }
         self.told = Told::Ended;
-        match tell(&self.socket, &Report::Exited(exit, left), &[]) {
+        match self.socket.tell(&Report::Exited(exit, left).encode(), &[]) {
             true if left => Turn::Goes,
             true => Turn::Ended,
             false => Turn::Gone,

@@ -1,6 +1,6 @@
 //! Who programs run as, and what is checked before.
 
-use std::{os::unix::fs::symlink, process::Command};
+use std::{fs, os::unix::fs::symlink, process::Command};
 
 use crate::{harness::list, secrets::ATTACK};
 use galgo_testkit::{process::pids, wait_until};
@@ -15,6 +15,9 @@ list![
     variables_from_elsewhere_reach_them,
     bodies_arguments_and_ends,
     interpreters_run_files_by_their_ending,
+    what_is_not_executed_says_why,
+    the_first_byte_of_an_output_may_come_alone,
+    what_holds_the_output_open_is_not_waited_for,
     who_leaves_ends_the_program,
     a_program_attacks_the_server_its_helper_and_others,
     without_root_it_is_refused_in_words,
@@ -183,6 +186,53 @@ fn bodies_arguments_and_ends() {
     server.says("SIGSEGV");
     assert_eq!(server.get("/games/none").status, 502);
     assert_eq!(helpers(&server).len(), 1);
+}
+
+/// The child that fails ends before its helper can tell.
+fn what_is_not_executed_says_why() {
+    let site = site()
+        .file("games/lost", "#!/nowhere/sh\n", 0o755)
+        .file("games/busy", WHO, 0o755);
+    own(&site, "games/lost", GAMES);
+    own(&site, "games/busy", GAMES);
+    let server = site.start();
+    for _ in 0..20 {
+        assert_eq!(server.get("/games/lost").status, 502);
+    }
+    server.says("/nowhere/sh");
+    let written = fs::File::options()
+        .append(true)
+        .open(server.path("games/busy"));
+    assert_eq!(server.get("/games/busy").status, 502);
+    server.says("busy");
+    drop(written.unwrap());
+    assert!(server.get("/games/busy").text().starts_with("5\n"));
+}
+
+/// The program has ended sooner than its helper tells that it runs.
+fn what_holds_the_output_open_is_not_waited_for() {
+    const LEAVES: &str =
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nall of it\\n'\nsleep 1000 &\n";
+    let site = site().file("games/leaves", LEAVES, 0o755);
+    own(&site, "games/leaves", GAMES);
+    let server = site.start();
+    for _ in 0..3 {
+        assert_eq!(server.get("/games/leaves").text(), "all of it\n");
+    }
+}
+
+/// One byte is also what a child that fails writes.
+fn the_first_byte_of_an_output_may_come_alone() {
+    const SLOWLY: &str = "#!/bin/sh\nprintf C\nwhile ! [ -e ../marks/go ]; do :; done\n\
+        printf 'ontent-Type: text/plain\\n\\nall of it\\n'\n";
+    let site = site().file("games/slowly", SLOWLY, 0o755);
+    own(&site, "games/slowly", GAMES);
+    let server = site.start();
+    let mut client = server.connect();
+    client.get("/games/slowly");
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+    fs::write(server.path("marks/go"), "").unwrap();
+    assert_eq!(client.reply().text(), "all of it\n");
 }
 
 fn interpreters_run_files_by_their_ending() {

@@ -3,7 +3,7 @@
 use super::{
     super::{
         connection::{HelperEnd, IdleEnds},
-        message::{StartOrder, receive, send},
+        message::StartOrder,
         program::Program,
         remit::Remit,
     },
@@ -20,14 +20,13 @@ use crate::{
 use rustix::{
     event::{PollFd, PollFlags},
     io::Errno,
-    net::{RecvFlags, SendFlags},
 };
 use std::{
     collections::HashMap,
     ffi::{CString, OsStr},
     mem,
     os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::Path,
@@ -244,7 +243,7 @@ impl<'r> Templates<'r> {
             return self.children.push(parked);
         }
         let mut buffer = [0; 16];
-        let received = receive(made.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT);
+        let received = made.socket.receive(&mut buffer);
         match received {
             Err(Errno::AGAIN | Errno::INTR) => self.made.push(made),
             Ok((n, fds)) if made.told == Told::Stopped => {
@@ -274,13 +273,13 @@ impl<'r> Templates<'r> {
         let began = dates::now();
         match self.started(direct, order, stdio) {
             Err((why, words)) => {
-                send_report(&socket, &TemplateReport::None(why, words), &[]);
+                socket.tell(&TemplateReport::None(why, words).encode(), &[]);
             }
             Ok((template, wanted)) => {
                 let started = TemplateReport::Started(wanted.kind, template.pid());
                 let named = self.terms.own_ids.then(|| template.process());
                 let fds: Vec<_> = named.into_iter().collect();
-                send_report(&socket, &started, &fds);
+                socket.tell(&started.encode(), &fds);
                 self.made.push(Made {
                     template,
                     socket,
@@ -390,13 +389,8 @@ fn sees_itself() -> bool {
 }
 
 impl Made {
+    /// A server that does not hear it, or has no room for it, lets go of the template.
     fn tell(&self, report: &TemplateReport) {
-        send_report(&self.socket, report, &[]);
+        self.socket.tell(&report.encode(), &[]);
     }
-}
-
-/// A server that does not hear it, or has no room for it, lets go of the template.
-fn send_report(socket: &HelperEnd, report: &TemplateReport, fds: &[BorrowedFd<'_>]) {
-    let report = report.encode();
-    let _ = send(socket.as_fd(), &[&report], fds, SendFlags::DONTWAIT);
 }

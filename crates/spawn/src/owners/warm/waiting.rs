@@ -2,7 +2,7 @@
 
 use super::super::{
     connection::HelperEnd,
-    message::{HelperOrder, Report, StartOrder, receive, send},
+    message::{HelperOrder, Report, StartOrder},
     program::Program,
     remit::Remit,
 };
@@ -13,10 +13,7 @@ use crate::{
         preforked::{OwnPreforked, has_taken},
     },
 };
-use rustix::{
-    io::Errno,
-    net::{RecvFlags, SendFlags},
-};
+use rustix::io::Errno;
 use std::{
     ffi::CString,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -155,7 +152,7 @@ impl Waiting {
         } = self;
         let stage = match stage {
             Stage::Coming(mut child) => match child.ready() {
-                Ok(true) if tell(&socket, &Report::Waits, &[]) => Stage::Waits(child),
+                Ok(true) if socket.tell(&Report::Waits.encode(), &[]) => Stage::Waits(child),
                 Ok(false) => Stage::Coming(child),
                 Ok(true) | Err(_) => return Turn::Over,
             },
@@ -176,7 +173,7 @@ impl Waiting {
 
     /// The server gives it a request, or has gone.
     fn asked(self, terms: &Terms<'_>, buffer: &mut [u8]) -> Turn {
-        let received = receive(self.socket.as_fd(), buffer, RecvFlags::DONTWAIT);
+        let received = self.socket.receive(buffer);
         let (n, fds) = match received {
             Err(Errno::INTR | Errno::AGAIN) => return Turn::Waits(self),
             Err(_) | Ok((0, _)) => return Turn::Over,
@@ -189,7 +186,7 @@ impl Waiting {
         let program = match program(&order, &self.origin, terms) {
             Ok(program) => program,
             Err(why) => {
-                tell(&self.socket, &Report::Denied(why), &[]);
+                self.socket.tell(&Report::Denied(why).encode(), &[]);
                 return Turn::Over;
             }
         };
@@ -241,14 +238,8 @@ fn descriptors(fds: &[OwnedFd]) -> Option<([BorrowedFd<'_>; 3], Option<BorrowedF
 
 fn runs(child: Child, socket: HelperEnd, terms: &Terms<'_>) -> Turn {
     let fds: Vec<_> = terms.own_ids.then(|| child.as_fd()).into_iter().collect();
-    match tell(&socket, &Report::Started(child.pid()), &fds) {
+    match socket.tell(&Report::Started(child.pid()).encode(), &fds) {
         true => Turn::Runs(child, socket),
         false => Turn::Over,
     }
-}
-
-/// Whether the server can hear it still.
-pub(in super::super) fn tell(socket: &HelperEnd, report: &Report, fds: &[BorrowedFd<'_>]) -> bool {
-    let report = report.encode();
-    send(socket.as_fd(), &[&report], fds, SendFlags::DONTWAIT).is_ok()
 }
