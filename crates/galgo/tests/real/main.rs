@@ -21,6 +21,7 @@ mod mojolicious;
 mod perl;
 mod php;
 mod php_applications;
+mod php_pool;
 mod php_warm;
 mod processes;
 mod programs;

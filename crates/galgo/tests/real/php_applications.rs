@@ -1,4 +1,4 @@
-//! Applications in PHP, unchanged, cold and warm: the same pages.
+//! Applications in PHP, unchanged, cold, warm, and from a pool of php-fpm behind nginx: the same pages.
 
 use std::{
     fs,
@@ -11,6 +11,7 @@ use galgo_testkit::{Server, wait_until};
 
 use crate::{
     curl::{Reply, curl},
+    php_pool::Pool,
     site::{needed, new_site},
 };
 
@@ -64,8 +65,14 @@ foreach (posts() as $post) include __DIR__ . '/theme/post.php';
 try { $db->query('select * from nowhere'); } catch (PDOException $e) { echo $e->getMessage(), $e->getLine(); }
 "#;
 
-/// A server that has the pages of a folder twice, beneath `/cold/` and `/warm/`.
-fn serve(folder: &Path, env: &str, files: &[(&str, &str)]) -> Server {
+/// Servers that have the pages of one folder.
+struct Servers {
+    /// Twice, beneath `/cold/` and `/warm/`.
+    galgo: Server,
+    pool: Pool,
+}
+
+fn serve(folder: &Path, env: &[(&str, &str)], files: &[(&str, &str)]) -> Servers {
     needed("/usr/bin/php-cgi");
     let site = new_site();
     let ini = format!(
@@ -78,11 +85,15 @@ fn serve(folder: &Path, env: &str, files: &[(&str, &str)]) -> Server {
     for (name, text) in files {
         site.write(name, text);
     }
-    let folder = site.folder().join(folder).display().to_string();
-    let ini = site.path("php.ini").display().to_string();
+    let folder = site.folder().join(folder);
+    let ini = site.path("php.ini");
+    let more = |(name, value): &(&str, &str)| format!(", {name} = \"{value}\"");
+    let more: String = env.iter().map(more).collect();
     let route = |start: &str| {
         format!(
-            "[[route]]\npath = \"/{start}/\"\ncgi = \"{folder}\"\nstart = \"{start}\"\nenv = {{ PHPRC = \"{ini}\"{env} }}\n"
+            "[[route]]\npath = \"/{start}/\"\ncgi = \"{}\"\nstart = \"{start}\"\nenv = {{ PHPRC = \"{}\"{more} }}\n",
+            folder.display(),
+            ini.display()
         )
     };
     let config = format!(
@@ -90,11 +101,18 @@ fn serve(folder: &Path, env: &str, files: &[(&str, &str)]) -> Server {
         route("cold"),
         route("warm")
     );
-    site.config(&config).start()
+    let pool = Pool::start(&folder, &ini, env);
+    let galgo = site.config(&config).start();
+    Servers { galgo, pool }
 }
 
-fn ask(server: &Server, start: &str, page: &str) -> Reply {
-    curl(&[&server.url(&format!("/{start}/{page}"))])
+fn ask(servers: &Servers, start: &str, page: &str) -> Reply {
+    get(&servers.galgo.url(&format!("/{start}/{page}")))
+}
+
+/// By a name that all servers have, for pages that name it.
+fn get(url: &str) -> Reply {
+    curl(&["-H", "Host: localhost", url])
 }
 
 /// A page without what is another one each time: numbers, tokens, and where it is.
@@ -111,16 +129,20 @@ fn lasting(reply: &Reply) -> String {
     out
 }
 
-/// Each page, cold, and warm with its scripts compiled, at least so many.
+/// Each page, cold, from the pool, and warm with its scripts compiled, at least so many.
 #[track_caller]
-fn is_same(server: &Server, pages: &[(&str, u16, usize)]) {
+fn is_same(servers: &Servers, pages: &[(&str, u16, usize)]) {
     for (page, status, scripts) in pages {
-        let cold = ask(server, "cold", page).is(*status);
+        let cold = ask(servers, "cold", page).is(*status);
         assert_eq!(cold.field("x-how"), "cold");
+        let same = |other: &Reply| {
+            assert_eq!(lasting(other), lasting(&cold), "{page}");
+            assert_eq!(other.fields("content-type"), cold.fields("content-type"));
+        };
+        same(&get(&servers.pool.url(page)).is(*status));
         let ready = || {
-            let warm = ask(server, "warm", page).is(*status);
-            assert_eq!(lasting(&warm), lasting(&cold), "{page}");
-            assert_eq!(warm.fields("content-type"), cold.fields("content-type"));
+            let warm = ask(servers, "warm", page).is(*status);
+            same(&warm);
             warm.field("x-how") == "warm"
                 && warm.field("x-compiled").parse::<usize>().unwrap() >= *scripts
         };
@@ -131,7 +153,7 @@ fn is_same(server: &Server, pages: &[(&str, u16, usize)]) {
 #[test]
 fn dokuwiki() {
     needed("/usr/share/dokuwiki/doku.php");
-    let server = serve(Path::new("/usr/share/dokuwiki"), "", &[]);
+    let server = serve(Path::new("/usr/share/dokuwiki"), &[], &[]);
     let pages = [
         ("doku.php", 200, 100),
         ("doku.php?do=search&q=wiki", 200, 100),
@@ -144,7 +166,7 @@ fn dokuwiki() {
 #[test]
 fn adminer() {
     needed("/usr/share/adminer/adminer/index.php");
-    let server = serve(Path::new("/usr/share/adminer/adminer"), "", &[]);
+    let server = serve(Path::new("/usr/share/adminer/adminer"), &[], &[]);
     is_same(
         &server,
         &[
@@ -157,7 +179,7 @@ fn adminer() {
 #[test]
 fn slim() {
     needed("/usr/share/php/Slim/autoload.php");
-    let server = serve(Path::new("cgi-bin"), "", &[("cgi-bin/app.php", SLIM)]);
+    let server = serve(Path::new("cgi-bin"), &[], &[("cgi-bin/app.php", SLIM)]);
     let pages = [
         ("app.php/hello/you", 200, 40),
         ("app.php/json?a=1&b[]=2", 201, 40),
@@ -170,7 +192,7 @@ fn slim() {
 #[test]
 fn symfony() {
     needed("/usr/share/php/Symfony/Bundle/FrameworkBundle/autoload.php");
-    let server = serve(Path::new("cgi-bin"), "", &[("cgi-bin/app.php", SYMFONY)]);
+    let server = serve(Path::new("cgi-bin"), &[], &[("cgi-bin/app.php", SYMFONY)]);
     let pages = [
         ("app.php/hello/you", 200, 100),
         ("app.php/data?a=1&b[]=2", 201, 100),
@@ -178,7 +200,7 @@ fn symfony() {
         ("app.php/fails", 500, 100),
     ];
     is_same(&server, &pages);
-    assert!(server.path("var/cache/prod").is_dir());
+    assert!(server.galgo.path("var/cache/prod").is_dir());
 }
 
 #[test]
@@ -188,7 +210,7 @@ fn a_weblog_with_a_theme() {
         ("cgi-bin/blog.php", BLOG),
         ("cgi-bin/theme/post.php", theme),
     ];
-    let server = serve(Path::new("cgi-bin"), "", &files);
+    let server = serve(Path::new("cgi-bin"), &[], &files);
     is_same(&server, &[("blog.php", 200, 3)]);
 }
 
@@ -314,7 +336,7 @@ fn postgresql() -> Database {
 
 /// The same answers; and no connection serves two requests, whatever the script asks for.
 fn answers(dsn: &str, user: &str, who: &str) {
-    let env = format!(", DSN = \"{dsn}\", DB_USER = \"{user}\", WHO = \"{who}\"");
+    let env = [("DSN", dsn), ("DB_USER", user), ("WHO", who)];
     let server = serve(Path::new("cgi-bin"), &env, &[("cgi-bin/db.php", DATABASE)]);
     let ready = || ask(&server, "cold", "db.php").status == 200;
     wait_until("a database that answers", ready);
