@@ -177,6 +177,24 @@ fn adminer() {
 }
 
 #[test]
+fn roundcube() {
+    needed("/usr/share/roundcube/index.php");
+    // It makes its database itself.
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path().display();
+    let database = format!("sqlite:///{data}/mail.db?mode=0600");
+    let temporary = data.to_string();
+    let env = [
+        ("ROUNDCUBE_DB_DSNW", &*database),
+        ("ROUNDCUBE_TEMP_DIR", &*temporary),
+        ("ROUNDCUBE_LOG_DRIVER", "stdout"),
+    ];
+    let servers = serve(Path::new("/usr/share/roundcube"), &env, &[]);
+    let pages = [("index.php", 200, 40), ("index.php?_task=mail", 200, 40)];
+    is_same(&servers, &pages);
+}
+
+#[test]
 fn slim() {
     needed("/usr/share/php/Slim/autoload.php");
     let server = serve(Path::new("cgi-bin"), &[], &[("cgi-bin/app.php", SLIM)]);
