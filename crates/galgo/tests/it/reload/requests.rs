@@ -233,16 +233,16 @@ fn the_end_of_its_terminal() {
         });
         script.kill().unwrap();
         script.wait().unwrap();
-        let gone = || kill_process(pid, Signal::WINCH).is_err();
+        let number = pid.as_raw_pid().cast_unsigned();
         if ends {
-            wait_until("its end", &gone);
+            process::assert_gone(number);
             continue;
         }
         let before = lines("was read again");
         kill_process(pid, Signal::HUP).unwrap();
         wait_until("the configuration", || lines("was read again") > before);
         kill_process(pid, Signal::TERM).unwrap();
-        wait_until("its end", &gone);
+        process::assert_gone(number);
     }
 }
 
