@@ -197,7 +197,11 @@ fn the_end_of_its_terminal() {
     let config = "listen = [\"127.0.0.1:0\"]\nerror_log = \"error.log\"\n\
                   [[route]]\npath = \"/\"\nfiles = \"public\"\n";
     let site = site.file("galgo.toml", config, 0o644);
-    for (before, ends) in [("exec", true), ("exec nohup", false)] {
+    // These tests may run under nohup(1) themselves.
+    for (before, ends) in [
+        ("exec env --default-signal=HUP", true),
+        ("exec nohup", false),
+    ] {
         let log = site.path("error.log");
         let _ = fs::remove_file(&log);
         let command = format!("{before} {} serve .", env!("CARGO_BIN_EXE_galgo"));
