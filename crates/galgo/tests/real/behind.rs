@@ -28,7 +28,8 @@ struct Behind {
 /// A server's own part of its configuration, and how it is started.
 type Kind = fn(at: SocketAddr, folder: &Path, block: &str) -> (String, Command);
 
-fn nginx(at: SocketAddr, folder: &Path, block: &str) -> (String, Command) {
+/// Its configuration belongs into `front.conf` in that folder.
+pub(crate) fn nginx(at: SocketAddr, folder: &Path, block: &str) -> (String, Command) {
     let folder = folder.display();
     let temp = ["client_body", "fastcgi", "scgi", "proxy", "uwsgi"]
         .map(|name| format!("{name}_temp_path {folder}/{name};"))

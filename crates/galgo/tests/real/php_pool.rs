@@ -9,7 +9,7 @@ use std::{
 
 use galgo_testkit::{Beside, free_address};
 
-use crate::site::needed;
+use crate::{behind, site::needed};
 
 /// nginx, and the process that it asks.
 pub(crate) struct Pool {
@@ -40,24 +40,18 @@ impl Pool {
         fpm.envs(env.iter().copied()).stderr(Stdio::null());
         let fpm = Beside::at(&mut fpm, &socket);
         let at = free_address();
-        let temp = ["client_body", "fastcgi", "scgi", "proxy", "uwsgi"]
-            .map(|name| format!("{name}_temp_path {own}/{name};"))
-            .concat();
-        let config = format!(
-            "daemon off; master_process off; pid {own}/pid; error_log {own}/log; worker_processes 1;\n\
-             events {{}}\nhttp {{ access_log off; {temp}\nserver {{ listen {at}; location /cold/ {{\n\
-             alias {}/;\nfastcgi_split_path_info ^(/cold/.+\\.php)(/.*)?$;\ninclude /etc/nginx/fastcgi_params;\n\
+        let block = format!(
+            "location /cold/ {{\nfastcgi_split_path_info ^(/cold/.+\\.php)(/.*)?$;\n\
+             include /etc/nginx/fastcgi_params;\n\
              if ($fastcgi_script_name ~ ^/cold/(.*)$) {{ set $script $1; }}\n\
              fastcgi_param SCRIPT_FILENAME {}/$script;\nfastcgi_param PATH_INFO $fastcgi_path_info;\n\
-             fastcgi_pass unix:{};\n}} }} }}\n",
-            pages.display(),
+             fastcgi_pass unix:{};\n}}",
             pages.display(),
             socket.display()
         );
-        let file = folder.path().join("nginx.conf");
-        fs::write(&file, config).unwrap();
-        let mut nginx = Command::new(needed("/usr/sbin/nginx"));
-        nginx.arg("-c").arg(&file).stderr(Stdio::null());
+        let (config, mut nginx) = behind::nginx(at, folder.path(), &block);
+        fs::write(folder.path().join("front.conf"), config).unwrap();
+        nginx.stderr(Stdio::null());
         let nginx = Beside::start(&mut nginx, || TcpStream::connect(at).is_ok());
         Self {
             _nginx: nginx,
