@@ -86,7 +86,7 @@ impl NoTemplate {
 
 /// From a helper, over a template's socket.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) enum TemplateReport {
+pub(crate) enum TemplateReport {
     /// It is a program of this kind, and runs with this number.
     Started(TemplateKind, i32),
     /// It will stop before anything of the program itself runs.
@@ -114,7 +114,7 @@ const WORDS: usize = 32 << 10;
 pub(super) const REPORT: usize = WORDS + 16;
 
 impl TemplateReport {
-    pub(in super::super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Started(kind, pid) => {
                 let kind = *kind as u8; // a handful
@@ -135,7 +135,7 @@ impl TemplateReport {
         }
     }
 
-    pub(in super::super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (letter, rest) = bytes.split_first()?;
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
         Some(match (letter, rest) {
