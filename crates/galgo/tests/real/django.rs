@@ -4,7 +4,11 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use galgo_testkit::{Server, wait_until};
 
-use crate::{curl::curl, recipe::block, site::new_site};
+use crate::{
+    curl::curl,
+    recipe::{block, blocks},
+    site::new_site,
+};
 
 /// Debian's.
 const PYTHON: &str = "/usr/bin/python3";
@@ -24,6 +28,9 @@ fn serve() -> Server {
     let folder = site.path("project");
     fs::create_dir(&folder).unwrap();
     django(&folder, &["-m", "django", "startproject", "mysite", "."]);
+    let wsgi = folder.join("mysite/wsgi.py");
+    let ahead = &blocks("django.md", "python")[1];
+    fs::write(&wsgi, fs::read_to_string(&wsgi).unwrap() + ahead).unwrap();
     django(&folder, &["manage.py", "migrate"]);
     let admin = [
         "manage.py",
@@ -97,13 +104,14 @@ fn the_admin() {
         server.errors()
     );
     // What costs most is loaded ahead, in the third template at the latest.
-    wait_until("a template with the models", || {
+    wait_until("a template with the models and the project", || {
         asked(&[], "/admin/").ok();
         let log = server.errors();
         let left = log
             .lines()
             .rfind(|line| line.contains("left to each request"));
-        let models = left.is_none_or(|line| !line.contains("django.contrib.auth.models"));
-        models && log.matches("loaded for warm starts").count() > 2
+        let costly = ["django.contrib.auth.models", "mysite.wsgi"];
+        let loaded = left.is_none_or(|line| !costly.iter().any(|module| line.contains(module)));
+        loaded && log.matches("loaded for warm starts").count() > 2
     });
 }

@@ -7,18 +7,25 @@ use crate::site::root;
 /// The first block of this language in a recipe, with each name replaced by what the test has in its
 /// place. Every name must be there.
 pub(crate) fn block(recipe: &str, language: &str, names: &[(&str, &dyn AsRef<Path>)]) -> String {
-    let path = root().join("docs/recipes").join(recipe);
-    let page = std::fs::read_to_string(path).unwrap();
-    let fence = format!("```{language}\n");
-    // Closing fences look like the opening ones of blocks without a language: every other one.
-    let mut blocks = page.split("\n```").skip(1).step_by(2);
-    let found = blocks.find_map(|b| format!("```{b}\n").strip_prefix(&fence).map(str::to_owned));
-    let mut block = found.unwrap_or_else(|| panic!("{recipe} has no block of {language:?}"));
+    let mut block = blocks(recipe, language).swap_remove(0);
     for (name, here) in names {
         assert!(block.contains(name), "{recipe}: {name:?} in\n{block}");
         block = block.replace(name, here.as_ref().to_str().unwrap());
     }
     block
+}
+
+/// All blocks of this language in a recipe, of which there must be one.
+pub(crate) fn blocks(recipe: &str, language: &str) -> Vec<String> {
+    let path = root().join("docs/recipes").join(recipe);
+    let page = std::fs::read_to_string(path).unwrap();
+    let fence = format!("```{language}\n");
+    // Closing fences look like the opening ones of blocks without a language: every other one.
+    let all = page.split("\n```").skip(1).step_by(2);
+    let all = all.filter_map(|b| format!("```{b}\n").strip_prefix(&fence).map(str::to_owned));
+    let found: Vec<_> = all.collect();
+    assert!(!found.is_empty(), "{recipe} has no block of {language:?}");
+    found
 }
 
 /// Every block of every recipe is tried as it stands: these by the tests of their programs, but for what would change
@@ -47,6 +54,7 @@ fn every_block_is_known_to_a_test() {
         "behind.md toml",
         "cgit.md ",
         "cgit.md toml",
+        "django.md python",
         "django.md python",
         "django.md toml",
         "flask.md python",
