@@ -13,13 +13,13 @@ help:  ## say what there is to make
 build:  ## build target/release/galgo, and galgo-wasm beside it
 	$(cargo) build --release --locked
 
-# What takes most of the building, wasmtime, comes when the site is up: in the background, for as long as the server runs,
-# whose process id is that of the shell that becomes it.
+# What takes most of the building comes when the site is up (programs in Rust and Go, wasmtime): in the background, for as
+# long as the server runs, whose process id is that of the shell that becomes it.
 demo:  ## serve the demo site at http://127.0.0.1:8080/, and build what runs its WebAssembly meanwhile
 	@scripts/need demo
-	@examples/build --modules-follow $(site) & $(cargo) build --profile demo --locked --package galgo && wait
+	@examples/build --soon $(site) & $(cargo) build --profile demo --locked --package galgo && wait
 	@scripts/live $(site)
-	@(scripts/modules $(site) $$$$ &); exec target/demo/galgo serve $(site) --listen $(listen)
+	@(scripts/follow $(site) $$$$ &); exec target/demo/galgo serve $(site) --listen $(listen)
 
 site:  # the demo site, with every program this machine can build
 	@scripts/need demo modules
