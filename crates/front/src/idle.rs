@@ -15,7 +15,7 @@ use std::{
 use crate::crowd::{BUSY, Since};
 
 /// What an idle connection waits for: which list it is in. Each begins and ends at an entry that no connection has.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
     /// Its first request, which may be on its way.
     First,
@@ -101,11 +101,9 @@ impl IdlePool {
         waits
     }
 
-    /// Closes all that are idle now.
-    pub(crate) fn end_all(&self) {
-        for list in [Awaited::First, Awaited::Next] {
-            while self.end_first(list, |_| true) {}
-        }
+    /// Closes all of a list that are idle now.
+    pub(crate) fn end_all(&self, list: Awaited) {
+        while self.end_first(list, |_| true) {}
     }
 
     /// Closes each connection that has waited for `most`; never ends.
@@ -288,7 +286,7 @@ mod tests {
         idle.end_first(Awaited::Next, |_| true);
         assert_eq!([&d, &a].map(is_ended), [true, false]);
         assert_ne!(idle.first_since(Awaited::Next), BUSY);
-        idle.end_all();
+        idle.end_all(Awaited::Next);
         assert!(is_ended(&a));
         assert_eq!(idle.first_since(Awaited::Next), BUSY);
     }
@@ -310,7 +308,7 @@ mod tests {
         let idle = IdlePool::default();
         let lease = idle.lease();
         let waiting = lease.hears();
-        idle.end_all();
+        idle.end_all(Awaited::Next);
         assert!(!is_ended(&waiting));
     }
 
@@ -319,9 +317,9 @@ mod tests {
         let idle = IdlePool::default();
         let (new, other) = (idle.lease(), idle.lease());
         let (new, other) = (new.enter(Awaited::First), other.enter(Awaited::Next));
-        while idle.end_first(Awaited::Next, |_| true) {}
+        idle.end_all(Awaited::Next);
         assert_eq!([&new, &other].map(is_ended), [false, true]);
-        idle.end_all();
+        idle.end_all(Awaited::First);
         assert!(is_ended(&new));
     }
 
@@ -330,7 +328,7 @@ mod tests {
         let idle = IdlePool::default();
         let lease = idle.lease();
         let waiting = lease.enter(Awaited::Next);
-        idle.end_all();
+        idle.end_all(Awaited::Next);
         drop(waiting);
         assert!(!is_ended(&lease.enter(Awaited::Next)));
         drop(lease);

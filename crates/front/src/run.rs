@@ -11,6 +11,10 @@ use crate::{
     site::Site,
 };
 
+/// Once the server drains, a connection may wait for its first request for this part of `shutdown_grace`: the request may be
+/// on its way, and its client would not ask again. A browser may hold one open for later, so it is not all of that time.
+const FIRST: u32 = 10;
+
 /// Runs an event loop on this thread until the server drains and its last request is over, or until `shutdown_grace` has
 /// passed then. `beside` runs beside the requests, and is not waited for.
 ///
@@ -91,10 +95,13 @@ async fn keep<S: Site>(event_loop: Rc<EventLoop<S>>, beside: impl Future<Output 
     let mut phase = event_loop.shared.phase.clone();
     let ends = async {
         let _ = phase.wait_for(|p| *p >= Phase::Draining).await;
-        event_loop.idle.end_all();
+        event_loop.idle.end_all(Awaited::Next);
         let grace = event_loop.site().settings().shutdown_grace;
-        let ending = phase.wait_for(|p| *p == Phase::Ending);
-        let _ = tokio::time::timeout(grace, ending).await;
+        let over = tokio::time::timeout(grace, phase.wait_for(|p| *p == Phase::Ending));
+        tokio::select! {
+            _ = over => {}
+            () = event_loop.idle.expire(Awaited::First, grace / FIRST) => {}
+        }
     };
     let expire = async {
         loop {

@@ -94,7 +94,7 @@ impl<S> Shared<S> {
         self.reached(Phase::HandedOver)
     }
 
-    /// Whether connections without a request end.
+    /// Whether connections that have had a request, and have none now, end.
     pub(crate) fn ends_idle(&self) -> bool {
         self.reached(Phase::Draining)
     }

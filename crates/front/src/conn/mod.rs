@@ -253,7 +253,7 @@ impl<'l, S: Site> Conn<'l, S> {
             return true;
         }
         // A client that has half-closed may have pipelined more before: the next read will tell.
-        if self.event_loop.shared.ends_idle() {
+        if awaited == Awaited::Next && self.event_loop.shared.ends_idle() {
             return false;
         }
         let waiting = self.lease.enter(awaited);

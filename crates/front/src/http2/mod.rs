@@ -209,7 +209,7 @@ impl<S: Site> Served<'_, S> {
 
     /// Waits for a request, or for the server to drain. False: the connection is over.
     async fn idle(&mut self, phase: &mut watch::Receiver<Phase>) -> Result<bool, h2::Error> {
-        if self.event_loop.shared.ends_idle() {
+        if self.asked && self.event_loop.shared.ends_idle() {
             self.end().await?;
             return Ok(false);
         }

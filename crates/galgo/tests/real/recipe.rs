@@ -73,7 +73,7 @@ fn every_block_is_known_to_a_test() {
         "service.md ", // makes a user, installs the binary
         "service.md ", // starts the service
         "service.md ini",
-        "service.md ini", // the socket: scripts/vm-service
+        "service.md ini", // the socket: scripts/vm/service
         "service.md toml",
         "service.md toml", // `it upgrade::passed`
         "tilde.md sh",     // `it owners::homes`, but for making accounts

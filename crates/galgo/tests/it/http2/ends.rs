@@ -83,8 +83,9 @@ fn a_cut_response_is_reset() {
 }
 
 fn term_lets_streams_finish() {
-    let (server, socket) = serve(new_site());
-    let (mut client, idle) = (Connection::connect(&socket), Connection::connect(&socket));
+    let (server, socket) = serve(new_site().config("shutdown_grace = \"1h\""));
+    let [mut client, mut idle, mut new] = [(); 3].map(|()| Connection::connect(&socket));
+    assert_eq!(idle.get("/health").text(), "fine");
     let mute = client.begin("GET", "/cgi-bin/t?touch=on&await=go&head&out=done", true);
     let begun = client.begin("GET", "/cgi-bin/t?head&out=begin&await=go&out=end", true);
     let (mut reply, body) = client.head(begun);
@@ -94,6 +95,10 @@ fn term_lets_streams_finish() {
     // The idle connection ends at once, by a GOAWAY without an error.
     let idle = idle.driver.join().unwrap();
     assert!(idle.is_ok(), "{idle:?}");
+    // The first request of a connection may have been on its way.
+    assert_eq!(new.get("/health").text(), "fine");
+    let new = new.driver.join().unwrap();
+    assert!(new.is_ok(), "{new:?}");
     // The other one takes no more requests, once the client has heard of that.
     eventually("GOAWAY", || {
         match client.send(request("GET", "/health"), true) {
