@@ -5,7 +5,7 @@ listen ?= 127.0.0.1:8080
 cargo  := cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo site test check bench bench-quick instructions clean
+.PHONY: help build demo site test vm check bench bench-quick instructions clean
 
 help:  ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,11 @@ test:  ## install what the tests need, and run every test
 	GALGO_TEST_START=warm $(cargo) test --workspace --locked --test it --test real
 	for suite in framing files:: logs:: faults::clients; do GALGO_TEST_TLS=1 $(cargo) test --locked --package galgo --test it $$suite || exit 1; done
 	GALGO_TEST_HTTP2=1 $(cargo) test --locked --package galgo --test it
+
+vm:  ## boot a Debian with systemd by emulation, and run galgo as a service and with control groups there
+	@scripts/need vm
+	$(cargo) build --workspace --locked
+	scripts/vm/boot target/debug/galgo limits service
 
 check:  ## formatting, lints, documentation, licences and sources of dependencies
 	@scripts/need check
