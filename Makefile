@@ -25,12 +25,17 @@ site:  # the demo site, with every program this machine can build
 	@scripts/need demo modules
 	@examples/build $(site)
 
+# Tests of `it` in which it is all the same how a program starts.
+no_start := access:: acme:: client_certificates:: compress:: faults::upstreams files:: handshakes:: headers:: http2:: include:: judges:: \
+  logs:: passwords:: proxied:: redirects:: sites:: tls:: wasm::
+
 test:  ## install what the tests need, and run every test
 	@scripts/need test
 	@examples/build --strict $(site)
 	examples/test-guestbook $(addprefix $(site)/cgi-bin/guestbook,-c -rust -go .py .pl .js .sh)
 	$(cargo) test --workspace --locked
-	GALGO_TEST_START=warm $(cargo) test --workspace --locked --test it --test real
+	GALGO_TEST_START=warm $(cargo) test --workspace --locked --test it -- $(addprefix --skip ,$(no_start))
+	GALGO_TEST_START=warm $(cargo) test --workspace --locked --test real
 	for suite in framing files:: logs:: faults::clients; do GALGO_TEST_TLS=1 $(cargo) test --locked --package galgo --test it $$suite || exit 1; done
 	GALGO_TEST_HTTP2=1 $(cargo) test --locked --package galgo --test it
 
