@@ -15,7 +15,7 @@ build:  ## build target/release/galgo, and galgo-wasm beside it
 
 # What takes most of the building comes when the site is up (programs in Rust and Go, wasmtime): in the background, for as
 # long as the server runs, whose process id is that of the shell that becomes it.
-demo:  ## serve the demo site at http://127.0.0.1:8080/, and build what runs its WebAssembly meanwhile
+demo:  ## serve the demo site at http://127.0.0.1:8080/, and build meanwhile what takes long
 	@scripts/need demo
 	@examples/build --soon $(site) & $(cargo) build --profile demo --locked --package galgo && wait
 	@scripts/live $(site)
