@@ -13,7 +13,7 @@ use crate::{
 
 /// Once the server drains, a connection may wait for its first request for this part of `shutdown_grace`: the request may be
 /// on its way, and its client would not ask again. A browser may hold one open for later, so it is not all of that time.
-const FIRST: u32 = 10;
+const TENTH: u32 = 10;
 
 /// Runs an event loop on this thread until the server drains and its last request is over, or until `shutdown_grace` has
 /// passed then. `beside` runs beside the requests, and is not waited for.
@@ -100,7 +100,7 @@ async fn keep<S: Site>(event_loop: Rc<EventLoop<S>>, beside: impl Future<Output 
         let over = tokio::time::timeout(grace, phase.wait_for(|p| *p == Phase::Ending));
         tokio::select! {
             _ = over => {}
-            () = event_loop.idle.expire(Awaited::First, grace / FIRST) => {}
+            () = event_loop.idle.expire(Awaited::First, grace / TENTH) => {}
         }
     };
     let expire = async {
