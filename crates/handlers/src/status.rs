@@ -156,13 +156,10 @@ pub fn dress(
     if response.status < 400 || !response.body.is_empty() {
         return response;
     }
-    let fault = match (cause, response.status) {
-        (Some(cause), _) => Some(Fault::Refused(cause.into())),
-        (None, status @ (405 | 501)) => {
-            Some(Fault::Client(status, "files are for GET, HEAD and OPTIONS"))
-        }
-        _ => None,
-    };
+    let fault = cause.map(|cause| match response.status {
+        status @ (405 | 501) => Fault::Client(status, cause),
+        _ => Fault::Refused(cause.into()),
+    });
     let mut said = None;
     if let Some(fault) = fault {
         report(cx.resources, request, &fault);

@@ -277,7 +277,7 @@ impl<'c, W: Write> Walk<'c, W> {
             None => Verdict::Allowed,
         };
         match (verdict, &steps.passwords) {
-            (Verdict::Denied(response), _) => {
+            (Verdict::Denied(response) | Verdict::OtherMethod(response), _) => {
                 self.response("answer", &response)?;
                 return Ok(true);
             }
@@ -298,7 +298,7 @@ impl<'c, W: Write> Walk<'c, W> {
         let says = match &verdict {
             Verdict::Allowed | Verdict::Trusted => format!("{from} may ask"),
             Verdict::NeedsPassword => format!("{from} may ask with a password"),
-            Verdict::Denied(response) if response.status == 405 => format!("not by {method}"),
+            Verdict::OtherMethod(_) => format!("not by {method}"),
             Verdict::Denied(_) => format!("{from} may not ask"),
         };
         self.line("access", &says)?;

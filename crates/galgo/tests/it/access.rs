@@ -92,6 +92,7 @@ fn by_method() {
             "{method}"
         );
     }
+    server.says("405 for 127.0.0.1: `access` of the route does not name this method");
     let mut client = server.connect();
     client.send("HEAD /in/t?head HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.reply_to("HEAD").status, 200);

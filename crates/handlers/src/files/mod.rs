@@ -52,6 +52,7 @@ const NOT_ALLOWED: [&str; 10] = [
     "UNLOCK",
 ];
 
+const METHODS: &str = "files are for GET, HEAD and OPTIONS";
 const SOURCE: &str = "its name is that of a program's source (`cgi_names`, [interpreters]), which is not shown, or of a file of passwords";
 const NO_INDEX: &str = "the folder has no index, and is not listed: add one of the files that `index` names, or set `listing`";
 
@@ -66,9 +67,9 @@ pub fn answer<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'
             return now(Response::new(204).with("Allow", ALLOW));
         }
         Method::Other(ref m) if !NOT_ALLOWED.contains(&m.as_str()) => {
-            return now(Response::new(501));
+            return FileAnswer::Now(Response::new(501), Some(METHODS));
         }
-        _ => return now(Response::new(405).with("Allow", ALLOW)),
+        _ => return FileAnswer::Now(Response::new(405).with("Allow", ALLOW), Some(METHODS)),
     }
     if !cache::applies(files, head) {
         return fresh(files, head, rest);

@@ -54,6 +54,8 @@ pub enum Verdict {
     /// It may only with a password: its address is not one of those that need none.
     NeedsPassword,
     Denied(Response),
+    /// Nobody may ask with this method.
+    OtherMethod(Response),
 }
 
 impl Access {
@@ -61,7 +63,7 @@ impl Access {
     pub fn judge(&self, link: &Link, method: &Method) -> Verdict {
         if !self.answers(method) {
             let allow = self.allowed_methods();
-            return Verdict::Denied(Response::new(405).with("Allow", allow));
+            return Verdict::OtherMethod(Response::new(405).with("Allow", allow));
         }
         let known = self.allow.is_empty() || self.allow.has(link);
         let denied = self.deny.has(link);

@@ -102,6 +102,10 @@ impl Steps {
         };
         match (verdict, &self.passwords) {
             (Verdict::Denied(response), _) => Ok(Some(status::dress(cx, request, response, None))),
+            (Verdict::OtherMethod(response), _) => {
+                let cause = "`access` of the route does not name this method";
+                Ok(Some(status::dress(cx, request, response, Some(cause))))
+            }
             (Verdict::Trusted, _) | (Verdict::Allowed, None) => Ok(None),
             (_, Some(passwords)) => passwords.ask(cx, request, head).await,
             (Verdict::NeedsPassword, None) => {
