@@ -73,6 +73,8 @@ pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCo
 
 /// The request for a URL, as a client would send it.
 fn request(config: &Config, args: &UrlArgs, url: &str) -> Result<(Head, Link), String> {
+    // What a browser keeps to itself.
+    let url = url.split('#').next().unwrap_or_default();
     let (https, rest) = match url.split_once("://") {
         None if url.starts_with('/') => (false, format!("localhost{url}")),
         Some(("http", rest)) => (false, rest.to_owned()),

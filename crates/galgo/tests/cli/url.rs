@@ -77,6 +77,7 @@ fn says_which_steps_apply() {
             ][..],
         ),
         (&["/a.txt"], &["answer|200 OK"]),
+        (&["http://a.example/a.txt#top"], &["answer|200 OK"]),
         (
             &["http://b.example.org/x?y"],
             &[
