@@ -160,14 +160,20 @@ fn caches_are_told() {
     // A file that has just been written has a weak tag anyway.
     let tag = plain.field("etag").unwrap().trim_start_matches("W/");
     assert_eq!(coded.field("etag"), Some(&*format!("W/{tag}")));
-    let own = "/cgi-bin/t?out=Content-Type:%20text/plain%0AETag:%20%22a%22%0A%0A&fill=9999";
-    let own = accepting(&server, own, "gzip");
+    let tagged = "/cgi-bin/t?out=Content-Type:%20text/plain%0AETag:%20%22a%22%0A%0A&fill=9999";
+    let own = accepting(&server, tagged, "gzip");
     assert_eq!(own.fields("etag"), ["W/\"a\""]);
     assert_eq!(plain.field("accept-ranges"), Some("bytes"));
     assert_eq!(coded.field("accept-ranges"), None);
     assert_eq!(
         accepting(&server, "/picture.png", "gzip").field("vary"),
         None
+    );
+    let known = "Accept-Encoding: gzip\r\nIf-None-Match: W/\"a\"\r\n";
+    let reply = ask(&server, tagged, known);
+    assert_eq!(
+        (reply.status, reply.field("vary")),
+        (304, Some("Accept-Encoding"))
     );
     let known = format!("Accept-Encoding: gzip\r\nIf-None-Match: W/{tag}\r\n");
     let reply = ask(&server, "/large.txt", &known);

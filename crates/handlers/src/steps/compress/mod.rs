@@ -117,7 +117,8 @@ impl Compress {
     fn applies(&self, response: &Response) -> bool {
         let fields = &response.fields;
         let sized = match &response.body {
-            Body::Stream(output) if output.nph || output.discard => return false,
+            Body::Stream(output) if output.nph => return false,
+            Body::Stream(output) if output.discard => return response.status == 304,
             Body::Stream(output) => output.content_length,
             Body::Empty => return response.status == 304,
             Body::Parts(_) => return false,
