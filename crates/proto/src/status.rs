@@ -3,6 +3,7 @@
 /// The reason phrase of a status (RFC 9110, 15 and the IANA registry).
 pub fn reason(status: u16) -> &'static str {
     match status {
+        101 => "Switching Protocols",
         200 => "OK",
         201 => "Created",
         202 => "Accepted",

@@ -10,6 +10,7 @@ list![
     another_answer_is_an_ordinary_one,
     who_has_not_asked_gets_no_connection,
     without_the_key_nothing_is_different,
+    a_status_without_a_phrase_has_the_usual_one,
     an_answer_without_a_protocol_is_refused,
     an_nph_program_writes_the_answer_itself,
     a_large_exchange_both_ways,
@@ -126,6 +127,22 @@ fn without_the_key_nothing_is_different() {
     assert_eq!(client.reply().status, 502);
     client.get("/health");
     assert_eq!(client.reply().text(), "fine");
+}
+
+fn a_status_without_a_phrase_has_the_usual_one() {
+    let server = site().start();
+    let mut client = server.connect();
+    client.send(asking(&format!(
+        "/ws/t?out={}&echo",
+        encode("Status: 101\nUpgrade: websocket\n\n")
+    )));
+    let head = client.head();
+    assert!(
+        head.head
+            .starts_with("HTTP/1.1 101 Switching Protocols\r\n"),
+        "{}",
+        head.head
+    );
 }
 
 fn an_answer_without_a_protocol_is_refused() {
