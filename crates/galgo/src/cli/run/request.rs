@@ -135,13 +135,20 @@ fn target(args: &RunArgs, place: &ProgramPlace) -> String {
     target
 }
 
+/// The port where none is configured, or one that the kernel is to choose at the start.
+const PORT: u16 = 8080;
+
 /// The first TCP address of the site.
 fn local(config: &Config) -> SocketAddr {
     let tcp = config.listen.iter().find_map(|l| match l.address {
         Address::Tcp(at) => Some(at),
         Address::Unix(_) => None,
     });
-    tcp.unwrap_or_else(|| ([127, 0, 0, 1], 8080).into())
+    let mut local = tcp.unwrap_or_else(|| ([127, 0, 0, 1], PORT).into());
+    if local.port() == 0 {
+        local.set_port(PORT);
+    }
+    local
 }
 
 /// A client on this machine.

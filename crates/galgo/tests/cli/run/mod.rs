@@ -48,6 +48,20 @@ echo "$REQUEST_METHOD $QUERY_STRING $PATH_INFO $CONTENT_TYPE $CONTENT_LENGTH $HT
 }
 
 #[test]
+fn a_port_that_the_kernel_is_to_choose() {
+    let site = new_site();
+    site.sh(
+        "port",
+        "printf 'Content-Type: text/plain\n\n'; echo \"$HTTP_HOST $SERVER_PORT\"",
+    );
+    let config = "listen = [\"127.0.0.1:0\"]\n[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n";
+    site.write("galgo.toml", config);
+    let done = site.galgo(&["run", "cgi-bin/port", "-o", "body"]);
+    let met = (&*done.out, done.code);
+    assert_eq!(met, ("localhost:8080 8080\n", 0), "{}", done.err);
+}
+
+#[test]
 fn the_body_comes_from_a_file_or_from_standard_input() {
     let site = new_site();
     site.sh("cat", "printf 'Content-Type: text/plain\n\n'; cat");
