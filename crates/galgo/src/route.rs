@@ -85,6 +85,15 @@ impl Route {
         }
     }
 
+    /// Whether what is right below the path is of the route. `rest` is what is below the path, without a leading slash.
+    pub fn answers_name(&self, rest: &[u8]) -> bool {
+        let Some(glob) = &self.names else {
+            return true;
+        };
+        let name = rest.split(|&b| b == b'/').next().unwrap_or_default();
+        glob.fits(name)
+    }
+
     /// Its programs, also those in a folder of files.
     pub fn programs(&self) -> Option<&Arc<Cgi>> {
         match &self.handler {
@@ -227,7 +236,7 @@ fn kind(route: &Route, path: &[u8]) -> Option<RouteMatch> {
     match path.strip_prefix(own) {
         Some(rest) => {
             let below = folder || matches!(rest, [] | [b'/', ..]);
-            (below && names(route, rest)).then_some(RouteMatch::Below)
+            (below && route.answers_name(rest)).then_some(RouteMatch::Below)
         }
         // A constant answer has no folder to be redirected into.
         None if folder
@@ -238,15 +247,6 @@ fn kind(route: &Route, path: &[u8]) -> Option<RouteMatch> {
         }
         None => None,
     }
-}
-
-/// Whether what is right below the path is of the route.
-fn names(route: &Route, rest: &[u8]) -> bool {
-    let Some(glob) = &route.names else {
-        return true;
-    };
-    let name = rest.split(|&b| b == b'/').next().unwrap_or_default();
-    glob.fits(name)
 }
 
 /// The host without its port and without the dot of a full name.
@@ -291,7 +291,7 @@ pub fn named<'c, 'p>(
             CgiRoot::Program { .. } => return None,
         };
         let name = inside.strip_prefix(b"/").unwrap_or(inside);
-        let answers = fit(route, host).is_some() && names(route, name);
+        let answers = fit(route, host).is_some() && route.answers_name(name);
         answers.then_some((own.len(), route, cgi, inside))
     };
     let (_, route, cgi, below) = routes

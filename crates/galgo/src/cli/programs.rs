@@ -137,10 +137,12 @@ pub(crate) fn url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
     Some(url)
 }
 
-/// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup).
+/// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup, a name that the route does not answer).
 pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
     let url = url(route, cgi, &path)?;
-    if !cgi.names.is_empty() && !cgi.is_program(path.file_name()?.as_bytes()) {
+    let below = url.get(route.path.len()..).unwrap_or_default();
+    let named = cgi.names.is_empty() || cgi.is_program(path.file_name()?.as_bytes());
+    if !named || !route.answers_name(below) {
         return None;
     }
     if let Some(finding) = closed(cgi, &path) {

@@ -243,7 +243,7 @@ impl ConfigText<'_> {
         let mut found = Vec::new();
         for (ending, program) in raw.interpreters.iter().flat_map(|map| map.get_ref()) {
             let name = ending.get_ref();
-            if name.len() < 2 || !name.starts_with('.') || name.contains(['/', '\0']) {
+            if name.len() < 2 || !name.starts_with('.') || name.contains(['/', '\0', '*']) {
                 let message = format!("{name:?} is not an ending: write it as in \".php\"");
                 return Err(self.bare(ending.span(), message));
             }

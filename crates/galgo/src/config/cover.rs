@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use galgo_proto::hosts::Hosts;
+use galgo_proto::{glob::Glob, hosts::Hosts};
 
 use super::{
     checked::{CgiRoot, Config, Files, Handler, Placed, Route, Sites},
@@ -28,9 +28,9 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Conf
         let base = real(files);
         for (cgi_route, _) in routes {
             let programs = match &cgi_route.handler {
-                // What a route runs itself it does not show.
-                Handler::Files(_) if std::ptr::eq(cgi_route, files_route) => None,
                 Handler::Upstream(up) => up.scripts.as_ref(),
+                // What a route knows as a program it does not show.
+                _ if std::ptr::eq(cgi_route, files_route) || knows(files, cgi_route) => None,
                 _ => cgi_route.programs().map(|cgi| &cgi.root),
             };
             let judge = cgi_route.judge().map(|cgi| &cgi.root);
@@ -46,14 +46,52 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Conf
                     continue;
                 }
                 let url = String::from_utf8_lossy(&url);
-                return Err(text.bare(at.clone(), format!(
-                    "files: {} holds the programs of {:?}, and their sources could be read at {url:?}: move the programs out, add a `cgi` route with that path, or name the programs by `cgi_names`",
-                    files.path.display(), cgi_route.path,
-                )));
+                return Err(text.bare(at.clone(), shown(files, cgi_route, &url)));
             }
         }
     }
     Ok(())
+}
+
+/// That the programs of a route would be shown at a URL, and what to do.
+fn shown(files: &Files, route: &Route, url: &str) -> String {
+    let own = route.programs().map_or(&[][..], |cgi| &cgi.names);
+    let names: Vec<_> = route.names.iter().chain(own).map(Glob::as_str).collect();
+    let instead = match &names[..] {
+        [] => "name them here by `cgi_names`, in the place of that route".to_owned(),
+        names => format!("name them here too: cgi_names = {names:?}"),
+    };
+    let path = &route.path;
+    let pattern = route.names.as_ref().map_or("", Glob::as_str);
+    format!(
+        "files: {} holds the programs of \"{path}{pattern}\", and their sources could be read at {url:?}: move the programs out, add a `cgi` route with that path, or {instead}",
+        files.path.display()
+    )
+}
+
+/// Whether the files route knows all programs of a route as such, by their names.
+fn knows(files: &Files, route: &Route) -> bool {
+    // A `*` of one pattern fits nothing but a `*` of the other one, which then fits all that it stands for.
+    let all = |pattern: &Glob| files.is_source(pattern.as_str().as_bytes());
+    let Some(cgi) = route.programs() else {
+        return false;
+    };
+    match (&cgi.root, &route.names) {
+        (CgiRoot::Program { path }, _) => path
+            .file_name()
+            .is_some_and(|name| files.is_source(name.as_bytes())),
+        _ if !cgi.names.is_empty() => cgi.names.iter().all(all),
+        // In a folder whose name fits, each file is a program.
+        (CgiRoot::Folder { path, .. }, Some(names)) => all(names) && !has_folder(path, names),
+        (CgiRoot::Folder { .. }, None) => false,
+    }
+}
+
+/// Whether a name that fits is that of a folder.
+fn has_folder(path: &Path, names: &Glob) -> bool {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut fit = entries.filter(|entry| names.fits(entry.file_name().as_bytes()));
+    fit.any(|entry| entry.path().is_dir())
 }
 
 /// No `files` route shows the programs of a host's folder, and no host's folder those of a route.

@@ -10,6 +10,7 @@ list![
     an_index_that_is_a_program,
     no_source_is_shown,
     rules_hold_for_programs_among_files,
+    names_in_a_path_beside_programs_among_files,
     a_check_knows_them,
     wrong_configurations_are_named,
 ];
@@ -185,6 +186,53 @@ fn rules_hold_for_programs_among_files() {
     }
 }
 
+/// As a ScriptAliasMatch beside ExecCGI: what both name is run, by the route with the longer path, and shown by none.
+fn names_in_a_path_beside_programs_among_files() {
+    let route = |path: &str, keys: &str| format!("[[route]]\npath = \"{path}\"\n{keys}\n");
+    let files = "files = \"www\"\ncgi_names = [\"*.cgi\"]";
+    let server = mixed()
+        .config(&route(
+            "/sub/*.cgi",
+            "cgi = \"www/sub\"\nenv = { OWN = \"sub\" }",
+        ))
+        .config(&route(
+            "/run/x*.cgi",
+            "cgi = \"www/static\"\nenv = { OWN = \"run\" }",
+        ))
+        .config(&route("/one", "cgi = \"www/x.cgi\""))
+        .start();
+    for (target, status, body) in [
+        ("/sub/index.cgi/a", 200, "GET|/sub/index.cgi|/a|sub"),
+        ("/sub/", 200, "GET|/sub/index.cgi||sub"),
+        ("/sub/page.html", 200, "page"),
+        ("/static/index.cgi", 200, "GET|/static/index.cgi||1"),
+        ("/run/index.cgi", 404, ""),
+        ("/one", 200, "GET|/one||"),
+        ("/x.cgi~", 403, ""),
+        ("/X.CGI", 403, ""),
+    ] {
+        let (got, text) = get(&server, "a", target);
+        assert_eq!(got, status, "{target}");
+        assert!(status != 200 || text == body, "{target}: {text}");
+    }
+    drop(server);
+    // So are names that an interpreter runs.
+    let server = new_site()
+        .file("php/a.php", "source", 0o644)
+        .file("php/a.png", "picture", 0o644)
+        .config("[interpreters]\n\".php\" = \"/bin/sh\"")
+        .config(&route("/app/*.php", "cgi = \"php\""))
+        .config(&route("/", "files = \"php\""))
+        .start();
+    for (target, status) in [("/a.php", 403), ("/app/a.php", 502), ("/a.png", 200)] {
+        assert_eq!(get(&server, "a", target).0, status, "{target}");
+    }
+    // Programs in a folder whose name fits have any name.
+    let site = mixed();
+    let below = route("/", files) + &route("/q/*.cgi", "cgi = \"www\"");
+    check_refuses(&site, &below, "their sources could be read");
+}
+
 fn a_check_knows_them() {
     let site = mixed();
     site.write(
@@ -200,6 +248,13 @@ fn a_check_knows_them() {
         done.out
     );
     assert_eq!((lines("plain.cgi"), lines("png")), (1, 0), "{}", done.out);
+    // What a route does not answer is no program of it.
+    site.write(
+        "galgo.toml",
+        "[[route]]\npath = \"/*.cgi\"\ncgi = \"www/sub\"\n[[route]]\npath = \"/*.pl\"\ncgi = \"www\"",
+    );
+    let done = site.galgo(&["check"]);
+    assert!(done.out.contains("2 routes, 1 program:"), "{}", done.out);
 }
 
 fn wrong_configurations_are_named() {
@@ -240,7 +295,7 @@ fn wrong_configurations_are_named() {
         (
             route("files = \"public\"\ncgi_names = [\"*.cgi\"]")
                 + "[[route]]\npath = \"/b\"\nfiles = \"public\"",
-            "their sources could be read",
+            "their sources could be read at \"/b/\": move the programs out, add a `cgi` route with that path, or name them here too: cgi_names = [\"*.cgi\"]",
         ),
     ] {
         let site = new_site().file("public/a.txt", "x", 0o644);

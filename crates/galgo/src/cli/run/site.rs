@@ -1,6 +1,7 @@
 //! The route that a program belongs to: what the server would serve it by.
 
 use std::{
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -85,8 +86,11 @@ fn owner(config: &Config, file: &Path) -> Option<Owner> {
     let owns = |route: &Arc<Route>| {
         let cgi = route.programs()?;
         let below = below(&cgi.root, file)?;
-        let mut url = route.path.clone().into_bytes();
-        url.extend_from_slice(std::os::unix::ffi::OsStrExt::as_bytes(below.as_os_str()));
+        let below = below.as_os_str().as_bytes();
+        if !route.answers_name(below) {
+            return None;
+        }
+        let url = [route.path.as_bytes(), below].concat();
         let depth = cgi.root.path().components().count();
         let route = route.clone();
         Some((depth, Owner { route, url }))

@@ -305,6 +305,26 @@ fn clocks_limits_and_interpreters_are_the_routes() {
 }
 
 #[test]
+fn a_path_with_names_has_those_programs_and_no_others() {
+    let site = new_site();
+    let says = "printf 'Content-Type: text/plain\n\n'; echo $SCRIPT_NAME $OWN";
+    for name in ["x.cgi", "y.sh"] {
+        site.sh(name, says);
+    }
+    let route = |path: &str, own: &str| {
+        format!("[[route]]\npath = {path:?}\ncgi = \"cgi-bin\"\nenv = {{ OWN = {own:?} }}\n")
+    };
+    site.write(
+        "galgo.toml",
+        route("/app/*.cgi", "names") + &route("/a/", "all"),
+    );
+    for (name, wanted) in [("x.cgi", "/app/x.cgi names\n"), ("y.sh", "/a/y.sh all\n")] {
+        let done = site.galgo(&["run", &format!("cgi-bin/{name}"), "-o", "body"]);
+        assert_eq!((done.out.as_str(), done.code), (wanted, 0), "{}", done.err);
+    }
+}
+
+#[test]
 fn a_program_that_is_on_no_site_runs_alone() {
     let site = new_site();
     site.sh(
