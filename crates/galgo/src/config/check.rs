@@ -36,6 +36,7 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     let mut raw: RawConfig = toml::from_str(source).map_err(|e| text.parse_error(&e))?;
     let wrong = &mut Vec::new();
     let included = or_default(wrong, include::sites(&mut text, &mut raw));
+    let all_read = wrong.is_empty();
     let mut config = Config {
         included,
         trusted: or_default(wrong, text.trusted(&raw)),
@@ -83,7 +84,7 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     config.rewrites = or_default(wrong, text.rewrites(&raw));
     config.errors = or_default(wrong, text.errors(&raw.errors));
     config.sites = or_default(wrong, text.sites(&raw, &config));
-    or_default(wrong, routes::fill(&text, &raw, &mut config));
+    or_default(wrong, routes::fill(&text, &raw, all_read, &mut config));
     ConfigError::all(std::mem::take(wrong)).map_or(Ok(config), Err)
 }
 

@@ -208,7 +208,12 @@ impl<'a> ConfigText<'a> {
                 self.bare(span, words)
             }
             Some((key, known)) => self.bare(span, suggestion(key, &known)),
-            None => self.error(span, plain(error.message())),
+            None => match self.key(&span).and_then(|key| written(&key)) {
+                Some((key, as_in)) => {
+                    self.bare(span, format!("{key}: write it as in {key} = {as_in}"))
+                }
+                None => self.error(span, plain(error.message())),
+            },
         }
     }
 
@@ -257,6 +262,27 @@ fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
     Some((quoted.next()?, quoted.collect()))
 }
 
+/// Keys for which people write a text or a list where there are more things to say.
+const WRITTEN: [(&str, &str); 9] = [
+    ("access", "{ allow = [\"10.0.0.0/8\"] }"),
+    ("compress", "true"),
+    ("cors", "{ origins = [\"https://app.example.org\"] }"),
+    ("errors", "{ 404 = \"/404.html\" }"),
+    ("expires", "{ \"image/*\" = \"720h\" }"),
+    ("headers", "{ X-Robots-Tag = \"noindex\" }"),
+    ("include", "\"sites/*.toml\""),
+    ("redirect", "{ to = \"/new{path}\", status = 308 }"),
+    (
+        "tls",
+        "{ certificate = \"fullchain.pem\", key = \"privkey.pem\" }",
+    ),
+];
+
+/// How a value of that key is written, where it is none of the kind.
+fn written(key: &str) -> Option<(&'static str, &'static str)> {
+    WRITTEN.into_iter().find(|(known, _)| *known == key)
+}
+
 /// serde's words for a person who does not know its data model.
 fn plain(message: &str) -> String {
     // The name of a type says nothing to those who write the file.
@@ -267,6 +293,7 @@ fn plain(message: &str) -> String {
     message
         .replace('\n', "; ")
         .replace("invalid type: ", "found ")
+        .replace("found sequence", "found a list")
         .replace("expected a sequence", "expected a list: [ … ]")
         .replace("expected a map", "expected a table: { … }")
         .replace("found map", "found a table")

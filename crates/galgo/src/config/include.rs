@@ -22,6 +22,8 @@ use super::{
     units::{Size, Time, Value},
 };
 
+const NO_FILE: &str =
+    "no file has such a name, so there is no route: write one, or correct the pattern";
 const EMPTY: &str = "the file is empty. Where it is not just being written, remove it";
 
 /// The keys at the top of an included file: its own, and those of a `[[route]]` that hold for all of its routes.
@@ -72,13 +74,16 @@ site! {
 
 /// Reads the files that `include` names, in the order of their names, and adds what they hold to `raw`; returns their paths.
 pub(super) fn sites(text: &mut ConfigText<'_>, raw: &mut RawConfig) -> Checked<Vec<PathBuf>> {
-    let Some(typed) = &raw.include else {
+    let Some(typed) = raw.include.clone() else {
         return Ok(Vec::new());
     };
-    let files = text.named(typed)?;
+    let files = text.named(&typed)?;
+    if files.is_empty() && raw.route.is_none() && raw.userdir.is_none() && raw.sites.is_none() {
+        return Err(text.error(typed.span(), NO_FILE));
+    }
     let mut wrong = Vec::new();
     for file in &files {
-        match read(text, file) {
+        match read(text, file, &typed) {
             Ok(site) => site.become_part_of(raw),
             Err(e) => wrong.push(e),
         }
@@ -137,8 +142,9 @@ fn names(folder: &std::path::Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn read(text: &mut ConfigText<'_>, file: &std::path::Path) -> Checked<RawSite> {
-    let source = folder::text(file)?;
+fn read(text: &mut ConfigText<'_>, file: &std::path::Path, typed: &Text) -> Checked<RawSite> {
+    let unread = |e: ConfigError| text.error(typed.span(), e.message());
+    let source = folder::text(file).map_err(unread)?;
     let from = text.include(file, source.clone())?;
     if source.trim().is_empty() {
         return Err(text.bare(from..from, EMPTY));

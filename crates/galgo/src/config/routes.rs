@@ -17,8 +17,14 @@ use super::{
 
 const HANDLERS: &str = "`cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
-/// Checks and opens the routes and puts them into `config`, in the order to try them.
-pub(super) fn fill(text: &ConfigText<'_>, raw: &RawConfig, config: &mut Config) -> Checked<()> {
+/// Checks and opens the routes and puts them into `config`, in the order to try them. Without `all_read` a file that `include`
+/// names is missing, and what only its routes could mend is no error.
+pub(super) fn fill(
+    text: &ConfigText<'_>,
+    raw: &RawConfig,
+    all_read: bool,
+    config: &mut Config,
+) -> Checked<()> {
     let conventional = match (&raw.route, &raw.userdir, &raw.include, &raw.sites) {
         (None, None, None, None) => conventional(text),
         _ => Vec::new(),
@@ -27,23 +33,9 @@ pub(super) fn fill(text: &ConfigText<'_>, raw: &RawConfig, config: &mut Config) 
         .route
         .as_ref()
         .map_or(&conventional[..], |routes| routes.get_ref());
-    let mut placed = Vec::new();
-    let mut wrong = Vec::new();
-    for route in routes {
-        let mut warnings = Vec::new();
-        match text.route(route, routes, config, &mut warnings) {
-            Ok(checked) => placed.push((checked, route.span())),
-            Err(e) => wrong.push(e),
-        }
-        // Two routes may name the same file.
-        warnings.retain(|warning| !config.warnings.contains(warning));
-        config.warnings.extend(warnings);
-    }
-    if let Some(userdir) = &raw.userdir {
-        config.userdir = Some(userdir::fill(text, userdir, config, &mut placed)?);
-    }
-    if let Some(wrong) = ConfigError::all(wrong) {
-        return Err(wrong);
+    let mut placed = place(text, raw, routes, config)?;
+    if !all_read {
+        return Ok(());
     }
     if placed.is_empty() && raw.sites.is_none() {
         return Err(text.whole(config.warnings.first().map_or(NO_ROUTE, String::as_str)));
@@ -69,6 +61,34 @@ pub(super) fn fill(text: &ConfigText<'_>, raw: &RawConfig, config: &mut Config) 
         .map(|(route, _)| Arc::new(route))
         .collect();
     Ok(())
+}
+
+/// Checks and opens the routes, and those to homes; says all that is wrong with them.
+fn place(
+    text: &ConfigText<'_>,
+    raw: &RawConfig,
+    routes: &[Raw],
+    config: &mut Config,
+) -> Checked<Vec<Placed>> {
+    let mut placed = Vec::new();
+    let mut wrong = Vec::new();
+    for route in routes {
+        let mut warnings = Vec::new();
+        match text.route(route, routes, config, &mut warnings) {
+            Ok(checked) => placed.push((checked, route.span())),
+            Err(e) => wrong.push(e),
+        }
+        // Two routes may name the same file.
+        warnings.retain(|warning| !config.warnings.contains(warning));
+        config.warnings.extend(warnings);
+    }
+    if let Some(userdir) = &raw.userdir {
+        match userdir::fill(text, userdir, config, &mut placed) {
+            Ok(userdir) => config.userdir = Some(userdir),
+            Err(e) => wrong.push(e),
+        }
+    }
+    ConfigError::all(wrong).map_or(Ok(placed), Err)
 }
 
 /// What a folder serves without a file ([`Config::convention`]), as if it had been typed: a file that says nothing of

@@ -123,6 +123,48 @@ fn errors_name_the_included_file() {
     );
 }
 
+/// What follows from a file that cannot be used is not said: there may be a route in it, or the one that covers programs.
+#[test]
+fn errors_that_are_only_consequences() {
+    let dir = site();
+    let fails = |include: &str, rest: &str, wanted: &str| {
+        let source = format!("include = {include:?}\n{rest}");
+        let said = parse(dir.path(), &source).unwrap_err().to_string();
+        let said = said.replace(&format!("{}/", dir.path().display()), "");
+        assert_eq!(said, wanted, "{source}");
+    };
+    let unfit = "galgo.toml:1:11: include: no file has such a name, so there is no route: write one, or correct the pattern";
+    fails("sit**/*.toml", "", unfit);
+    fails(
+        "nowhere/*.toml",
+        "",
+        "galgo.toml:1:11: include: nowhere does not exist: create it or correct the path",
+    );
+    fails(
+        "site.toml",
+        "workers = 9999\n",
+        "galgo.toml:1:11: include: site.toml does not exist: create it or correct the path\n\
+         galgo.toml:2:11: workers: 9999 is out of range: 0 to 1024",
+    );
+    fails(
+        "",
+        "",
+        "galgo.toml:1:11: include: is empty: name files: \"sites/*.toml\"",
+    );
+    write(dir.path(), "a", "hots = \"a\"\n");
+    let unknown = "sites/a.toml:1:1: unknown key \"hots\"; did you mean \"host\"?";
+    fails("sites/*.toml", "", unknown);
+    let uncovered = "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\ncgi = \"cgi-bin\"\n";
+    fails("sites/*.toml", uncovered, unknown);
+    // A file that has no route is none that is wrong.
+    write(dir.path(), "a", "host = \"a\"\n");
+    fails(
+        "sites/*.toml",
+        "",
+        "galgo.toml: there is no route: add a [[route]] with `path` and one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`",
+    );
+}
+
 #[test]
 fn names_of_files() {
     let dir = site();
@@ -137,7 +179,7 @@ fn names_of_files() {
     );
     assert_eq!(
         fails("site.toml"),
-        "site.toml does not exist: create it or correct the path"
+        "galgo.toml:1:11: include: site.toml does not exist: create it or correct the path"
     );
     assert_eq!(
         fails(""),
