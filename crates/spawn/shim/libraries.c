@@ -12,10 +12,13 @@
 #include "galgo.h"
 
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifndef MFD_EXEC
@@ -137,8 +140,33 @@ static void move(const struct galgo_mapping *list, size_t count) {
         munmap(all + total, size - total);
 }
 
+/* The server watches the files that it sees mapped; of a copied library without anything that can be written, it sees
+   none. One that was replaced meanwhile is told by the name that it had. */
+static void tell_files(void) {
+    static const char GONE[] = " (deleted)";
+    static char line[4400], last[4400];
+    struct stat about;
+    FILE *file = fopen("/proc/self/maps", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        char *name = strchr(line, '/'), *end = name ? strchr(name, '\n') : NULL;
+        if (!end || strcmp(name, last) == 0)
+            continue;
+        strcpy(last, name);
+        *end = 0;
+        if (end - name > (ptrdiff_t)strlen(GONE) && strcmp(end - strlen(GONE), GONE) == 0)
+            *(end -= strlen(GONE)) = 0;
+        if (stat(name, &about) != 0 || !S_ISREG(about.st_mode))
+            continue;
+        strcpy(end, "\n");
+        galgo_tell(GALGO_FILES, name);
+    }
+    if (file)
+        fclose(file);
+}
+
 void galgo_join_libraries(void) {
     static struct galgo_mapping list[PARTS];
+    tell_files();
     move(list, galgo_mappings(list, PARTS, is_of_file));
     join(list, galgo_mappings(list, PARTS, is_of_file));
 }

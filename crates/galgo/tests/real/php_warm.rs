@@ -2,11 +2,11 @@
 
 use std::{
     fs::{self, File},
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
-use galgo_testkit::{Server, Site, wait_until};
+use galgo_testkit::{Server, Site, file::compile, wait_until};
 
 use crate::{
     curl::curl,
@@ -245,6 +245,53 @@ fn another_php_cgi_is_that_of_the_next_request() {
         text(&server, "/cgi-bin/page.php").starts_with("warm")
     });
     assert!(loaded(&server) > before);
+}
+
+/// An extension that has no more than a version.
+fn extension(folder: &Path, name: &str, version: &str) -> PathBuf {
+    let c = format!(
+        r#"
+#include <stddef.h>
+static struct {{
+    unsigned short size; unsigned api; unsigned char debug, threads; const void *ini, *needs; const char *name; const void *functions;
+    int (*calls[4])(int, int); void (*info)(void *); const char *version; size_t globals_size; void *globals; void (*make)(void *), (*end)(void *);
+    int (*after)(void); int started; unsigned char type; void *handle; int number; const char *build;
+}} module = {{sizeof module, 20220829, 0, 0, NULL, NULL, "ours", NULL, {{0}}, NULL, "{version}", 0, NULL, NULL, NULL, NULL, 0, 1, NULL, 0, "API20220829,NTS"}};
+void *get_module(void) {{ return &module; }}
+"#
+    );
+    compile(folder, name, &c, &["-shared", "-fPIC"])
+}
+
+/// One that is replaced, and one that comes and goes.
+#[test]
+fn an_extension_that_changes_is_that_of_the_next_request() {
+    let site = site();
+    let file = extension(site.folder(), "ours.so", "first");
+    let line = format!("extension = {}\n", file.display());
+    site.write("ini/php.ini", &line);
+    site.write(
+        "cgi-bin/page.php",
+        format!("{HOW} echo phpversion('ours');"),
+    );
+    let server = serve(site);
+    let is = |says: &str| {
+        let got = text(&server, "/cgi-bin/page.php");
+        assert_eq!(&got[4..], says, "{}", server.errors());
+        wait_until("a template with the new extension", || {
+            let got = text(&server, "/cgi-bin/page.php");
+            assert_eq!(&got[4..], says);
+            got.starts_with("warm")
+        });
+    };
+    is("first");
+    let new = extension(server.site.folder(), "new.so", "second");
+    fs::rename(new, &file).unwrap();
+    is("second");
+    server.site.write("ini/php.ini", "");
+    is("");
+    server.site.write("more/ours.ini", &line);
+    is("second");
 }
 
 #[test]

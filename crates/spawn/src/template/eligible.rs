@@ -51,10 +51,14 @@ fn mapped(proc: &Path, loaded: &mut LoadedTemplate) -> io::Result<Option<String>
         if mode.starts_with("rw") && mode.ends_with('s') {
             obstacle = Some(format!("shares memory with other processes ({path})"));
         }
-        let deleted = path.ends_with(" (deleted)");
-        if path.starts_with('/') && !path.starts_with("/memfd:") && !deleted {
-            loaded.files.insert(path.into());
+        if !path.starts_with('/') || path.starts_with("/memfd:") {
+            continue;
         }
+        match path.strip_suffix(" (deleted)") {
+            None => loaded.files.insert(path.into()),
+            // It was replaced; or the program has removed what it alone was to see.
+            Some(file) => Path::new(file).is_file() && loaded.files.insert(file.into()),
+        };
     }
     Ok(obstacle)
 }
