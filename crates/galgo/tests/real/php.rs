@@ -197,6 +197,8 @@ fn response_code_redirect_and_error() {
          case '/redirect': header('Location: /elsewhere?x=1'); break;
          case '/see-other': header('Location: https://example.org/', true, 303); break;
          case '/204': http_response_code(204); break;
+         case '/304': header('ETag: \"a\"');
+           if (($_SERVER['HTTP_IF_NONE_MATCH'] ?? '') === '\"a\"') { http_response_code(304); exit; } echo 'whole'; break;
          case '/fatal': ini_set('display_errors', '0'); ini_set('log_errors', '1'); no_such_function();
          }",
     );
@@ -209,6 +211,10 @@ fn response_code_redirect_and_error() {
         "https://example.org/"
     );
     assert!(get("/204").is(204).body.is_empty());
+    assert_eq!(get("/304").ok().text(), "whole");
+    let url = server.url(&format!("{PAGE}/304"));
+    let same = curl(&["-H", "If-None-Match: \"a\"", &url]).is(304);
+    assert!(same.body.is_empty() && same.field("ETag") == "\"a\"");
     get("/fatal").is(500);
     server.says("no_such_function");
 }

@@ -82,7 +82,7 @@ fn a_script_that_changes_in_the_middle_of_a_request() {
 fn no_sibling_changes_what_is_compiled() {
     let text = format!(
         "include 'part.php'; if (isset($_GET['a'])) {{ opcache_invalidate(__DIR__ . '/part.php', true); opcache_reset(); \
-         include 'part.php'; }} foreach (file('/proc/self/maps') as $map) if (preg_match('/ rw-s /', $map)) echo $map; {FOUND}"
+         include 'part.php'; }} foreach (file('/proc/self/maps') as $map) if (preg_match('/^\\S+ .w.s /', $map)) echo $map; {FOUND}"
     );
     let (mut page, scripts) = pair(
         &text,

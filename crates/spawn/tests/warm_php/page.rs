@@ -146,3 +146,8 @@ impl Page {
 pub(crate) fn seen(answer: Answer) -> Run {
     (answer.out, answer.err, answer.exit.status)
 }
+
+/// The last line of what a script shows.
+pub(crate) fn last(run: &Run) -> &str {
+    run.0.lines().next_back().unwrap_or_default()
+}
