@@ -236,6 +236,11 @@ impl Answer {
         Self(client.reply_to(method))
     }
 
+    /// Whether what was to answer is not there, yet or any more.
+    pub(super) fn is_unavailable(&self) -> bool {
+        self.0.status == 503
+    }
+
     /// What differs from the answer of the server that was before.
     pub(super) fn differs(
         &self,
