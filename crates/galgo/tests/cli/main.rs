@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
 
 mod check;
+mod documents;
 mod escapes;
 mod modules;
 mod ports;
