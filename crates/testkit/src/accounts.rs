@@ -31,19 +31,30 @@ impl Accounts {
     }
 }
 
+/// What useradd(8) says where there is such a user.
+const TAKEN: i32 = 9;
+
 fn add(name: &str, home: &Path) {
     let mut useradd = Command::new("useradd");
     useradd.args(["--no-create-home", "--user-group", "--home-dir"]);
-    let done = useradd.arg(home).arg(name).output().unwrap();
+    useradd.arg(home).arg(name);
+    let mut done = useradd.output().unwrap();
+    // Of tests that were killed, whose process had this number.
+    if done.status.code() == Some(TAKEN) {
+        remove(name);
+        done = useradd.output().unwrap();
+    }
     assert!(done.status.success(), "{done:?}");
 }
 
 impl Drop for Accounts {
     fn drop(&mut self) {
-        for name in &self.0 {
-            let _ = Command::new("userdel").arg(name).output();
-        }
+        self.0.iter().for_each(|name| remove(name));
     }
+}
+
+fn remove(name: &str) {
+    let _ = Command::new("userdel").arg(name).output();
 }
 
 /// The id of a user, which is that of its own group, too.
