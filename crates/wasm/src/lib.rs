@@ -14,6 +14,7 @@
 //! | [`module`] | what a file says about itself |
 
 pub mod code;
+mod encoding;
 pub mod host;
 pub mod module;
 pub mod runtime;

@@ -12,17 +12,23 @@
 //! packet may not be larger than the socket's buffer.
 
 use std::{
+    ffi::OsStr,
     fs::File,
     io::{self, IoSlice, IoSliceMut, Read, Write},
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::FileExt,
+        unix::{ffi::OsStrExt, fs::FileExt},
     },
+    path::{Path, PathBuf},
     time::Duration,
 };
 
-use galgo_spawn::{Exit, Status, owners::OwnedBy};
+use galgo_spawn::{
+    Exit, Status,
+    identity::effective_uid,
+    owners::{Denied, Layout, OwnedBy, may_run},
+};
 use rustix::{
     fs::{MemfdFlags, memfd_create},
     io::Errno,
@@ -32,6 +38,8 @@ use rustix::{
         sendmsg, socketpair,
     },
 };
+
+use crate::encoding::{Decoder, Encoder};
 
 /// Bytes of a message that travel in the packet itself.
 pub const INLINE: usize = 32 << 10;
@@ -144,48 +152,6 @@ fn unspill(memfd: OwnedFd, message: &mut Vec<u8>) -> io::Result<()> {
     file.read_exact_at(message, 0)
 }
 
-/// Puts numbers and texts one behind the other.
-#[derive(Debug, Default)]
-pub struct Encoder(pub Vec<u8>);
-
-#[allow(missing_docs)]
-impl Encoder {
-    pub fn number(&mut self, n: u64) -> &mut Self {
-        self.0.extend_from_slice(&n.to_le_bytes());
-        self
-    }
-
-    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.number(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-        self
-    }
-}
-
-/// Takes them apart again. `None`: the message is shorter than it says.
-#[derive(Debug)]
-pub struct Decoder<'m>(pub &'m [u8]);
-
-#[allow(missing_docs)]
-impl<'m> Decoder<'m> {
-    pub fn number(&mut self) -> Option<u64> {
-        let (n, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*n))
-    }
-
-    pub fn bytes(&mut self) -> Option<&'m [u8]> {
-        let length = usize::try_from(self.number()?).ok()?;
-        let (bytes, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    pub fn text(&mut self) -> Option<String> {
-        String::from_utf8(self.bytes()?.to_vec()).ok()
-    }
-}
-
 /// The name of a module's code: the SHA-256 of the module.
 pub type Key = [u8; 32];
 
@@ -246,6 +212,8 @@ pub struct Profile {
 pub struct UserSetup {
     /// The folder of its modules, or the one module, absolute.
     pub root: Vec<u8>,
+    /// What that folder is.
+    pub layout: Layout,
     /// Whose they may be.
     pub owner: OwnedBy,
     /// Instances at once.
@@ -318,7 +286,8 @@ impl Message {
             Self::Connect => drop(to.number(3)),
             Self::Own(setup) => {
                 to.number(4).bytes(&setup.root);
-                to.number(owner_number(setup.owner));
+                to.number(place(LAYOUTS, setup.layout));
+                to.number(place(OWNERS, setup.owner));
                 to.number(setup.instances);
                 to.number(setup.memory).number(setup.cpu);
                 setup.profile.encode(&mut to);
@@ -342,7 +311,8 @@ impl Message {
             3 => Self::Connect,
             4 => Self::Own(UserSetup {
                 root: from.bytes()?.to_vec(),
-                owner: owner_numbered(from.number()?)?,
+                layout: at(LAYOUTS, from.number()?)?,
+                owner: at(OWNERS, from.number()?)?,
                 instances: from.number()?,
                 memory: from.number()?,
                 cpu: from.number()?,
@@ -394,15 +364,27 @@ impl Profile {
     }
 }
 
-const OWNERS: [OwnedBy; 3] = [OwnedBy::Anybody, OwnedBy::UserOrRoot, OwnedBy::User];
+impl UserSetup {
+    /// Whether a module may run as this process's user. Its path without links in it.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn may_run(&self, module: &Path) -> Result<PathBuf, Denied> {
+        let root = Path::new(OsStr::from_bytes(&self.root));
+        may_run((root, self.layout), module, effective_uid(), self.owner)
+    }
+}
 
-fn owner_number(owner: OwnedBy) -> u64 {
-    let at = OWNERS.iter().position(|one| *one == owner);
+const OWNERS: &[OwnedBy] = &[OwnedBy::Anybody, OwnedBy::UserOrRoot, OwnedBy::User];
+const LAYOUTS: &[Layout] = &[Layout::Named, Layout::Hosts, Layout::Host];
+
+fn place<T: PartialEq>(all: &[T], one: T) -> u64 {
+    let at = all.iter().position(|known| *known == one);
     at.map_or(u64::MAX, |at| at as u64)
 }
 
-fn owner_numbered(number: u64) -> Option<OwnedBy> {
-    OWNERS.get(usize::try_from(number).ok()?).copied()
+fn at<T: Copy>(all: &[T], place: u64) -> Option<T> {
+    all.get(usize::try_from(place).ok()?).copied()
 }
 
 /// How a run ended.
@@ -503,6 +485,7 @@ mod tests {
     fn own() -> Message {
         Message::Own(UserSetup {
             root: b"/srv".to_vec(),
+            layout: Layout::Host,
             owner: OwnedBy::User,
             instances: 9,
             profile: Profile {

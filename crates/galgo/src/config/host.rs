@@ -9,8 +9,12 @@ use std::{
     sync::Arc,
 };
 
-use galgo_handlers::root::{self, open_below};
+use galgo_handlers::{
+    root::{self, open_below},
+    wasm::module_terms_of_host,
+};
 use galgo_proto::hosts::{Hosts, is_folder_name};
+use galgo_spawn::owners::{PROGRAMS, Remit};
 use toml::Spanned;
 
 use super::{
@@ -19,9 +23,8 @@ use super::{
     raw::{RawConfig, RawSites, Typed},
 };
 
-/// The folders of a host: files, and programs.
+/// The folder of a host's files.
 const PUBLIC: &str = "public";
-const PROGRAMS: &str = "cgi-bin";
 
 /// A route to files.
 pub(super) fn files(url: String, path: PathBuf, fd: Folder, config: &Config) -> Route {
@@ -75,10 +78,6 @@ impl ConfigText<'_> {
         };
         let path = self.path(&typed)?;
         let open = || root::open(&path).map_err(|e| self.unopened(&typed, &path, &e));
-        if config.options.strict.is_some() {
-            let message = "its programs have no strict sandbox: write `sandbox` on the routes that are to have it, not under [defaults]";
-            return Err(self.error(at(), message));
-        }
         // One for all hosts: who adds one reloads nothing.
         let all = below_folder((path.clone(), open()?), PathBuf::new(), config);
         let remit = self.remit(user, &None, &all, config, false)?;
@@ -119,9 +118,11 @@ impl Sites {
         }
         let folder = public.as_ref().or(programs.as_ref());
         let document_root = folder.map(|(path, _)| path.clone()).unwrap_or_default();
+        let remit = self.remit.as_ref();
+        let remit = remit.and_then(|remit| remit_of(remit, host)).map(Arc::new);
         let programs = programs.map(|programs| {
             let cgi = Cgi {
-                remit: self.remit.clone(),
+                remit,
                 ..below_folder(programs, document_root, config)
             };
             let handler = Handler::Cgi(Arc::new(cgi));
@@ -149,6 +150,11 @@ impl Sites {
         names.sort();
         Ok(names)
     }
+}
+
+/// What may be started of one host, where `sites` says that of the folders of all. `None`: it is no host's name.
+pub(crate) fn remit_of(sites: &Remit, host: &str) -> Option<Remit> {
+    sites.of_host(host, module_terms_of_host)
 }
 
 /// A folder below another one. `None`: it is not there, or no folder.

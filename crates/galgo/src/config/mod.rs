@@ -58,5 +58,6 @@ pub use checked::{
     SpoolSettings, StartMode, Templates, Tls, To, UserDir, Workers,
 };
 pub use error::ConfigError;
+pub(crate) use host::remit_of;
 pub use identity::{Identity, identity};
 pub use listen::ListenAt;

@@ -164,7 +164,7 @@ impl ConfigText<'_> {
         let modules = module_terms(path, &runs_as, &cgi.sight, limits, running);
         Ok(Some(Arc::new(Remit::new(Terms {
             path: path.to_owned(),
-            layout: Layout::Anywhere,
+            layout: Layout::Named,
             interpreters: cgi.interpreters.clone(),
             variables,
             constants,
@@ -203,7 +203,7 @@ impl ConfigText<'_> {
         let path = ("PATH".to_owned(), config.path.clone());
         Ok(Some(Arc::new(Remit::new(Terms {
             path: workers.run.clone(),
-            layout: Layout::Anywhere,
+            layout: Layout::Named,
             interpreters: Arc::default(),
             variables: Vec::new(),
             constants: std::iter::once(path).chain(up.env.clone()).collect(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use galgo_front::accept::{CROWD, IN_A_ROW};
+use galgo_spawn::owners::{self, Remit, RunsAs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
@@ -60,16 +61,22 @@ pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize
         + config.admission.queue
         + templates(config)
         + modules(config)
+        + helpers(config)
         + config.log.own.len()
         + config.sites.iter().map(|_| 2 * hosts::MOST).sum::<usize>()
         + config.routes.iter().map(|r| of_upstream(r)).sum::<usize>();
     let possible = descriptors.saturating_sub(reserved) * 2 / 3;
     let wanted = config.http.max_connections;
     if possible == 0 || wanted > possible {
+        let (connections, least) = match wanted {
+            0 | 1 => ("one connection".to_owned(), 1),
+            wanted => (format!("{wanted} connections"), wanted),
+        };
         return Err(format!(
-            "{descriptors} descriptors are too few for {wanted} connections and {} programs: \
-             raise the limit (ulimit -n, LimitNOFILE=), or lower max_connections, max_running, queue or max_templates",
-            config.admission.running
+            "{descriptors} descriptors are too few: {connections} and {} programs take {}. Raise the limit \
+             (ulimit -n, LimitNOFILE=), or lower max_connections, max_running, queue or max_templates",
+            config.admission.running,
+            reserved + (least * 3).div_ceil(2)
         ));
     }
     Ok(if wanted == 0 { possible } else { wanted })
@@ -88,6 +95,13 @@ fn templates(config: &Config) -> usize {
         true => config.templates.count * PER_TEMPLATE,
         false => 0,
     }
+}
+
+/// Descriptors by which helpers are asked, and idle connections to them.
+fn helpers(config: &Config) -> usize {
+    let of_owners = |remit: &Remit| matches!(remit.runs_as(), RunsAs::Owner { .. });
+    let many = config.sites.is_some() || config.remits().any(|(_, remit)| of_owners(remit));
+    owners::descriptors(config.remits().count(), many)
 }
 
 /// Descriptors that modules may take, wherever programs may be.

@@ -20,7 +20,10 @@ use super::{
     inherited::{PASSED_TO_FIRST, Passed, REPLACES_BY_SPAWNER},
     program::{Next, Program},
 };
-use crate::{config::Config, trusted_path};
+use crate::{
+    config::{Config, remit_of},
+    trusted_path,
+};
 
 /// The spawner, and what asks it.
 #[derive(Debug)]
@@ -138,6 +141,11 @@ impl<L: Fn() -> Result<Config, String>> Host for Galgo<L> {
     fn remits(&mut self) -> Result<Vec<Arc<Remit>>, String> {
         let config = (self.load)()?;
         Ok(config.remits().map(|(_, remit)| remit.clone()).collect())
+    }
+
+    fn remit_of(&mut self, sites: &Remit, host: &str) -> Result<Remit, String> {
+        let remit = remit_of(sites, host);
+        remit.ok_or_else(|| format!("{host:?} is no folder of a host"))
     }
 
     fn modules(&mut self) -> Result<OwnedFd, String> {

@@ -17,7 +17,7 @@ use std::{
 
 use galgo_spawn::{
     Exit, FileId, Limits,
-    owners::{ModuleTerms, Owners, Remit, RunsAs},
+    owners::{Layout, ModuleTerms, Owners, Remit, RunsAs},
     words,
 };
 use galgo_wasm::{
@@ -408,6 +408,7 @@ pub fn module_terms(
 ) -> ModuleTerms {
     let setup = UserSetup {
         root: root.as_os_str().as_bytes().to_vec(),
+        layout: Layout::Named,
         owner: runs_as.owned_by(),
         instances: (running + SPARE) as u64,
         profile: profile(sight),
@@ -423,6 +424,24 @@ pub fn module_terms(
         setup: Message::Own(setup).encode(),
         read: folders(false),
         write: folders(true),
+    }
+}
+
+/// What the worker is told of the modules of one host, in the folder `root`, where `of_hosts` is of those of all.
+pub fn module_terms_of_host(of_hosts: &ModuleTerms, root: &Path) -> ModuleTerms {
+    let setup = match Message::decode(&of_hosts.setup) {
+        Some(Message::Own(setup)) => Message::Own(UserSetup {
+            root: root.as_os_str().as_bytes().to_vec(),
+            layout: Layout::Host,
+            ..setup
+        })
+        .encode(),
+        // INVARIANT: [`module_terms`] has made it. A worker that is told nothing runs nothing.
+        _ => Vec::new(),
+    };
+    ModuleTerms {
+        setup,
+        ..of_hosts.clone()
     }
 }
 

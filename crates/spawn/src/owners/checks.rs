@@ -47,7 +47,6 @@ pub enum Why {
     Others,
     NoHost,
     NoHostsName,
-    HostsModule,
     SetUser,
     SetGroup,
     NotExecutable,
@@ -75,10 +74,7 @@ impl fmt::Display for Denied {
             ),
             Why::OnlyOwner(is) => write!(f, "belongs to the user {is}, and runs as no other"),
             Why::Group => f.write_str("is writable for its group: chmod g-w"),
-            Why::NoHost => f.write_str("is no program of a host: those lie in HOST/cgi-bin/"),
-            Why::HostsModule => f.write_str(
-                "is a module, and those of `sites` run as no other user: give the host a route to it, with `user`",
-            ),
+            Why::NoHost => f.write_str("is the folder of no host's programs: those lie in HOST/cgi-bin/"),
             Why::NoHostsName => f.write_str(
                 "is a symbolic link, and not to the folder of another host beside it: link it to that, or make it a folder",
             ),
@@ -92,17 +88,22 @@ impl fmt::Display for Denied {
 
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Where below the folder of a route its programs lie.
+/// What the folder of a route is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Anywhere.
-    Anywhere,
-    /// In `HOST/cgi-bin/`. `HOST` may be a link to another host's folder beside it.
+    /// One that the operator has named: links on the way to it are the operator's.
+    Named,
+    /// The folder with a folder for each host. No program lies there: each host's lie in a folder of their own.
     Hosts,
+    /// `HOST/cgi-bin` in such a folder. `HOST` may be a link to another host's folder beside it; `cgi-bin` is the owner's.
+    Host,
 }
 
 /// The folder of a host's programs.
-const PROGRAMS: &[u8] = b"cgi-bin";
+pub const PROGRAMS: &str = "cgi-bin";
+
+/// Bytes of a host's name, at most (RFC 1035, 2.3.4).
+pub(super) const HOST: usize = 253;
 
 /// What is to be run.
 #[derive(Debug, Clone, Copy)]
@@ -152,7 +153,7 @@ impl Asked<'_> {
             parts.next() == Some(Component::RootDir)
                 && parts.all(|part| matches!(part, Component::Normal(_)))
         };
-        let usual = self.layout == Layout::Anywhere && self.owner != OwnedBy::Anybody;
+        let usual = self.layout != Layout::Hosts && self.owner != OwnedBy::Anybody;
         let (Some(folder), Some(name)) = (self.program.parent(), self.program.file_name()) else {
             return false;
         };
@@ -166,9 +167,14 @@ impl Asked<'_> {
         let here = openat2(CWD, folder, flags, Mode::empty(), resolve)?;
         let stat = |name: &OsStr| statat(&here, name, AtFlags::SYMLINK_NOFOLLOW);
         let depth = |path: &Path| path.components().count();
+        let own = match self.layout {
+            // From the folder of all hosts on.
+            Layout::Host => depth(self.root).saturating_sub(2),
+            Layout::Named | Layout::Hosts => depth(self.root),
+        };
         let mut up = OsString::from(".");
         for above in (1..=depth(folder)).rev() {
-            let inside = above >= depth(self.root);
+            let inside = above >= own;
             if self.folder_is_safe(&stat(&up)?, inside).is_err() {
                 return Ok(false);
             }
@@ -181,10 +187,6 @@ impl Asked<'_> {
     fn look_closely(&self) -> Result<PathBuf, Denied> {
         let (real, whole) = self.real()?;
         let mut at = PathBuf::from("/");
-        let denied = |at: &Path, why| Denied {
-            at: at.to_owned(),
-            why,
-        };
         let failed = |at: &Path, e| denied(at, Why::System(e));
         let mut here = open("/", STEP, Mode::empty()).map_err(|e| failed(&at, e))?;
         let mut names = whole.components().skip(1).peekable();
@@ -203,29 +205,29 @@ impl Asked<'_> {
         Err(denied(&at, Why::NotAFile))
     }
 
-    /// The folder of the route, and the program in it: how the operator names the folder is the operator's to choose, links
-    /// included; what is below it is the program's path as it is.
+    /// The folder from which on all is the route's, and the program in it: how the operator names a folder is the operator's
+    /// to choose, links included; what is below it is the program's path as it is.
     fn real(&self) -> Result<(PathBuf, PathBuf), Denied> {
-        let denied = |at: &Path, why| Denied {
-            at: at.to_owned(),
-            why,
-        };
         let below = self.below().map_err(|why| denied(self.program, why))?;
-        let real = std::fs::canonicalize(self.root).map_err(|e| {
-            let errno = Errno::from_io_error(&e).unwrap_or(Errno::IO);
-            denied(self.root, Why::System(errno))
-        })?;
+        let (real, folder) = match self.layout {
+            Layout::Named => {
+                let real = canonical(self.root)?;
+                (real.clone(), real)
+            }
+            Layout::Hosts => return Err(denied(self.root, Why::NoHost)),
+            Layout::Host => host_folder(self.root, self.owner)?,
+        };
         if self.owner == OwnedBy::Anybody {
             // Links that stay below the folder of the route are the server's to follow.
             let whole = std::fs::canonicalize(self.program);
-            return match whole.ok().filter(|whole| whole.starts_with(&real)) {
+            return match whole.ok().filter(|whole| whole.starts_with(&folder)) {
                 Some(whole) => Ok((real, whole)),
                 None => Err(denied(self.program, Why::NotBelow)),
             };
         }
         let whole = match below.as_os_str().is_empty() {
-            true => real.clone(),
-            false => self.host(&real, below)?.unwrap_or_else(|| real.join(below)),
+            true => folder,
+            false => folder.join(below),
         };
         Ok((real, whole))
     }
@@ -247,40 +249,6 @@ impl Asked<'_> {
             }
         }
         Ok(below)
-    }
-
-    /// Where the program of a host is, in the folder that the host's name leads to; `None`: it is no host's. Whoever may
-    /// put a link there may put a folder there as well.
-    fn host(&self, real: &Path, below: &Path) -> Result<Option<PathBuf>, Denied> {
-        if self.layout != Layout::Hosts {
-            return Ok(None);
-        }
-        let mut names = below.iter();
-        let (host, programs) = (names.next(), names.next());
-        let program = names.as_path();
-        let host = host.filter(|host| is_host(host));
-        let is_known = programs.is_some_and(|name| name.as_bytes() == PROGRAMS);
-        let (Some(host), true, false) = (host, is_known, program.as_os_str().is_empty()) else {
-            return Err(Denied {
-                at: self.program.to_owned(),
-                why: Why::NoHost,
-            });
-        };
-        let named = real.join(host);
-        let failed = |e: io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
-        let meant = std::fs::canonicalize(&named).map_err(|e| Denied {
-            at: named.clone(),
-            why: Why::System(failed(e)),
-        })?;
-        let is_beside = meant.parent() == Some(real) && meant.file_name().is_some_and(is_host);
-        if !is_beside {
-            return Err(Denied {
-                at: named,
-                why: Why::NoHostsName,
-            });
-        }
-        let folder = meant.join(OsStr::from_bytes(PROGRAMS));
-        Ok(Some(folder.join(program)))
     }
 
     fn file_is_safe(&self, stat: &Stat) -> Result<(), Why> {
@@ -330,10 +298,65 @@ impl Asked<'_> {
     }
 }
 
+/// The folder with a folder for each host, and that of the programs of the host whose folder `root` is configured as
+/// (`HOST/cgi-bin`), in the folder that the host's name leads to: whoever may put a link there may put a folder there as well.
+///
+/// # Errors
+/// It is not there, or leads to something else.
+fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathBuf), Denied> {
+    let known = root.file_name() == Some(OsStr::new(PROGRAMS));
+    let host = root.parent().filter(|_| known);
+    let name = host.and_then(Path::file_name).and_then(OsStr::to_str);
+    let sites = host.and_then(Path::parent);
+    let (Some(sites), Some(name)) = (sites, name.filter(|name| is_host(name))) else {
+        return Err(denied(root, Why::NoHost));
+    };
+    let sites = canonical(sites)?;
+    let named = sites.join(name);
+    let meant = canonical(&named)?;
+    let host = meant.file_name().and_then(OsStr::to_str);
+    if meant.parent() != Some(&sites) || !host.is_some_and(is_host) {
+        return Err(denied(&named, Why::NoHostsName));
+    }
+    let folder = meant.join(PROGRAMS);
+    let real = canonical(&folder)?;
+    match owner {
+        OwnedBy::Anybody if real.starts_with(&meant) => Ok((sites, real)),
+        OwnedBy::Anybody => Err(denied(&folder, Why::NotBelow)),
+        _ if real == folder => Ok((sites, folder)),
+        _ => Err(denied(&folder, Why::Link)),
+    }
+}
+
+/// The folder of a route, or its program, without links on the way to it, where it may be that.
+///
+/// # Errors
+/// It is not there, or a host's leads to something else.
+pub(super) fn folder(root: &Path, layout: Layout, owner: OwnedBy) -> Result<PathBuf, Denied> {
+    match layout {
+        Layout::Named => canonical(root),
+        Layout::Hosts => Err(denied(root, Why::NoHost)),
+        Layout::Host => host_folder(root, owner).map(|(_, folder)| folder),
+    }
+}
+
 /// Whether it may be a host as requests have it: what none can name is no host's.
-fn is_host(name: &OsStr) -> bool {
-    let known = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
-    name.as_bytes().iter().all(known)
+pub(super) fn is_host(name: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let label = |label: &str| !label.is_empty() && label.bytes().all(letter);
+    name.len() <= HOST && name.split('.').all(label)
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, Denied> {
+    let failed = |e: io::Error| Why::System(Errno::from_io_error(&e).unwrap_or(Errno::IO));
+    std::fs::canonicalize(path).map_err(|e| denied(path, failed(e)))
+}
+
+fn denied(at: &Path, why: Why) -> Denied {
+    Denied {
+        at: at.to_owned(),
+        why,
+    }
 }
 
 fn step(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
@@ -353,10 +376,15 @@ fn owned(stat: &Stat, uid: u32) -> Result<(), Why> {
 ///
 /// # Errors
 /// It may not.
-pub fn may_run(root: &Path, module: &Path, uid: u32, owner: OwnedBy) -> Result<PathBuf, Denied> {
+pub fn may_run(
+    (root, layout): (&Path, Layout),
+    module: &Path,
+    uid: u32,
+    owner: OwnedBy,
+) -> Result<PathBuf, Denied> {
     let asked = Asked {
         root,
-        layout: Layout::Anywhere,
+        layout,
         program: module,
         uid,
         interpreted: true,

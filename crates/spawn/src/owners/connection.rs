@@ -6,6 +6,7 @@
 
 use super::message::{MOST, pair, receive, send};
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
     net::{RecvFlags, SendFlags, sockopt::set_socket_send_buffer_size},
 };
@@ -13,12 +14,28 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
 /// Connections without a program that are kept for the next ones, of each helper.
 const IDLE: usize = 64;
+
+/// The same, of all helpers together: each is a descriptor of the server.
+const IDLE_OF_ALL: usize = 128;
+
+/// Helpers that a server is to have descriptors for. Those of more users at once come out of what connections have.
+const HELPERS: usize = 32;
+
+/// The descriptors that helpers may take of the server beside those of programs, where so many remits are configured;
+/// `owners`: one of them stands for any number of users.
+pub fn descriptors(remits: usize, owners: bool) -> usize {
+    match (remits, owners) {
+        (0, _) => 0,
+        (_, true) => IDLE_OF_ALL + HELPERS,
+        (remits, false) => IDLE_OF_ALL + remits.min(HELPERS),
+    }
+}
 
 /// A helper that takes orders.
 #[derive(Debug)]
@@ -26,6 +43,8 @@ pub(super) struct HelperLink {
     socket: OwnedFd,
     /// Connections without a program.
     idle: Mutex<Vec<(u64, OwnedFd)>>,
+    /// How many there are of all helpers.
+    idle_of_all: Arc<AtomicUsize>,
     /// The number of the next new one.
     next: AtomicU64,
 }
@@ -44,15 +63,23 @@ pub(crate) struct Connection {
 }
 
 impl HelperLink {
-    /// With the socket that the spawner has sent.
-    pub(super) fn new(socket: OwnedFd) -> Arc<Self> {
+    /// With the socket that the spawner has sent, and the number that all helpers share.
+    pub(super) fn new(socket: OwnedFd, idle_of_all: &Arc<AtomicUsize>) -> Arc<Self> {
         // A request's variables are one message. The kernel may allow less.
         let _ = set_socket_send_buffer_size(&socket, MOST * 2);
         Arc::new(Self {
             socket,
             idle: Mutex::default(),
+            idle_of_all: idle_of_all.clone(),
             next: AtomicU64::new(0),
         })
+    }
+
+    /// Whether the helper has left: what is asked of it now is not done.
+    pub(super) fn is_over(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
+        let at_once = Timespec::default();
+        poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
 
     /// Sends an order, with the standard descriptors of what it is about: the connection of that.
@@ -80,7 +107,10 @@ impl HelperLink {
     ) -> Result<Connection, Errno> {
         let idle = self.idle().pop();
         let (number, ours, new) = match idle {
-            Some((number, ours)) => (number, ours, None),
+            Some((number, ours)) => {
+                self.idle_of_all.fetch_sub(1, Ordering::Relaxed);
+                (number, ours, None)
+            }
             None => {
                 let (ours, theirs) = pair()?;
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -141,9 +171,21 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let is_free = *self.over.get_mut() && !*self.spoken.get_mut();
         let mut idle = self.helper.idle();
-        if is_free && idle.len() < IDLE {
-            idle.extend(self.socket.take().map(|socket| (self.number, socket)));
+        if !is_free || idle.len() >= IDLE {
+            return;
         }
+        let of_all = &self.helper.idle_of_all;
+        match of_all.fetch_add(1, Ordering::Relaxed) < IDLE_OF_ALL {
+            true => idle.extend(self.socket.take().map(|socket| (self.number, socket))),
+            false => drop(of_all.fetch_sub(1, Ordering::Relaxed)),
+        }
+    }
+}
+
+impl Drop for HelperLink {
+    fn drop(&mut self) {
+        let idle = self.idle().len();
+        self.idle_of_all.fetch_sub(idle, Ordering::Relaxed);
     }
 }
 
@@ -211,5 +253,39 @@ impl IdleEnds {
     /// Drops those that are `ready`, in the order of [`fds`](Self::fds).
     pub(super) fn look(&mut self, ready: &mut impl Iterator<Item = bool>) {
         self.0.retain(|_| !ready.next().unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn idle_connections_are_bounded_for_all_helpers_together() {
+        let of_all = Arc::default();
+        let (links, theirs): (Vec<_>, Vec<_>) = (0..2 * IDLE_OF_ALL / IDLE)
+            .map(|_| {
+                let (ours, theirs) = pair().unwrap();
+                (HelperLink::new(ours, &of_all), theirs)
+            })
+            .unzip();
+        let idle = |links: &[Arc<HelperLink>]| links.iter().map(|l| l.idle().len()).sum::<usize>();
+        for (link, theirs) in links.iter().zip(&theirs) {
+            let mut asked = Vec::new();
+            for _ in 0..2 * IDLE {
+                asked.push(link.connect(link.socket.as_fd(), &[b"x"], &[]).unwrap());
+                while receive(theirs.as_fd(), &mut [0; 16], RecvFlags::DONTWAIT).is_ok() {}
+            }
+            asked.iter().for_each(Connection::end);
+        }
+        assert_eq!(idle(&links), IDLE_OF_ALL);
+        assert!(links.iter().all(|link| link.idle().len() <= IDLE));
+        let rest = links.into_iter().skip(1).collect::<Vec<_>>();
+        assert_eq!(of_all.load(Ordering::Relaxed), idle(&rest));
+        assert!(!rest[0].is_over());
+        drop(theirs);
+        assert!(rest.iter().all(|link| link.is_over()));
     }
 }

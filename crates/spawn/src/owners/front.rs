@@ -2,6 +2,7 @@
 
 use super::{
     connection::{Connection, HelperLink},
+    known::{Key, KnownHelpers},
     message::{HelperOrder, Order, REPORT, pair, receive, send},
     remit::Remit,
     remote::RemoteChild,
@@ -16,26 +17,24 @@ use rustix::{
     net::{RecvFlags, SendFlags},
 };
 use std::{
-    collections::HashMap,
     ffi::{CStr, CString},
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
     time::Duration,
 };
-
-/// A helper: the digest of its remit, and its user.
-type Key = (u64, u32);
 
 /// Starts programs as other users: asks the spawner for helpers, and helpers for programs.
 #[derive(Debug)]
 pub struct Owners {
     /// One conversation at a time.
     spawner: Mutex<OwnedFd>,
-    helpers: Mutex<HashMap<Key, Arc<HelperLink>>>,
+    helpers: Mutex<KnownHelpers>,
+    /// Connections without a program, of all helpers.
+    idle: Arc<AtomicUsize>,
 }
 
 impl Owners {
@@ -89,6 +88,7 @@ impl Owners {
         Self {
             spawner: Mutex::new(spawner),
             helpers: Mutex::default(),
+            idle: Arc::default(),
         }
     }
 
@@ -102,7 +102,7 @@ impl Owners {
 
     /// Whether there is a helper already, as far as is known.
     pub fn has_helper(&self, remit: &Remit, uid: u32) -> bool {
-        self.helpers().contains_key(&(remit.digest(), uid))
+        self.helpers().has((remit.digest(), uid))
     }
 
     /// Has the spawner make a helper, unless there is one by now: a user's limits hold for what one helper starts. Blocks for
@@ -115,12 +115,25 @@ impl Owners {
         if self.has_helper(remit, uid) {
             return Ok(());
         }
-        let digest = remit.digest();
-        let helper = order(&spawner, Order::Helper { digest, uid })?.pop();
+        let (digest, host) = remit.asked_by();
+        let helper = order(&spawner, Order::Helper { digest, uid, host })?.pop();
         let helper = helper.ok_or("the spawner has sent no helper")?;
-        let helper = HelperLink::new(helper);
-        self.helpers().insert((digest, uid), helper);
+        self.forget_those_that_left();
+        let helper = HelperLink::new(helper, &self.idle);
+        let leaves = self.helpers().add((remit.digest(), uid), helper);
+        // Closed without the lock, for which event loops wait.
+        drop(leaves);
         Ok(())
+    }
+
+    /// Nobody may ever ask for their users again.
+    fn forget_those_that_left(&self) {
+        let known = self.helpers().list();
+        let gone: Vec<_> = known.into_iter().filter(|(_, h)| h.is_over()).collect();
+        let mut helpers = self.helpers();
+        gone.iter()
+            .for_each(|(key, helper)| helpers.forget(*key, helper));
+        drop(helpers);
     }
 
     /// Has the spawner make a listener for a worker: one that this process made could be reached by other programs of its
@@ -146,7 +159,7 @@ impl Owners {
         stdio: [BorrowedFd<'_>; 3],
     ) -> Result<Child, Box<Failed>> {
         let key = (remit.digest(), uid);
-        let helper = self.helpers().get(&key).cloned();
+        let helper = self.helpers().ask(key);
         let ask = |helper| start(helper, remit, &launch, stdio);
         match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
             Ok(connection) => Ok(Child::remote(RemoteChild::new(connection, launch))),
@@ -162,7 +175,9 @@ impl Owners {
         let stage = match errno {
             Errno::MSGSIZE => Stage::Environment,
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
-                self.forget(key, helper);
+                if let Some(helper) = helper {
+                    self.helpers().forget(key, &helper);
+                }
                 Stage::Helper
             }
             Errno::MFILE | Errno::NFILE => Stage::Descriptors,
@@ -194,7 +209,7 @@ impl Owners {
             since,
         };
         let key = (remit.digest(), uid);
-        let helper = self.helpers().get(&key).cloned();
+        let helper = self.helpers().ask(key);
         let ask = |helper: &Arc<HelperLink>| {
             let parts = [&[HelperOrder::TEMPLATE][..], &order.encode()];
             helper.ask(&parts, stdio)
@@ -205,18 +220,8 @@ impl Owners {
         }
     }
 
-    fn helpers(&self) -> MutexGuard<'_, HashMap<Key, Arc<HelperLink>>> {
+    fn helpers(&self) -> MutexGuard<'_, KnownHelpers> {
         self.helpers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Forgets a helper that has gone. Another may have been made meanwhile.
-    fn forget(&self, key: Key, gone: Option<Arc<HelperLink>>) {
-        let mut helpers = self.helpers();
-        if let (Some(known), Some(gone)) = (helpers.get(&key), gone)
-            && Arc::ptr_eq(known, &gone)
-        {
-            helpers.remove(&key);
-        }
     }
 
     pub(super) fn spawner(&self) -> MutexGuard<'_, OwnedFd> {
@@ -225,7 +230,7 @@ impl Owners {
 }
 
 /// The spawner's answer: descriptors, or words.
-pub(super) fn order(spawner: &OwnedFd, order: Order) -> Result<Vec<OwnedFd>, String> {
+pub(super) fn order(spawner: &OwnedFd, order: Order<'_>) -> Result<Vec<OwnedFd>, String> {
     let gone = |e: Errno| format!("the spawner does not answer: {}", io::Error::from(e));
     send(spawner.as_fd(), &[&order.encode()], &[], SendFlags::empty()).map_err(gone)?;
     let mut buffer = [0; REPORT];

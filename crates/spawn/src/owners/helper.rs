@@ -97,7 +97,8 @@ pub(super) fn serve(
             let interpreters = terms.interpreters.iter().map(|(_, path)| path.as_path());
             let interpreters: Vec<_> = interpreters.collect();
             let worker = modules::strict(remit, host.as_ref());
-            let prepared = strict.prepare(&terms.path, &interpreters, worker);
+            let folder = remit.folder().map_err(|e| e.to_string())?;
+            let prepared = strict.prepare(&folder, &interpreters, worker);
             Some(prepared.map_err(io("confining programs"))?)
         }
     };

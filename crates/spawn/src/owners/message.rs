@@ -1,7 +1,10 @@
 //! What server, spawner and helpers say to each other: messages of SEQPACKET sockets, with descriptors beside them. Each is
 //! read by a strict grammar; what is not understood is not answered.
 
-use super::warm::{TemplateOrder, message::TemplateReport};
+use super::{
+    checks::{HOST, is_host},
+    warm::{TemplateOrder, message::TemplateReport},
+};
 use crate::{
     env::EnvBlock,
     error::Stage,
@@ -99,9 +102,13 @@ fn receive_once(
 
 /// To the spawner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
-    /// A helper for the route with that digest, as that user.
-    Helper { digest: u64, uid: u32 },
+pub(super) enum Order<'h> {
+    /// A helper for the route with that digest, as that user. Of the folders of hosts: for this one; else that is empty.
+    Helper {
+        digest: u64,
+        uid: u32,
+        host: &'h str,
+    },
     /// The configuration has changed.
     Reload,
     /// A listener for a worker ([`NamelessListener`](crate::NamelessListener)), which no path leads to from the beginning but
@@ -113,34 +120,38 @@ pub(super) enum Order {
     EndUpgrade,
 }
 
-impl Order {
-    pub(super) const SIZE: usize = 16;
+impl<'h> Order<'h> {
+    /// Bytes in front of the host.
+    const HEAD: usize = 16;
+    /// Bytes of the longest one.
+    pub(super) const SIZE: usize = Self::HEAD + HOST;
 
-    pub(super) fn encode(self) -> [u8; Self::SIZE] {
-        let (kind, uid, digest) = match self {
-            Self::Helper { digest, uid } => (1u32, uid, digest),
-            Self::Reload => (2, 0, 0),
-            Self::Listener => (3, 0, 0),
-            Self::Upgrade => (4, 0, 0),
-            Self::EndUpgrade => (5, 0, 0),
+    pub(super) fn encode(self) -> Vec<u8> {
+        let (kind, uid, digest, host) = match self {
+            Self::Helper { digest, uid, host } => (1u32, uid, digest, host),
+            Self::Reload => (2, 0, 0, ""),
+            Self::Listener => (3, 0, 0, ""),
+            Self::Upgrade => (4, 0, 0, ""),
+            Self::EndUpgrade => (5, 0, 0, ""),
         };
-        let mut bytes = [0; Self::SIZE];
-        bytes[..4].copy_from_slice(&kind.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&uid.to_ne_bytes());
-        bytes[8..].copy_from_slice(&digest.to_ne_bytes());
-        bytes
+        let (kind, uid) = (kind.to_ne_bytes(), uid.to_ne_bytes());
+        [&kind, &uid, &digest.to_ne_bytes()[..], host.as_bytes()].concat()
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn decode(bytes: &'h [u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first_chunk()?;
         let (uid, rest) = rest.split_first_chunk()?;
-        let digest = u64::from_ne_bytes(rest.try_into().ok()?);
-        match (u32::from_ne_bytes(*kind), u32::from_ne_bytes(*uid), digest) {
-            (1, uid, digest) => Some(Self::Helper { digest, uid }),
-            (2, 0, 0) => Some(Self::Reload),
-            (3, 0, 0) => Some(Self::Listener),
-            (4, 0, 0) => Some(Self::Upgrade),
-            (5, 0, 0) => Some(Self::EndUpgrade),
+        let (digest, host) = rest.split_first_chunk()?;
+        let host = str::from_utf8(host).ok()?;
+        let (uid, digest) = (u32::from_ne_bytes(*uid), u64::from_ne_bytes(*digest));
+        match (u32::from_ne_bytes(*kind), uid, digest, host) {
+            (1, uid, digest, host) if host.is_empty() || is_host(host) => {
+                Some(Self::Helper { digest, uid, host })
+            }
+            (2, 0, 0, "") => Some(Self::Reload),
+            (3, 0, 0, "") => Some(Self::Listener),
+            (4, 0, 0, "") => Some(Self::Upgrade),
+            (5, 0, 0, "") => Some(Self::EndUpgrade),
             _ => None,
         }
     }
@@ -349,23 +360,35 @@ mod tests {
 
     #[test]
     fn orders_are_read_back_and_nothing_else_is() {
-        let helper = Order::Helper {
+        let helper = |host| Order::Helper {
             digest: 0x0102_0304_0506_0708,
             uid: 1000,
+            host,
         };
+        let long = format!("{}.example", "a".repeat(HOST - 8));
         for order in [
-            helper,
+            helper(""),
+            helper("a.xn--bcher-kva.example"),
+            helper(&long),
             Order::Reload,
             Order::Listener,
             Order::Upgrade,
             Order::EndUpgrade,
         ] {
             let bytes = order.encode();
+            assert!(bytes.len() <= Order::SIZE);
             assert_eq!(Order::decode(&bytes), Some(order));
-            assert_eq!(Order::decode(&bytes[1..]), None);
-            assert_eq!(Order::decode(&[&bytes[..], b"x"].concat()), None);
+            assert_ne!(Order::decode(&bytes[1..]), Some(order));
+            let more = [&bytes[..], b"/"].concat();
+            assert_eq!(Order::decode(&more), None);
         }
         assert_eq!(Order::decode(&[9; Order::SIZE]), None);
+        let too_long = format!("a{long}");
+        for host in [
+            ".", "..", "a..b", "a.", "../a", "a/b", "A", "a b", "a\0", &too_long,
+        ] {
+            assert_eq!(Order::decode(&helper(host).encode()), None, "{host}");
+        }
     }
 
     #[test]

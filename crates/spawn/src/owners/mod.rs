@@ -19,6 +19,7 @@ mod checks;
 pub(crate) mod connection;
 mod front;
 mod helper;
+mod known;
 mod message;
 mod module_terms;
 mod modules;
@@ -34,7 +35,8 @@ mod upgrade;
 pub(crate) mod warm;
 
 pub use cgroups::are_delegated;
-pub use checks::{Denied, Layout, OwnedBy, Why, may_run};
+pub use checks::{Denied, Layout, OwnedBy, PROGRAMS, Why, may_run};
+pub use connection::descriptors;
 pub use front::Owners;
 #[doc(hidden)]
 pub use message::read_all;

@@ -1,7 +1,7 @@
 //! What may be started as another user.
 
 use super::{
-    checks::{Asked, Denied, Layout, OwnedBy, Why, may_run},
+    checks::{self, Asked, Denied, Layout, OwnedBy, may_run},
     module_terms::ModuleTerms,
 };
 use crate::{
@@ -49,7 +49,7 @@ impl RunsAs {
 pub struct Terms {
     /// The folder, or the one program, absolute.
     pub path: PathBuf,
-    /// Where below the folder programs lie.
+    /// What that folder is.
     pub layout: Layout,
     /// Programs that run files by their ending.
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
@@ -85,6 +85,8 @@ pub struct Terms {
 pub struct Remit {
     pub(super) terms: Terms,
     digest: u64,
+    /// Of a host: the digest of the remit that it was made of, and the host's name.
+    of: Option<(u64, String)>,
 }
 
 impl Remit {
@@ -93,17 +95,62 @@ impl Remit {
         let mut hasher = DefaultHasher::new();
         format!("{terms:?}").hash(&mut hasher);
         let digest = hasher.finish();
-        Self { terms, digest }
+        Self {
+            terms,
+            digest,
+            of: None,
+        }
     }
 
-    /// The same, but for programs in the folders of hosts: `HOST/cgi-bin/…` and nothing else.
+    /// The same, but for the folders of hosts: what is started is started by the remit of one of them.
     pub fn of_hosts(&self) -> Self {
         Self::new(Terms {
             layout: Layout::Hosts,
-            // Their worker would know one folder of all hosts.
-            modules: None,
             ..self.terms.clone()
         })
+    }
+
+    /// That of the programs of one host: `HOST/cgi-bin` in the [folder of hosts](Self::of_hosts). `modules` says what the
+    /// worker of its modules, in that folder, is told. `None`: these are not the folders of hosts, or that is no host's name.
+    pub fn of_host(
+        &self,
+        host: &str,
+        modules: impl FnOnce(&ModuleTerms, &Path) -> ModuleTerms,
+    ) -> Option<Self> {
+        if self.terms.layout != Layout::Hosts || !checks::is_host(host) {
+            return None;
+        }
+        let path = self.terms.path.join(host).join(checks::PROGRAMS);
+        let own = Self::new(Terms {
+            modules: self.terms.modules.as_ref().map(|m| modules(m, &path)),
+            path,
+            layout: Layout::Host,
+            ..self.terms.clone()
+        });
+        Some(Self {
+            of: Some((self.digest, host.to_owned())),
+            ..own
+        })
+    }
+
+    /// What the spawner knows it by: the digest of what is configured, and the host, if it is one's; else nothing.
+    pub(super) fn asked_by(&self) -> (u64, &str) {
+        let of = self.of.as_ref().map(|(digest, host)| (*digest, &**host));
+        of.unwrap_or((self.digest, ""))
+    }
+
+    /// Whether it is started by [what is made of it](Self::of_host) alone.
+    pub(super) fn is_of_hosts(&self) -> bool {
+        self.terms.layout == Layout::Hosts
+    }
+
+    /// Its folder, or its program, without links.
+    ///
+    /// # Errors
+    /// It is not there, or a host's leads to something else.
+    pub(super) fn folder(&self) -> Result<PathBuf, Denied> {
+        let owner = self.terms.runs_as.owned_by();
+        checks::folder(&self.terms.path, self.terms.layout, owner)
     }
 
     /// Names it between processes of the one binary; other terms have another.
@@ -190,13 +237,8 @@ impl Remit {
     /// # Errors
     /// It may not.
     pub fn check_module(&self, module: &Path, uid: u32) -> Result<PathBuf, Denied> {
-        if self.terms.layout == Layout::Hosts {
-            return Err(Denied {
-                at: module.to_owned(),
-                why: Why::HostsModule,
-            });
-        }
-        may_run(&self.terms.path, module, uid, self.terms.runs_as.owned_by())
+        let folder = (&*self.terms.path, self.terms.layout);
+        may_run(folder, module, uid, self.terms.runs_as.owned_by())
     }
 
     /// The user that starts a program whose file belongs to `owner`.

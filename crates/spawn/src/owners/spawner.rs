@@ -164,13 +164,14 @@ impl Spawner {
                 Ok(made) => Ok(vec![made.listener, made.file]),
                 Err(e) => Err(format!("a socket for a worker was not made: {e}")),
             },
-            Some(Order::Helper { digest, uid }) => match self.remits.get(digest, now) {
-                None => Err(
-                    "the configuration has changed since the server has read it: reload it"
-                        .to_owned(),
-                ),
-                Some(remit) => self.make(host, &remit, uid).map(|helper| vec![helper]),
-            },
+            Some(Order::Helper {
+                digest,
+                uid,
+                host: name,
+            }) => self
+                .remit(host, (digest, name), now)
+                .and_then(|remit| self.make(host, &remit, uid))
+                .map(|helper| vec![helper]),
             Some(Order::Upgrade) => self.upgrade.start(host, now),
             Some(Order::EndUpgrade) => {
                 self.strays = true;
@@ -193,6 +194,29 @@ impl Spawner {
             SendFlags::DONTWAIT,
         );
         !matches!(told, Err(Errno::PIPE | Errno::CONNRESET))
+    }
+
+    /// What a helper is asked for: of the folders of hosts, what is made of that for one.
+    fn remit(
+        &mut self,
+        host: &mut impl Host,
+        (digest, name): (u64, &str),
+        now: Instant,
+    ) -> Result<Arc<Remit>, String> {
+        let remit = self
+            .remits
+            .get(digest, now)
+            .ok_or("the configuration has changed since the server has read it: reload it")?;
+        match (remit.is_of_hosts(), name) {
+            (false, "") => Ok(remit),
+            (true, name) if !name.is_empty() => {
+                let remit = host.remit_of(&remit, name)?;
+                // Said here it is an answer to the request: what a helper says at its start stands in the log alone.
+                remit.folder().map_err(|e| e.to_string())?;
+                Ok(Arc::new(remit))
+            }
+            _ => Err("a helper is for a route, or for one host".to_owned()),
+        }
     }
 
     /// A helper as the user `uid`: its socket.

@@ -39,6 +39,12 @@ pub trait Host {
     /// It cannot be used, or others than root may change it; in words.
     fn remits(&mut self) -> Result<Vec<Arc<Remit>>, String>;
 
+    /// What may be started of one host, where `sites` says that of the folders of all.
+    ///
+    /// # Errors
+    /// That is no host's name; in words.
+    fn remit_of(&mut self, sites: &Remit, host: &str) -> Result<Remit, String>;
+
     /// Opens the program that runs WebAssembly modules.
     ///
     /// # Errors

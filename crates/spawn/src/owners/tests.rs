@@ -37,7 +37,7 @@ pub(super) fn remit(path: impl AsRef<Path>) -> Remit {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Remit::new(Terms {
         path: path.as_ref().to_owned(),
-        layout: Layout::Anywhere,
+        layout: Layout::Named,
         interpreters: Arc::new(vec![(".php".into(), "/bin/php".into())]),
         variables: vec!["QUERY_STRING".into(), "SCRIPT_FILENAME".into()],
         constants: vec![pair("PATH", "/bin"), pair("LD_PRELOAD", "/lib/ours.so")],
@@ -309,6 +309,10 @@ impl Host for Shell {
     fn remits(&mut self) -> Result<Vec<Arc<Remit>>, String> {
         let readable = self.readable.then(Vec::new);
         readable.ok_or_else(|| "it is wrong".into())
+    }
+
+    fn remit_of(&mut self, _: &Remit, _: &str) -> Result<Remit, String> {
+        Err("there are none".into())
     }
 
     fn modules(&mut self) -> Result<OwnedFd, String> {

@@ -2,18 +2,16 @@
 
 use std::{
     collections::HashMap,
-    ffi::OsStr,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
-use galgo_spawn::{FileId, owners::may_run};
+use galgo_spawn::FileId;
 use galgo_wasm::{
     code::{self, Code},
     wire::{self, Answer, Ended, Message, Run, UserSetup},
 };
-use rustix::process::geteuid;
 
 use super::say::say;
 
@@ -82,8 +80,7 @@ impl<P> Own<P> {
         module: &Path,
         link: impl Fn(&Code) -> Result<P, String>,
     ) -> Result<Arc<P>, NotFound> {
-        let root = Path::new(OsStr::from_bytes(&self.setup.root));
-        let real = may_run(root, module, geteuid().as_raw(), self.setup.owner);
+        let real = self.setup.may_run(module);
         let denied = |why: String| NotFound {
             ended: Ended::Denied,
             why,

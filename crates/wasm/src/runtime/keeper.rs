@@ -12,10 +12,10 @@ use std::{
     path::Path,
 };
 
-use galgo_spawn::{Child, Spawner, owners::may_run};
+use galgo_spawn::{Child, Spawner};
 use rustix::{
     fs::{Mode, OFlags},
-    process::{DumpableBehavior, Signal, geteuid, set_dumpable_behavior},
+    process::{DumpableBehavior, Signal, set_dumpable_behavior},
 };
 
 use super::{
@@ -88,8 +88,7 @@ fn answer(
     path: &Path,
     spawner: &mut Option<Spawner>,
 ) -> (Answer, Option<File>) {
-    let root = Path::new(std::ffi::OsStr::from_bytes(&setup.root));
-    let real = match may_run(root, path, geteuid().as_raw(), setup.owner) {
+    let real = match setup.may_run(path) {
         Ok(real) => real,
         Err(denied) => return (Answer::Denied(denied.to_string()), None),
     };

@@ -109,10 +109,20 @@ impl Spawner {
         spawner
     }
 
-    /// An order of 16 bytes: what came of it.
+    /// An order that names no host: what came of it.
     fn order(&self, kind: u32, uid: u32, digest: u64) -> Result<Option<OwnedFd>, String> {
-        let parts = [&kind.to_ne_bytes()[..], &uid.to_ne_bytes()];
-        let bytes = [&parts.concat()[..], &digest.to_ne_bytes()].concat();
+        self.order_for("", kind, uid, digest)
+    }
+
+    fn order_for(
+        &self,
+        host: &str,
+        kind: u32,
+        uid: u32,
+        digest: u64,
+    ) -> Result<Option<OwnedFd>, String> {
+        let parts = [&kind.to_ne_bytes()[..], &uid.to_ne_bytes()].concat();
+        let bytes = [&parts, &digest.to_ne_bytes()[..], host.as_bytes()].concat();
         send(&self.socket, &bytes, &[]);
         let (bytes, fd) = receive(&self.socket);
         match bytes.split_first() {
@@ -124,6 +134,12 @@ impl Spawner {
 
     fn helper(&self, uid: u32, route: usize) -> Result<OwnedFd, String> {
         let made = self.order(1, uid, self.digests[route])?;
+        Ok(made.expect("a socket"))
+    }
+
+    /// A helper for the programs of a host.
+    fn helper_of(&self, uid: u32, host: &str) -> Result<OwnedFd, String> {
+        let made = self.order_for(host, 1, uid, self.digests[HOSTS])?;
         Ok(made.expect("a socket"))
     }
 

@@ -1,5 +1,6 @@
 //! `sites` with `user = "owner"`: each host's programs run as their owner, without a word of the host in the configuration.
 
+pub(super) mod strict;
 pub(super) mod wrong;
 
 use std::{
@@ -8,10 +9,11 @@ use std::{
     process::Command,
 };
 
-use crate::{harness::list, warm::python};
+use crate::{harness::list, warm::python, wasm};
 use galgo_testkit::{
     Reply, Server, Site,
     accounts::{Accounts, uid},
+    process::{command_line, parent, pids},
     wait_until,
 };
 
@@ -24,6 +26,7 @@ list![
     the_folder_of_the_hosts_is_roots,
     folders_of_a_host_that_are_swapped_lead_nowhere,
     warm_programs_have_their_owners_too,
+    modules_have_their_owners_too,
     one_user_for_all_hosts,
     what_check_and_run_say,
     what_is_refused_in_words,
@@ -318,6 +321,48 @@ fn warm_programs_have_their_owners_too() {
     }
 }
 
+fn modules_have_their_owners_too() {
+    wasm::host();
+    let site = site().config(CONFIG);
+    let accounts = accounts(&site, 2);
+    let [one, two] = [0, 1].map(|n| accounts.names()[n].as_str());
+    for (name, account) in [("one.example", one), ("two.example", two)] {
+        let file = format!("www/{name}/cgi-bin/a.wasm");
+        site.write(&file, wasm::programs::hello());
+        mode(&site, &file, 0o644);
+        host(&site, name, account);
+    }
+    // Another host's module is nobody's to name.
+    link(
+        &site,
+        "../../one.example/cgi-bin/a.wasm",
+        "two.example/cgi-bin/b.wasm",
+        two,
+    );
+    own(&site, "www/two.example/cgi-bin/a.wasm", uid(one));
+    symlink("one.example", site.path("www/www.one.example")).unwrap();
+    let server = site.start();
+    for host in ["one.example", "www.one.example"] {
+        let reply = ask(&server, host, "/cgi-bin/a.wasm");
+        let met = (reply.status, reply.text());
+        assert_eq!(met, (200, "yes\n".into()), "{host} {}", server.errors());
+    }
+    let workers = pids().filter(|pid| command_line(*pid).starts_with("galgo-wasm own-worker "));
+    let below = |pid: &u32| {
+        parent(*pid)
+            .and_then(parent)
+            .is_some_and(|of| helpers(&server).contains(&of))
+    };
+    let users: Vec<_> = workers.filter(below).map(uid_of).collect();
+    let user = uid(one);
+    let ids = format!("{user} {user} {user} {user}");
+    assert_eq!(users, [&*ids; 2]);
+    for module in ["a.wasm", "b.wasm"] {
+        let reply = ask(&server, "two.example", &format!("/cgi-bin/{module}"));
+        assert_eq!(reply.status, 403, "{module} {}", server.errors());
+    }
+}
+
 fn one_user_for_all_hosts() {
     let config = "sites = { path = \"www\", user = \"games\" }\n";
     let site = site()
@@ -393,10 +438,6 @@ fn what_is_refused_in_words() {
             "unknown key \"owner\"",
         ),
         ("sites = true\n", "a folder, or a table"),
-        (
-            "sites = \"www\"\n[defaults]\nsandbox = \"strict\"\n",
-            "1:9: sites: its programs have no strict sandbox",
-        ),
     ] {
         site.write("galgo.toml", config);
         let said = fails(&site, &["check"]);

@@ -11,9 +11,16 @@ use crate::{
     fairness::{WAITS, run_behind_others},
     harness::list,
 };
-use galgo_testkit::{Server, process::pids, wait_until};
+use galgo_testkit::{
+    Server,
+    accounts::{Accounts, uid},
+    process::{descriptors, pids},
+    wait_until,
+};
 
-use super::{GAMES, MAN, SWAPS, fails, helpers, kill, mode, own, signal, site, spawner, written};
+use super::{
+    GAMES, MAN, SWAPS, WHO, fails, helpers, kill, mode, own, signal, site, spawner, written,
+};
 
 list![
     what_a_program_leaves_running_ends,
@@ -26,6 +33,7 @@ list![
     a_spawner_that_dies_ends_the_server,
     many_first_requests_make_one_helper,
     helpers_that_leave_lose_no_request,
+    helpers_that_have_left_take_no_descriptors,
     users_change_with_the_configuration,
     a_reload_loses_no_request,
     a_reload_waits_for_no_helper_and_loses_nothing_that_waits_there,
@@ -253,6 +261,39 @@ fn helpers_that_leave_lose_no_request() {
                 }
             });
         }
+    });
+}
+
+fn helpers_that_have_left_take_no_descriptors() {
+    let site = site();
+    let accounts = Accounts::new("galgo-l", 10, |name| site.path(name));
+    for name in accounts.names() {
+        let file = format!("own/{name}");
+        site.write(&file, WHO);
+        mode(&site, &file, 0o755);
+        own(&site, &file, uid(name));
+    }
+    let server = site.env("GALGO_TEST_HELPER_IDLE", "10").start();
+    let asks = |name: &String| {
+        let said = server.get(&format!("/own/{name}")).text();
+        assert!(
+            said.starts_with(&format!("{}\n", uid(name))),
+            "{}",
+            server.errors()
+        );
+        wait_until("the end of its helper", || helpers(&server).is_empty());
+    };
+    let [first, others @ ..] = accounts.names() else {
+        panic!("no accounts")
+    };
+    asks(first);
+    asks(first);
+    let before = descriptors(server.pid());
+    others.iter().for_each(asks);
+    asks(first);
+    // Each had a socket for orders, and a connection without a program.
+    wait_until("descriptors let go", || {
+        descriptors(server.pid()) < before + others.len()
     });
 }
 

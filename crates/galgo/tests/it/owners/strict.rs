@@ -18,7 +18,7 @@ use galgo_testkit::{
     wait_until,
 };
 
-use super::{GAMES, helpers, own, uid_of, written};
+use super::{GAMES, helpers, needs_a_lasting_place, own, uid_of, written};
 
 list![
     nothing_else_is_seen,
@@ -148,6 +148,7 @@ fn at(site: &Site, what: &str, name: &str) -> String {
 }
 
 fn nothing_else_is_seen() {
+    needs_a_lasting_place();
     let server = site("\"strict\"").start();
     let tries = [
         at(&server.site, "file", "secret"),
@@ -173,6 +174,7 @@ fn nothing_else_is_seen() {
 }
 
 fn a_table_gives_more() {
+    needs_a_lasting_place();
     let site = site("{ read = [\"secret\"], write = [\"data\"], exec = [\"tool\"] }");
     let site = site.file("tool", "#!/bin/sh\n", 0o755);
     let server = site.start();
@@ -448,6 +450,7 @@ fn check_and_the_start_say_what_holds() {
 }
 
 fn run_confines_too() {
+    needs_a_lasting_place();
     let config = "user = \"nobody\"\n[[route]]\npath = \"/strict/\"\ncgi = \"strict\"\nsandbox = \"strict\"\n";
     let site = written(site("\"strict\""), config);
     let mut galgo = Command::new(env!("CARGO_BIN_EXE_galgo"));

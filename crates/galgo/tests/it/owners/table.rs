@@ -24,7 +24,8 @@ use galgo_testkit::{
 use rustix::process::Signal;
 
 use super::{
-    GAMES, MAN, NOBODY, helpers, mode, own, spawner, strict::UNPRIVILEGED, uid_of, workers,
+    GAMES, MAN, NOBODY, helpers, mode, needs_a_lasting_place, own, spawner, strict::UNPRIVILEGED,
+    uid_of, workers,
 };
 
 list![the_table_is_what_happens];
@@ -297,6 +298,7 @@ fn ends(server: &Server, columns: Range<usize>) -> Vec<&'static str> {
 }
 
 fn the_table_is_what_happens() {
+    needs_a_lasting_place();
     if !galgo_spawn::keeps_apart().unwrap() {
         skip!("this kernel cannot keep programs apart");
     }

@@ -16,7 +16,9 @@ use galgo_testkit::{
 };
 use rustix::process::Signal;
 
-use super::{GAMES, MAN, NOBODY, helpers, kill, mode, own, spawner, uid_of, written};
+use super::{
+    GAMES, MAN, NOBODY, helpers, kill, mode, needs_a_lasting_place, own, spawner, uid_of, written,
+};
 
 list![
     they_run_as_their_user,
@@ -263,6 +265,7 @@ fn a_worker_attacks_the_server_its_helper_and_others() {
 }
 
 fn strict_ones_see_what_is_listed() {
+    needs_a_lasting_place();
     let route = APP.replace(
         "user =",
         "sandbox = \"strict\"\nroot = \"scripts\"\nscripts = [\"*\"]\nuser =",
@@ -301,6 +304,7 @@ fn strict_ones_see_what_is_listed() {
 
 /// Without `user`: its file may belong to anybody.
 fn strict_ones_of_the_servers_user() {
+    needs_a_lasting_place();
     let route = "[defaults]\nsandbox = \"strict\"\n[[route]]\npath = \"/app\"\n\
         fastcgi = { run = [\"own/app\"], workers = 1 }\n";
     let site = files().config(route);

@@ -6,7 +6,7 @@ use super::{GAMES, HOSTS, MAN, NOBODY, Spawner, mode, own, start};
 use crate::harness::list;
 use galgo_testkit::Site;
 
-list![a_helper_starts_programs_of_hosts_only];
+list![a_helper_starts_programs_of_one_host_only];
 
 /// Programs in and beside the folders of hosts, and links.
 fn lay_hosts(site: &Site) {
@@ -32,6 +32,7 @@ fn lay_hosts(site: &Site) {
     own(site, "www/a.example/cgi-bin/echo", NOBODY);
     own(site, "www/a.example/cgi-bin/theirs", MAN);
     own(site, "www/b.example/cgi-bin", MAN);
+    fs::create_dir(site.path("www/c.example")).unwrap();
     for (to, link) in [
         ("a.example", "www.a.example"),
         ("a.example/sub", "sub.example"),
@@ -43,65 +44,101 @@ fn lay_hosts(site: &Site) {
         ("loop.example", "loop.example"),
         ("../../own/nobody", "a.example/cgi-bin/far"),
         ("../cgi-bin", "a.example/cgi-bin/near"),
+        ("../a.example/cgi-bin", "c.example/cgi-bin"),
     ] {
         std::os::unix::fs::symlink(to, site.path("www").join(link)).unwrap();
     }
 }
 
-fn a_helper_starts_programs_of_hosts_only() {
+const BELOW: &str = "is not below";
+const LINK: &str = "is a symbolic link";
+const NOTHING: &str = "cannot be looked at";
+
+/// Hosts whose helper is asked, for what below the folder of all, and why it is not started.
+const DENIED: &[(&str, &str, &str)] = &[
+    ("a.example", "echo", BELOW),
+    ("a.example", "a.example", BELOW),
+    ("a.example", "a.example/echo", BELOW),
+    ("a.example", "a.example/public/echo", BELOW),
+    ("a.example", "a.example/sub/cgi-bin/echo", BELOW),
+    ("a.example", "b.example/cgi-bin/echo", BELOW),
+    ("a.example", "www.a.example/cgi-bin/echo", BELOW),
+    ("www.a.example", "a.example/cgi-bin/echo", BELOW),
+    ("a.example", "../own/nobody", BELOW),
+    ("a.example", "../games/echo", BELOW),
+    ("a.example", "a.example/cgi-bin/../echo", BELOW),
+    (
+        "a.example",
+        "a.example/cgi-bin/../../a.example/cgi-bin/echo",
+        BELOW,
+    ),
+    ("a.example", "a.example/cgi-bin", "is not a regular file"),
+    ("a.example", "a.example/cgi-bin/.hidden", "has a name"),
+    (
+        "a.example",
+        "a.example/cgi-bin/theirs",
+        "belongs to the user 6",
+    ),
+    (
+        "b.example",
+        "b.example/cgi-bin/echo",
+        "belongs to the user 6",
+    ),
+    ("a.example", "a.example/cgi-bin/none", NOTHING),
+    ("none.example", "none.example/cgi-bin/echo", NOTHING),
+    ("loop.example", "loop.example/cgi-bin/echo", NOTHING),
+    ("sub.example", "sub.example/cgi-bin/echo", LINK),
+    ("out.example", "out.example/cgi-bin/nobody", LINK),
+    ("off.example", "off.example/cgi-bin/echo", LINK),
+    ("here.example", "here.example/cgi-bin/cgi-bin/echo", LINK),
+    ("up.example", "up.example/cgi-bin/who", LINK),
+    ("c.example", "c.example/cgi-bin/echo", LINK),
+    ("a.example", "a.example/cgi-bin/far", LINK),
+    ("a.example", "a.example/cgi-bin/near/echo", LINK),
+];
+
+fn a_helper_starts_programs_of_one_host_only() {
     let spawner = Spawner::start();
     lay_hosts(&spawner.site);
     for uid in [0, GAMES, MAN, 12_345_678] {
-        assert!(spawner.helper(uid, HOSTS).is_err(), "{uid}");
+        assert!(spawner.helper_of(uid, "a.example").is_err(), "{uid}");
     }
-    let helper = spawner.helper(NOBODY, HOSTS).unwrap();
-    let start = |name: &str| start(&helper, 0, &[&spawner.path(&format!("www/{name}"))]);
+    // Of all hosts, and of a host of a route.
+    assert!(spawner.helper(NOBODY, HOSTS).is_err());
+    let others = spawner.order_for("a.example", 1, NOBODY, spawner.digests[1]);
+    assert!(others.is_err());
+    for kind in [2, 3, 4, 5] {
+        assert!(spawner.order_for("a.example", kind, 0, 0).is_err());
+    }
+    let long = "a".repeat(254);
     for name in [
-        "a.example",
-        "www.a.example",
-        "a.example/cgi-bin/../../a.example",
+        "_off", "Upper", ".", "..", "../own", "a..b", "a/b", "a.", " ", &long,
     ] {
-        let (report, said) = start(&format!("{name}/cgi-bin/echo"));
-        let fine = report == "started" && said.starts_with("65534 ");
-        assert_eq!(fine, !name.contains(".."), "{name}: {report} {said}");
+        assert!(spawner.helper_of(NOBODY, name).is_err(), "{name}");
     }
-    assert_eq!(start("a.example/cgi-bin/sub/echo").0, "started");
-    let no_host = "is no program of a host";
-    let no_link = "is a symbolic link";
-    for (name, why) in [
-        ("echo", no_host),
-        ("a.example", no_host),
-        ("a.example/echo", no_host),
-        ("a.example/cgi-bin", no_host),
-        ("a.example/public/echo", no_host),
-        ("a.example/sub/cgi-bin/echo", no_host),
-        ("_off/cgi-bin/echo", no_host),
-        ("Upper/cgi-bin/echo", no_host),
-        ("../own/nobody", "is not below"),
-        ("a.example/cgi-bin/../echo", "is not below"),
-        ("a.example/cgi-bin/.hidden", "has a name"),
-        ("a.example/cgi-bin/theirs", "belongs to the user 6"),
-        ("b.example/cgi-bin/echo", "belongs to the user 6"),
-        ("a.example/cgi-bin/none", "cannot be looked at"),
-        ("none.example/cgi-bin/echo", "cannot be looked at"),
-        ("loop.example/cgi-bin/echo", "cannot be looked at"),
-        ("sub.example/cgi-bin/echo", no_link),
-        ("out.example/cgi-bin/nobody", no_link),
-        ("off.example/cgi-bin/echo", no_link),
-        ("here.example/cgi-bin/cgi-bin/echo", no_link),
-        ("up.example/cgi-bin/who", no_link),
-        ("a.example/cgi-bin/far", no_link),
-        ("a.example/cgi-bin/near/echo", no_link),
+    let start = |host: &str, name: &str| match spawner.helper_of(NOBODY, host) {
+        Ok(helper) => start(&helper, 0, &[&spawner.path(&format!("www/{name}"))]),
+        Err(why) => (why, String::new()),
+    };
+    for (host, name) in [
+        ("a.example", "cgi-bin/echo"),
+        ("a.example", "cgi-bin/sub/echo"),
+        ("www.a.example", "cgi-bin/echo"),
+        ("cgi-bin", "cgi-bin/echo"),
     ] {
-        let (report, said) = start(name);
+        let (report, said) = start(host, &format!("{host}/{name}"));
+        let fine = report == "started" && said.starts_with("65534 ");
+        assert!(fine, "{host}: {report} {said}");
+    }
+    for (host, name, why) in DENIED {
+        let (report, said) = start(host, name);
         assert!(
             report.contains(why) && said.is_empty(),
-            "{name}: {report} {said}"
+            "{host} {name}: {report} {said}"
         );
     }
-    // Another route's program, and this one's by another route.
-    assert!(start("../games/echo").0.contains("is not below"));
+    // The program of a host by the helper of a route.
     let others = spawner.helper(NOBODY, 1).unwrap();
     let (report, _) = self::start(&others, 0, &[&spawner.path("www/a.example/cgi-bin/echo")]);
-    assert!(report.contains("is not below"), "{report}");
+    assert!(report.contains(BELOW), "{report}");
 }

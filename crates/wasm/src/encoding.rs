@@ -1,0 +1,41 @@
+//! Messages as bytes: numbers of eight bytes, little-endian, and texts behind their length.
+
+/// Puts numbers and texts one behind the other.
+#[derive(Debug, Default)]
+pub(crate) struct Encoder(pub(crate) Vec<u8>);
+
+impl Encoder {
+    pub(crate) fn number(&mut self, n: u64) -> &mut Self {
+        self.0.extend_from_slice(&n.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.number(bytes.len() as u64);
+        self.0.extend_from_slice(bytes);
+        self
+    }
+}
+
+/// Takes them apart again. `None`: the message is shorter than it says.
+#[derive(Debug)]
+pub(crate) struct Decoder<'m>(pub(crate) &'m [u8]);
+
+impl<'m> Decoder<'m> {
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        let (n, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*n))
+    }
+
+    pub(crate) fn bytes(&mut self) -> Option<&'m [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?.to_vec()).ok()
+    }
+}
