@@ -79,7 +79,8 @@ pub(crate) async fn serve<S: Site>(
         asked: false,
         streams: JoinSet::new(),
     };
-    let failed = served.run().await.is_err();
+    // Why it ended was said to the client, if anything was wrong.
+    let _ = served.run().await;
     let Served {
         connection,
         sock,
@@ -89,10 +90,8 @@ pub(crate) async fn serve<S: Site>(
     drop(connection);
     // What is still being answered finds its client gone.
     while streams.join_next().await.is_some() {}
-    if failed || event_loop.shared.draining() {
-        // GOAWAY says why it ends, and what was not answered: a reset might overtake it, because of frames that come still.
-        linger(&sock).await;
-    }
+    // GOAWAY says why it ends, and what was not answered: a reset might overtake it, because of frames that come still.
+    linger(&sock).await;
 }
 
 /// Exchanges the prefaces (RFC 9113, 3.4). `None`: there was none in time, or another connection needs the room.
