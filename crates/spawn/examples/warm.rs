@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use galgo_spawn::{
-    EnvBlock, Launch, Limits, Sandbox, Spawner, Start, inspect,
-    template::{ChildRequest, Template, Uses},
+    Child, EnvBlock, Launch, Limits, Sandbox, Spawner, Start, inspect,
+    template::{ChildRequest, PreforkedChild, PreloadReport, Template, Uses},
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use std::{
     ffi::CString,
     io::{Read, Write},
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     path::Path,
     time::Instant,
 };
@@ -81,36 +81,8 @@ impl World {
             theirs_in.as_fd()
         };
         let stdio = [stdin, theirs_out.as_fd(), stderr.as_fd()];
-        let (mut child, report) = match spare {
-            None => {
-                let args = [self.path.clone()];
-                let start = Start {
-                    path: &self.path,
-                    args: &args,
-                    env: &self.env,
-                    dir: &self.dir,
-                    stdio,
-                    more: &[],
-                    limits: Limits::default(),
-                    no_new_privs: true,
-                    sandbox: Sandbox::Standard,
-                };
-                (self.spawner.start(&start).unwrap(), None)
-            }
-            Some(spare) => {
-                let running = spare
-                    .start(&ChildRequest {
-                        program: c"",
-                        env: &self.env,
-                        dir: None,
-                        stdio,
-                        cpu: None,
-                        learn: template.unwrap().1,
-                    })
-                    .unwrap();
-                (running.child, running.report)
-            }
-        };
+        let learns = template.is_some_and(|(_, learns)| learns);
+        let (mut child, report) = self.start(spare, learns, stdio);
         drop((theirs_in, theirs_out));
         let mut out = String::new();
         stdout.read_to_string(&mut out).unwrap();
@@ -124,6 +96,40 @@ impl World {
             format!("{out}{:?}", exit.status),
             String::from_utf8(modules).unwrap(),
         )
+    }
+
+    /// Cold, or as a child of a template.
+    fn start(
+        &mut self,
+        spare: Option<PreforkedChild>,
+        learn: bool,
+        stdio: [BorrowedFd<'_>; 3],
+    ) -> (Child, Option<PreloadReport>) {
+        let Some(spare) = spare else {
+            let args = [self.path.clone()];
+            let start = Start {
+                path: &self.path,
+                args: &args,
+                env: &self.env,
+                dir: &self.dir,
+                stdio,
+                more: &[],
+                limits: Limits::default(),
+                no_new_privs: true,
+                sandbox: Sandbox::Standard,
+            };
+            return (self.spawner.start(&start).unwrap(), None);
+        };
+        let request = ChildRequest {
+            program: c"",
+            env: &self.env,
+            dir: None,
+            stdio,
+            cpu: None,
+            learn,
+        };
+        let running = spare.start(&request).unwrap();
+        (running.child, running.report)
     }
 
     fn template(&mut self, modules: &str) -> Template {
@@ -185,51 +191,88 @@ impl World {
     }
 }
 
-fn main() {
+/// The program, its variables, and how often it is to run.
+fn arguments() -> (World, usize) {
     let mut args = std::env::args().skip(1);
     let path = args.next().unwrap();
-    let count: usize = args.next().map_or(20, |n| n.parse().unwrap());
+    let count = args.next().map_or(20, |n| n.parse().unwrap());
     let mut env = EnvBlock::default();
-    env.put(
-        b"PATH",
-        std::env::var("WARM_PATH")
-            .unwrap_or("/usr/bin:/bin".into())
-            .as_bytes(),
-    );
+    let search = std::env::var("WARM_PATH").unwrap_or("/usr/bin:/bin".into());
+    env.put(b"PATH", search.as_bytes());
     for variable in args {
         let (name, value) = variable.split_once('=').unwrap();
         env.put(name.as_bytes(), value.as_bytes());
     }
     let dir = Path::new(&path).parent().unwrap().to_str().unwrap();
-    let mut world = World {
+    let world = World {
         spawner: Spawner::direct().unwrap(),
         dir: CString::new(dir).unwrap(),
         path: CString::new(path.clone()).unwrap(),
         env,
         body: std::env::var("BODY").unwrap_or_default().into_bytes(),
     };
+    (world, count)
+}
+
+/// A template that knows all that its children have told.
+fn learned(world: &mut World) -> Template {
     let mut modules = String::new();
-    let template = loop {
+    loop {
         let template = world.template(&modules);
         let (_, learned) = world.run(Some((&template, true)), &mut Cost::default());
-        let new = learned
-            .lines()
-            .filter(|line| !modules.lines().any(|known| known == *line));
-        let new: Vec<&str> = new.collect();
+        let is_new = |line: &&str| !modules.lines().any(|known| known == *line);
+        let new: Vec<&str> = learned.lines().filter(is_new).collect();
         if new.is_empty() {
-            break template;
+            return template;
         }
         println!("learned: {}", new.join(", "));
         modules += &(new.join("\n") + "\n");
+    }
+}
+
+/// Processor time that a template has taken for its forks, in ms.
+fn forks(template: &Template) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/schedstat", template.pid())).unwrap();
+    text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
+}
+
+fn memory(template: &Template) {
+    let text = format!("/proc/{}/smaps_rollup", template.pid());
+    let text = std::fs::read_to_string(text).unwrap();
+    let of = |name: &str| {
+        let line = text.lines().find(|l| l.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
     };
+    println!(
+        "template: Rss {} kB, Pss {} kB, Private_Dirty {} kB",
+        of("Rss"),
+        of("Pss:"),
+        of("Private_Dirty")
+    );
+}
+
+/// What the template has open and mapped, and what it waits for.
+fn show(template: &Template) {
+    let pid = template.pid();
+    let command = format!(
+        "ls -l /proc/{pid}/fd; cat /proc/{pid}/task/*/syscall; cat /proc/{pid}/task/*/comm; \
+         grep -c . /proc/{pid}/maps; grep ' ..-s' /proc/{pid}/maps"
+    );
+    let shell = std::process::Command::new("sh")
+        .args(["-c", &command])
+        .output()
+        .unwrap();
+    println!("{}", String::from_utf8_lossy(&shell.stdout));
+}
+
+fn main() {
+    let (mut world, count) = arguments();
+    let template = learned(&mut world);
     let (mut cold, mut warm) = (Cost::default(), Cost::default());
     // For a profile of children alone.
     let only_warm = std::env::var("ONLY_WARM").is_ok();
-    let forks = || {
-        let text = std::fs::read_to_string(format!("/proc/{}/schedstat", template.pid())).unwrap();
-        text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
-    };
-    let before = forks();
+    let shows = std::env::var("SHOW").is_ok();
+    let before = forks(&template);
     for i in 0..count {
         let b = world.run(Some((&template, false)), &mut warm);
         if only_warm {
@@ -238,7 +281,7 @@ fn main() {
         let a = world.run(None, &mut cold);
         if i == 0 {
             println!("{}", if a.0 == b.0 { "identical" } else { "DIFFERENT" });
-            if a.0 != b.0 || std::env::var("SHOW").is_ok() {
+            if a.0 != b.0 || shows {
                 println!("--- cold\n{}\n--- warm\n{}", a.0, b.0);
             }
         }
@@ -247,28 +290,10 @@ fn main() {
         cold.report("cold");
     }
     warm.report("warm");
-    let each = (forks() - before) / count as f64;
+    let each = (forks(&template) - before) / count as f64;
     println!("its template: cpu {each:.2} ms for each");
-    let (what, pid) = ("template", template.pid());
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
-    let of = |name: &str| {
-        let line = text.lines().find(|l| l.starts_with(name)).unwrap();
-        line.split_whitespace().nth(1).unwrap().to_owned()
-    };
-    println!(
-        "{what}: Rss {} kB, Pss {} kB, Private_Dirty {} kB",
-        of("Rss"),
-        of("Pss:"),
-        of("Private_Dirty")
-    );
-    if std::env::var("SHOW").is_ok() {
-        let ls = std::process::Command::new("sh")
-                .arg("-c")
-                .arg(format!(
-                    "ls -l /proc/{pid}/fd; cat /proc/{pid}/task/*/syscall; cat /proc/{pid}/task/*/comm; grep -c . /proc/{pid}/maps; grep ' ..-s' /proc/{pid}/maps"
-                ))
-                .output()
-                .unwrap();
-        println!("{}", String::from_utf8_lossy(&ls.stdout));
+    memory(&template);
+    if shows {
+        show(&template);
     }
 }

@@ -13,6 +13,7 @@ use super::{
     message::{HelperOrder, MOST, Report, StartOrder, receive},
     modules::{self, WorkerProgram},
     program::Program,
+    remit::Terms,
     running::{Running, Turn, failed},
     warm::templates::Templates,
 };
@@ -20,7 +21,7 @@ use crate::{
     Child, Direct, Launch, Limits, Sandbox,
     identity::{Identity, effective_uid},
     leave_signals_to_others, reaper,
-    sandbox::{self, Changes},
+    sandbox::{self, Changes, Prepared},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -91,17 +92,7 @@ pub(super) fn serve(
         cgroups::enter(group).map_err(io("entering its control group"))?;
     }
     let own_ids = remit.has_own_ids();
-    let prepared = match &terms.strict {
-        None => None,
-        Some(strict) => {
-            let interpreters = terms.interpreters.iter().map(|(_, path)| path.as_path());
-            let interpreters: Vec<_> = interpreters.collect();
-            let worker = modules::strict(remit, host.as_ref());
-            let folder = remit.folder().map_err(|e| e.to_string())?;
-            let prepared = strict.prepare(&folder, &interpreters, worker);
-            Some(prepared.map_err(io("confining programs"))?)
-        }
-    };
+    let prepared = prepare(remit, host.as_ref())?;
     if effective_uid() != user.uid {
         user.assume().map_err(|e| e.to_string())?;
     }
@@ -116,19 +107,8 @@ pub(super) fn serve(
     let mut direct = Direct::new().map_err(io("preparing to start programs"))?;
     direct.set_umask(Some(terms.umask));
     direct.set_orphaned(Some(Signal::KILL.as_raw()));
-    let (mut changes, mut workers) = (None, None);
-    match prepared {
-        Some(prepared) => {
-            let confined = prepared.confine().map_err(io("confining programs"))?;
-            direct.set_ruleset(confined.ruleset);
-            workers = confined.worker.map(Arc::new);
-            changes = confined.changes;
-        }
-        None if terms.sandbox == Sandbox::Standard && terms.no_new_privs => {
-            sandbox::confine().map_err(io("confining programs"))?;
-        }
-        None => {}
-    }
+    let (changes, workers) =
+        confine(terms, prepared, &mut direct).map_err(io("confining programs"))?;
     reaper::end_orphans();
     // To the thread which that has started.
     leave_signals_to_others();
@@ -152,6 +132,41 @@ pub(super) fn serve(
         buffer: vec![0; MOST],
     };
     helper.run(&socket).map_err(io("waiting for the server"))
+}
+
+/// What a strict sandbox needs of the file system, while it can still be looked at with the rights of root.
+fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> Result<Option<Prepared>, String> {
+    let Some(strict) = &remit.terms.strict else {
+        return Ok(None);
+    };
+    let interpreters = remit.terms.interpreters.iter();
+    let interpreters: Vec<_> = interpreters.map(|(_, path)| path.as_path()).collect();
+    let worker = modules::strict(remit, host);
+    let folder = remit.folder().map_err(|e| e.to_string())?;
+    let prepared = strict.prepare(&folder, &interpreters, worker);
+    let prepared = prepared.map_err(|e| format!("confining programs: {e}"))?;
+    Ok(Some(prepared))
+}
+
+/// Enters the sandbox that programs inherit. Returns what tells of changed files in a strict one, and the domain of its workers.
+fn confine(
+    terms: &Terms,
+    prepared: Option<Prepared>,
+    direct: &mut Direct,
+) -> io::Result<(Option<Changes>, Option<Arc<OwnedFd>>)> {
+    match prepared {
+        Some(prepared) => {
+            let confined = prepared.confine()?;
+            direct.set_ruleset(confined.ruleset);
+            Ok((confined.changes, confined.worker.map(Arc::new)))
+        }
+        None => {
+            if terms.sandbox == Sandbox::Standard && terms.no_new_privs {
+                sandbox::confine()?;
+            }
+            Ok((None, None))
+        }
+    }
 }
 
 impl Helper<'_> {

@@ -45,6 +45,7 @@ pub fn tests() -> Vec<Test> {
         hosts::wrong::tests(),
         strict::tests(),
         workers::tests(),
+        workers::strict::tests(),
         warm::tests(),
         modules::tests(),
         modules::life::tests(),
