@@ -160,6 +160,13 @@ impl Member<'_> {
         }
     }
 
+    /// Whether it was asked to close, so that another one has room.
+    pub(crate) fn makes_room(&self) -> bool {
+        let state = self.crowd.lock();
+        let group = state.groups.get(&self.peer);
+        group.is_some_and(|group| group.leave.contains_key(&self.key))
+    }
+
     /// The client behind the connection turns out to be another.
     pub(crate) fn is_of(&mut self, peer: Peer, exempt: bool) {
         let mut state = self.crowd.lock();
@@ -310,7 +317,10 @@ mod tests {
         };
         // One that leaves does not count any longer, unless it stays after all.
         assert_eq!((first.at.entry, comes.room(3, 2)), (2, Room::Enough));
+        let makes_room = || members.iter().map(Member::makes_room).collect::<Vec<_>>();
+        assert_eq!(makes_room(), [false, false, true, false]);
         all.stays(&first);
+        assert_eq!(makes_room(), [false; 4]);
         assert_eq!(comes.room(4, 2), Room::Instead(first));
         let Room::Instead(second) = comes.room(4, 1) else {
             panic!("no room");

@@ -90,8 +90,15 @@ pub(crate) async fn serve<S: Site>(
     drop(connection);
     // What is still being answered finds its client gone.
     while streams.join_next().await.is_some() {}
-    // GOAWAY says why it ends, and what was not answered: a reset might overtake it, because of frames that come still.
-    linger(&sock).await;
+    if !member.makes_room() {
+        // GOAWAY says why it ends, and what was not answered: a reset might overtake it, because of frames that come still.
+        let waiting = lease.hears();
+        tokio::select! {
+            () = linger(&sock) => {}
+            // Another connection needs the room.
+            () = waiting.ended() => {}
+        }
+    }
 }
 
 /// Exchanges the prefaces (RFC 9113, 3.4). `None`: there was none in time, or another connection needs the room.

@@ -174,7 +174,11 @@ fn what_comes_while_a_connection_ends_resets_nothing() {
         raw.write_all(ASKS).unwrap();
         let mut heard = Vec::new();
         raw.read_to_end(&mut heard).unwrap();
-        assert!(heard.windows(4).any(|w| w == b"fine"), "{}", heard.escape_ascii());
+        assert!(
+            heard.windows(4).any(|w| w == b"fine"),
+            "{}",
+            heard.escape_ascii()
+        );
         raw.write_all(PING).ok()
     });
 }
