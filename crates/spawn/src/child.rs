@@ -1,7 +1,8 @@
 //! A running program.
 
 use crate::{
-    direct::launches::LaunchOutcome, exit::Exit, own_child::OwnChild, owners::remote::RemoteChild,
+    claims::Mark, direct::launches::LaunchOutcome, exit::Exit, own_child::OwnChild,
+    owners::remote::RemoteChild,
 };
 use std::{
     io,
@@ -35,13 +36,26 @@ macro_rules! either {
 }
 
 impl Child {
-    pub(crate) fn new(pidfd: OwnedFd, pid: i32) -> Self {
-        Self(Whose::Own(OwnChild::new(pidfd, pid)))
+    pub(crate) fn new(pidfd: OwnedFd, pid: i32, mark: Option<Mark>) -> Self {
+        Self(Whose::Own(OwnChild::new(pidfd, pid, mark)))
     }
 
     /// A child that may not have executed its program yet.
-    pub(crate) fn under_way(pidfd: OwnedFd, pid: i32, launch_number: u64) -> Self {
-        Self(Whose::Own(OwnChild::under_way(pidfd, pid, launch_number)))
+    pub(crate) fn under_way(
+        pidfd: OwnedFd,
+        pid: i32,
+        mark: Option<Mark>,
+        launch_number: u64,
+    ) -> Self {
+        let child = OwnChild::under_way(pidfd, pid, mark, launch_number);
+        Self(Whose::Own(child))
+    }
+
+    /// What it marks from now on may run as long as this is there.
+    pub(crate) fn hold(&mut self, mark: Mark) {
+        if let Whose::Own(child) = &mut self.0 {
+            child.hold(mark);
+        }
     }
 
     /// One that a helper starts.

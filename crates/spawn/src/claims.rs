@@ -14,8 +14,44 @@ struct Pids([AtomicU64; PIDS / 64]);
 
 /// Those that are waited for.
 static CLAIMED: Pids = Pids([const { AtomicU64::new(0) }; PIDS / 64]);
-/// Those of which a [`Child`](crate::Child) is still held, reaped or not.
-static HELD: Pids = Pids([const { AtomicU64::new(0) }; PIDS / 64]);
+/// Those of which a [`Child`](crate::Child) is still held, reaped or not, by their mark.
+static HELD: [Pids; 2] = [const { Pids([const { AtomicU64::new(0) }; PIDS / 64]) }; 2];
+
+/// What RLIMIT_LOCKS says of a process and of all that it starts ([`crate::reaper`]): the number of the process that was started
+/// here, and so much more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// A program that has one request.
+    Program,
+    /// A program that stays. A process can lower its limit, and not raise it: none of a request passes for one of a worker,
+    /// which would let it stay as long.
+    Worker,
+}
+
+impl Mark {
+    /// What the limit is larger by than any process id.
+    const WORKER: u64 = 1 << 32;
+
+    /// What is added to the number of the process.
+    pub(crate) fn offset(self) -> u64 {
+        match self {
+            Self::Program => 0,
+            Self::Worker => Self::WORKER,
+        }
+    }
+
+    /// The mark, and the process, that a limit says.
+    fn of(limit: u64) -> (Self, Option<i32>) {
+        match limit.checked_sub(Self::WORKER) {
+            Some(pid) => (Self::Worker, i32::try_from(pid).ok()),
+            None => (Self::Program, i32::try_from(limit).ok()),
+        }
+    }
+
+    fn held(self) -> &'static Pids {
+        &HELD[self as usize]
+    }
+}
 
 /// From now on `pid` is waited for; false where it is already.
 pub(crate) fn claim(pid: i32) -> bool {
@@ -32,17 +68,19 @@ pub(crate) fn is_claimed(pid: i32) -> bool {
 }
 
 /// From now on what `pid` leaves running may run.
-pub(crate) fn hold(pid: i32) {
-    HELD.insert(pid);
+pub(crate) fn hold(mark: Mark, pid: i32) {
+    mark.held().insert(pid);
 }
 
 /// What `pid` has left running must end.
-pub(crate) fn let_go(pid: i32) {
-    HELD.remove(pid);
+pub(crate) fn let_go(mark: Mark, pid: i32) {
+    mark.held().remove(pid);
 }
 
-pub(crate) fn is_held(pid: i32) -> bool {
-    HELD.contains(pid)
+/// Whether a process with this limit may run.
+pub(crate) fn is_held(limit: u64) -> bool {
+    let (mark, pid) = Mark::of(limit);
+    pid.is_some_and(|pid| mark.held().contains(pid))
 }
 
 impl Pids {
@@ -84,5 +122,23 @@ mod tests {
         assert!(!is_claimed(a) && claim(a));
         release(a);
         assert!(is_claimed(-1) && is_claimed(i32::MAX), "never reaped");
+    }
+
+    #[test]
+    fn a_worker_is_held_by_a_mark_that_no_program_can_have() {
+        let pid = PIDS as i32 - 3;
+        let limits = [Mark::Program, Mark::Worker].map(|mark| mark.offset() + pid as u64);
+        assert!(limits[1] > PIDS as u64);
+        hold(Mark::Worker, pid);
+        assert_eq!(limits.map(is_held), [false, true]);
+        hold(Mark::Program, pid);
+        let_go(Mark::Worker, pid);
+        assert_eq!(limits.map(is_held), [true, false]);
+        let_go(Mark::Program, pid);
+        assert!(
+            ![1, Mark::WORKER, Mark::WORKER - 1, u64::MAX]
+                .iter()
+                .any(|limit| is_held(*limit))
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! A running program that this process has started itself.
 
 use crate::{
-    claims,
+    claims::{self, Mark},
     exit::{Exit, peek, reap},
     raw::syscall,
     reaper,
@@ -42,6 +42,8 @@ pub(crate) struct OwnChild {
     /// Taken out in `drop` only: by the reaper, or to be closed.
     pidfd: ManuallyDrop<OwnedFd>,
     pid: i32,
+    /// What it leaves running may run as long as this is there: it is known by that.
+    mark: Option<Mark>,
     /// How it ended; once set, the process is reaped and its numbers may be reused.
     exit: Option<Exit>,
     gone: bool,
@@ -52,10 +54,13 @@ pub(crate) struct OwnChild {
 }
 
 impl OwnChild {
-    pub(crate) fn new(pidfd: OwnedFd, pid: i32) -> Self {
+    pub(crate) fn new(pidfd: OwnedFd, pid: i32, mark: Option<Mark>) -> Self {
         claims::claim(pid);
-        claims::hold(pid);
+        if let Some(mark) = mark {
+            claims::hold(mark, pid);
+        }
         Self {
+            mark,
             pidfd: ManuallyDrop::new(pidfd),
             pid,
             exit: None,
@@ -66,10 +71,21 @@ impl OwnChild {
     }
 
     /// A child that may not have executed its program yet.
-    pub(crate) fn under_way(pidfd: OwnedFd, pid: i32, launch_number: u64) -> Self {
-        let mut child = Self::new(pidfd, pid);
+    pub(crate) fn under_way(
+        pidfd: OwnedFd,
+        pid: i32,
+        mark: Option<Mark>,
+        launch_number: u64,
+    ) -> Self {
+        let mut child = Self::new(pidfd, pid, mark);
         child.launch_number = Some(launch_number);
         child
+    }
+
+    /// It had no mark, and has one from now on.
+    pub(crate) fn hold(&mut self, mark: Mark) {
+        claims::hold(mark, self.pid);
+        self.mark = Some(mark);
     }
 
     /// The number of the launch, where it was not waited for.
@@ -228,7 +244,9 @@ impl Drop for OwnChild {
             // Ends stopped processes too.
             let _ = self.signal_group(libc::SIGKILL);
         }
-        claims::let_go(self.pid);
+        if let Some(mark) = self.mark {
+            claims::let_go(mark, self.pid);
+        }
         // SAFETY: nothing uses the field after `drop`.
         let pidfd = unsafe { ManuallyDrop::take(&mut self.pidfd) };
         // A process in the middle of its I/O, or with much memory to give back, is not gone at once, and an event loop

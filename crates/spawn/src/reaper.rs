@@ -2,8 +2,9 @@
 //! that programs leave running outside of their groups.
 //!
 //! The kernel makes orphans children of this process (PR_SET_CHILD_SUBREAPER). Whose they are tells a limit that they
-//! inherit, whatever group or session they are in: RLIMIT_LOCKS, the number of the process that was started. A hostile
-//! program can lower it, to the number of a process that was started earlier: then it ends with that.
+//! inherit, whatever group or session they are in: RLIMIT_LOCKS, the number of the process that was started
+//! ([`Mark`](claims::Mark)). A hostile program can lower it, to the number of the program of a request that came earlier: then it
+//! ends with that.
 
 use crate::{claims, exit::reap};
 use rustix::{
@@ -176,7 +177,7 @@ fn is_left_over(pid: Pid) -> bool {
     // That of this process has none, but where what started it makes such marks, too.
     let ours = getrlimit(Resource::Locks).maximum;
     let is_marked = started != ours.unwrap_or(libc::RLIM_INFINITY);
-    is_marked && i32::try_from(started).map_or(true, |pid| !claims::is_held(pid))
+    is_marked && !claims::is_held(started)
 }
 
 /// This process's children (proc(5), CONFIG_PROC_CHILDREN; none without it).

@@ -1,6 +1,6 @@
 //! What to start.
 
-use crate::{env::EnvBlock, sandbox::Sandbox};
+use crate::{claims::Mark, env::EnvBlock, sandbox::Sandbox};
 use std::{
     ffi::CString,
     os::fd::{BorrowedFd, OwnedFd},
@@ -30,12 +30,23 @@ pub struct Limits {
     /// ([`end_orphans`](crate::end_orphans)); they are known by RLIMIT_LOCKS, which Linux does not enforce: it is the number
     /// of the process that was started.
     pub may_stay: bool,
+    /// It is a worker, which takes one request after another: what it leaves running may run as long as it does.
+    pub is_worker: bool,
 }
 
 impl Limits {
     /// Whether some can be limits of a control group.
     pub(crate) fn are_of_groups(&self) -> bool {
         self.memory.is_some() || self.processes.is_some() || self.cpu_percent.is_some()
+    }
+
+    /// What it marks all that it starts with; `None`: nothing.
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        match (self.may_stay, self.is_worker) {
+            (true, _) => None,
+            (false, true) => Some(Mark::Worker),
+            (false, false) => Some(Mark::Program),
+        }
     }
 
     /// What is left for each process, in a control group that has its limits.

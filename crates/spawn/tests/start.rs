@@ -195,6 +195,7 @@ fn limits_as_asked_and_no_core() {
     scene.limits = Limits {
         cpu_percent: None,
         may_stay: false,
+        is_worker: false,
         cpu: Some(7),
         memory: Some(1 << 30),
         file_size: Some(12345),

@@ -272,7 +272,10 @@ impl Host {
             env: &EnvBlock::default(),
             dir: &text("/"),
             stdio,
-            limits: Limits::default(),
+            limits: Limits {
+                is_worker: true,
+                ..Limits::default()
+            },
             no_new_privs: true,
             sandbox: Sandbox::Standard,
         })

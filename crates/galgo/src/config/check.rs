@@ -320,6 +320,7 @@ impl ConfigText<'_> {
             open_files: count(&raw.open_files, d.open_files, 8)?,
             processes: count(&raw.processes, d.processes, 1)?,
             may_stay: d.may_stay,
+            is_worker: d.is_worker,
         })
     }
 

@@ -14,8 +14,8 @@ use std::{
 };
 
 use galgo_spawn::{
-    Child, EnvBlock, FileId, Launch, LaunchOutcome, Spawner, Stage, Start, StartError, inspect,
-    owners::Remit,
+    Child, EnvBlock, FileId, Launch, LaunchOutcome, Limits, Spawner, Stage, Start, StartError,
+    inspect, owners::Remit,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{
@@ -84,7 +84,10 @@ impl WorkerPool {
             dir: &command.dir,
             stdio,
             more: &[],
-            limits: self.options.limits,
+            limits: Limits {
+                is_worker: true,
+                ..self.options.limits
+            },
             no_new_privs: self.options.no_new_privs,
             sandbox: self.options.sandbox,
         })

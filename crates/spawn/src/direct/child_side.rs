@@ -5,7 +5,7 @@
 //! panic. No signal handler of the server that touches what threads share can run here: those signals are blocked until they are reset.
 
 use super::signals;
-use crate::{error::Stage, raw::syscall};
+use crate::{claims::Mark, error::Stage, raw::syscall};
 use std::{
     convert::Infallible,
     ffi::c_char,
@@ -28,8 +28,8 @@ pub(super) struct ChildContext {
     pub(super) more_len: usize,
     /// Resource, soft, hard.
     pub(super) limits: [Option<(u32, u64, u64)>; 6],
-    /// What it leaves running may outlive it.
-    pub(super) may_stay: bool,
+    /// `None`: what it leaves running may outlive it.
+    pub(super) mark: Option<Mark>,
     pub(super) umask: Option<u32>,
     pub(super) no_new_privs: bool,
     /// What it makes a domain of ([`crate::domain`]), where the kernel has such.
@@ -106,9 +106,9 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (u32, i32)> {
     }
     call(CHDIR, libc::SYS_chdir, [c.dir as usize, 0, 0, 0])?;
     c.limits.iter().flatten().try_for_each(limit)?;
-    if !c.may_stay {
+    if let Some(mark) = c.mark {
         // SAFETY: takes no arguments.
-        let own = unsafe { syscall(libc::SYS_getpid, [0; 6]) } as u64;
+        let own = unsafe { syscall(libc::SYS_getpid, [0; 6]) } as u64 + mark.offset();
         limit(&(LOCKS, own, own))?;
     }
     if let Some(orphaned) = c.orphaned {

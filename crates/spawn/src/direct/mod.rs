@@ -146,7 +146,7 @@ impl Direct {
                 // the child has left this memory; `&mut self` makes the stack ours alone.
                 unsafe { clone_call::child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context) }
             })
-            .map(|(pidfd, pid)| Child::new(pidfd, pid));
+            .map(|(pidfd, pid)| Child::new(pidfd, pid, start.limits.mark()));
         let cleared = self.slots.clear().map_err(StartError::descriptors);
         let mut child = child?;
         if let Some((stage, errno)) = context.failure() {
@@ -201,17 +201,18 @@ impl Direct {
         let data = NonNull::from(Box::leak(data));
         // SAFETY: data and memory stay as they are until the kernel has cleared `in_use`, as the child leaves this
         // memory: `Launches` sees to that. No other child has them.
-        let cloned = unsafe {
+        let (cloned, mark) = unsafe {
             let LaunchData {
                 context, in_use, ..
             } = data.as_ref();
             let flags = libc::CLONE_CHILD_CLEARTID;
-            clone_call::child(flags, &memory.stack, in_use.as_ptr(), context)
+            let cloned = clone_call::child(flags, &memory.stack, in_use.as_ptr(), context);
+            (cloned, context.mark)
         };
         match cloned {
             Ok((pidfd, pid)) => {
                 let number = self.launches.begin(memory, data);
-                Ok(Child::under_way(pidfd, pid, number))
+                Ok(Child::under_way(pidfd, pid, mark, number))
             }
             Err(error) => {
                 // SAFETY: leaked above; there is no child.
@@ -261,7 +262,7 @@ impl Direct {
             more: NonNull::dangling().as_ptr(),
             more_len: 0,
             limits: rlimits(&start.limits),
-            may_stay: start.limits.may_stay,
+            mark: start.limits.mark(),
             umask: self.umask,
             no_new_privs: start.no_new_privs,
             ruleset: self

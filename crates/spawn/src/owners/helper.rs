@@ -112,9 +112,13 @@ pub(super) fn serve(
     reaper::end_orphans();
     // To the thread which that has started.
     leave_signals_to_others();
+    let limits = Limits {
+        is_worker: terms.worker.is_some(),
+        ..terms.limits
+    };
     let limits = match group {
-        Some(_) => terms.limits.within_group(),
-        None => terms.limits,
+        Some(_) => limits.within_group(),
+        None => limits,
     };
     let mut helper = Helper {
         remit,

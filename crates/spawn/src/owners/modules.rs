@@ -81,7 +81,10 @@ pub(super) fn start(
         dir: &text("/"),
         stdio,
         more: &[host.as_fd(), setup.as_fd()],
-        limits: Limits::default(),
+        limits: Limits {
+            is_worker: true,
+            ..Limits::default()
+        },
         no_new_privs: true,
         // It makes a domain of its own, for files, too: see `Direct::leave_domain_to_programs`.
         sandbox: match remit.terms.strict {

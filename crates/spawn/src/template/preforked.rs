@@ -1,6 +1,12 @@
 //! A child of a template, or a parked process, that waits for its request.
 
-use crate::{Child, EnvBlock, claims, exit::reap, owners::warm::remote::RemotePreforked, reaper};
+use crate::{
+    Child, EnvBlock,
+    claims::{self, Mark},
+    exit::reap,
+    owners::warm::remote::RemotePreforked,
+    reaper,
+};
 use rustix::{
     fs::{MemfdFlags, ftruncate, memfd_create},
     io::{Errno, pread},
@@ -122,7 +128,9 @@ impl OwnPreforked {
         }
     }
 
-    pub(super) fn parked(socket: OwnedFd, child: Child) -> Self {
+    pub(super) fn parked(socket: OwnedFd, mut child: Child) -> Self {
+        // Loaded without a mark, it gets one with its request, as every child does.
+        child.hold(Mark::Program);
         Self {
             socket: Some(socket),
             child: Some(child),
@@ -285,5 +293,6 @@ fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
     if !claims::claim(Pid::as_raw(Some(pid))) {
         return Err(io::Error::other("the child has ended"));
     }
-    Ok(Some(Child::new(pidfd, Pid::as_raw(Some(pid)))))
+    let mark = Some(Mark::Program);
+    Ok(Some(Child::new(pidfd, Pid::as_raw(Some(pid)), mark)))
 }

@@ -5,7 +5,6 @@ pub(super) mod strict;
 
 use std::{
     fs,
-    net::TcpListener,
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
@@ -18,9 +17,7 @@ use galgo_testkit::{
 };
 use rustix::process::Signal;
 
-use super::{
-    GAMES, MAN, NOBODY, helpers, kill, mode, needs_a_lasting_place, own, spawner, uid_of, written,
-};
+use super::{GAMES, MAN, NOBODY, helpers, kill, mode, own, spawner, uid_of, written};
 
 list![
     they_run_as_their_user,

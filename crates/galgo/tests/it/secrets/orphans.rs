@@ -2,12 +2,19 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::harness::{list, new_site};
-use galgo_testkit::{Server, Site, eventually, process::pids};
+use crate::{
+    harness::{list, new_site},
+    warm::templates,
+};
+use galgo_testkit::{
+    Server, Site, eventually,
+    process::{children, command_line, pids},
+};
 
 list![
     none_outlives_its_request,
     none_outlives_a_warm_request,
+    none_passes_for_what_a_worker_or_a_template_has_started,
     those_of_a_request_that_runs_go_on,
     run_to_completion_lets_them_go_on,
 ];
@@ -47,6 +54,10 @@ int main(void) {
         if (!strcmp(way, "again")) { if (fork()) _exit(0); setsid(); if (fork()) _exit(0); setpgid(0, 0); }
         if (!strcmp(way, "deaf")) { signal(SIGTERM, SIG_IGN); signal(SIGHUP, SIG_IGN); signal(SIGINT, SIG_IGN); }
         if (!strcmp(way, "lower")) { struct rlimit no = {1, 1}; setrlimit(RLIMIT_LOCKS, &no); }
+        if (!strncmp(way, "as:", 3)) {
+            struct rlimit other = {atol(way + 3), atol(way + 3)};
+            if (setrlimit(RLIMIT_LOCKS, &other)) abort();
+        }
         stay(path);
     }
     while (access(path, F_OK) != 0) usleep(1000);
@@ -101,6 +112,27 @@ fn none_outlives_its_request() {
 
 fn none_outlives_a_warm_request() {
     all_ways("/warm/p");
+}
+
+fn none_passes_for_what_a_worker_or_a_template_has_started() {
+    let worker = "[[route]]\npath = \"/app\"\nfastcgi = { run = [\"worker\"], workers = 1 }\n";
+    let waits = "#include <unistd.h>\nint main(void) { for (;;) pause(); }";
+    let site = site().compiled("worker", waits, &[]).config(worker);
+    let server = site.start();
+    let template = eventually("a template", || {
+        server.get("/warm/p?session&warm");
+        templates(&server).first().copied()
+    });
+    let is_worker = |pid: &u32| command_line(*pid).contains("worker");
+    let worker = eventually("a worker", || {
+        children(server.pid()).into_iter().find(is_worker)
+    });
+    for (name, pid) in [("template", template), ("worker", worker)] {
+        let said = server.get(&format!("/cgi-bin/p?as:{pid}&{name}"));
+        assert_eq!(said.text(), "left\n", "{}", server.errors());
+        gone(left(&server, name));
+        assert!(runs(pid), "{name}");
+    }
 }
 
 fn those_of_a_request_that_runs_go_on() {
