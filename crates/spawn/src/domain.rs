@@ -5,15 +5,15 @@
 //! No right to files or ports is handled, unless a strict sandbox asks for it ([`confining`]). A domain that handles rights to
 //! files forbids, among others, to rename a file from one folder into another.
 
-use crate::raw::syscall;
+use crate::{raw::syscall, sandbox::listed};
 use rustix::{
-    fs::{FileType, Mode, OFlags, fstat, open},
+    fs::{FileType, fstat},
     io::Errno,
 };
 use std::{
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    path::{Path, PathBuf},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    path::PathBuf,
 };
 
 /// The kernel's `struct landlock_ruleset_attr`.
@@ -137,7 +137,11 @@ impl Ports {
 ///
 /// # Errors
 /// A file is not there, or the kernel refuses what it has.
-pub(crate) fn confining(files: &[(PathBuf, Access)], ports: Ports) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn confining(
+    files: &[(PathBuf, Access)],
+    program: Option<BorrowedFd<'_>>,
+    ports: Ports,
+) -> io::Result<Option<OwnedFd>> {
     let abi = abi();
     if abi == 0 {
         return Ok(None);
@@ -150,8 +154,13 @@ pub(crate) fn confining(files: &[(PathBuf, Access)], ports: Ports) -> io::Result
     })?;
     let ruleset = made.ok_or(io::ErrorKind::Unsupported)?;
     for (path, access) in files {
-        allow(&ruleset, path, access.0 & known)
+        listed::hold(path)
+            .map_err(io::Error::from)
+            .and_then(|file| allow(&ruleset, file.as_fd(), access.0 & known))
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+    }
+    if let Some(program) = program {
+        allow(&ruleset, program, Access::EXECUTE.0 & known)?;
     }
     Ok(Some(ruleset))
 }
@@ -163,10 +172,9 @@ struct Beneath {
     parent: RawFd,
 }
 
-fn allow(ruleset: &OwnedFd, path: &Path, access: u64) -> io::Result<()> {
+fn allow(ruleset: &OwnedFd, file: BorrowedFd<'_>, access: u64) -> io::Result<()> {
     const PATH_BENEATH: usize = 1; // LANDLOCK_RULE_PATH_BENEATH
-    let file = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let allowed_access = match FileType::from_raw_mode(fstat(&file)?.st_mode) {
+    let allowed_access = match FileType::from_raw_mode(fstat(file)?.st_mode) {
         FileType::Directory => access,
         _ => access & Access::OF_FILES,
     };

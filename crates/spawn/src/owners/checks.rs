@@ -328,13 +328,14 @@ fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathBuf), Denied
     }
 }
 
-/// The folder of a route, or its program, without links on the way to it, where it may be that.
+/// The folder of a route, or its program, where it may be that: of a host without links on the way to it, else as the operator
+/// has named it.
 ///
 /// # Errors
-/// It is not there, or a host's leads to something else.
+/// A host's is not there, or leads to something else.
 pub(super) fn folder(root: &Path, layout: Layout, owner: OwnedBy) -> Result<PathBuf, Denied> {
     match layout {
-        Layout::Named => canonical(root),
+        Layout::Named => Ok(root.to_owned()),
         Layout::Hosts => Err(denied(root, Why::NoHost)),
         Layout::Host => host_folder(root, owner).map(|(_, folder)| folder),
     }

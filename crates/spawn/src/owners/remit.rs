@@ -144,10 +144,10 @@ impl Remit {
         self.terms.layout == Layout::Hosts
     }
 
-    /// Its folder, or its program, without links.
+    /// Its folder, or its program, as it is configured; that of a host without links.
     ///
     /// # Errors
-    /// It is not there, or a host's leads to something else.
+    /// A host's is not there, or leads to something else.
     pub(super) fn folder(&self) -> Result<PathBuf, Denied> {
         let owner = self.terms.runs_as.owned_by();
         checks::folder(&self.terms.path, self.terms.layout, owner)

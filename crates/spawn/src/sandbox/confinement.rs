@@ -1,13 +1,14 @@
 //! What `sandbox = "strict"`, or a table in its place, leaves to programs.
 
 use super::{
-    changes::Changes, filter, install, kernel::kernel, namespaces::Namespaces, network::Network,
+    changes::Changes, filter, install, kernel::kernel, listed, namespaces::Namespaces,
+    network::Network,
 };
 use crate::domain::{self, Access, Ports};
 use std::{
     io,
     os::{
-        fd::{AsRawFd, BorrowedFd, OwnedFd},
+        fd::{BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
@@ -88,7 +89,7 @@ struct Rules(Vec<(PathBuf, Access)>);
 impl Rules {
     fn add(&mut self, path: &Path, access: Access) -> io::Result<()> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        let path = path.canonicalize().map_err(named)?;
+        let path = listed::real(path).map_err(named)?;
         let mut all = self.0.iter();
         if !all.any(|(above, more)| path.starts_with(above) && more.holds(access)) {
             self.0.push((path, access));
@@ -155,7 +156,11 @@ impl Confinement {
             let new = Namespaces::enter(shown, network == Network::Loopback)?;
             let temporary = new.temporary.into_iter().map(|path| (path, Access::WRITE));
             let processes = new.processes.map(|path| (path, Access::READ));
-            let new: Vec<_> = temporary.chain(processes).collect();
+            let real = |(path, access): (PathBuf, _)| Ok((path.canonicalize()?, access));
+            let new: Vec<_> = temporary
+                .chain(processes)
+                .map(real)
+                .collect::<io::Result<_>>()?;
             rules.0.extend(new.iter().cloned());
             of_worker.0.extend(new);
         }
@@ -168,15 +173,10 @@ impl Confinement {
         let files = rules.0.iter().map(|(path, _)| path.as_path());
         let changes = (kernel().landlock > 0).then(|| Changes::of(files));
         let changes = changes.transpose()?;
-        let confining = |rules: &Rules| domain::confining(&rules.0, ports);
-        let of_worker = worker.map(|worker| {
-            // Whatever leads to it by now, it is the file that was opened.
-            let program = format!("/proc/self/fd/{}", worker.program.as_raw_fd());
-            of_worker.0.push((program.into(), Access::EXECUTE));
-            confining(&of_worker)
-        });
+        let confining = |rules: &Rules, program| domain::confining(&rules.0, program, ports);
+        let of_worker = worker.map(|worker| confining(&of_worker, Some(worker.program)));
         Ok(Prepared {
-            ruleset: confining(&rules)?,
+            ruleset: confining(&rules, None)?,
             worker: of_worker.transpose()?.flatten(),
             network,
             changes,

@@ -15,6 +15,7 @@ mod confinement;
 mod filter;
 mod install;
 mod kernel;
+pub(crate) mod listed;
 mod loopback;
 mod namespaces;
 mod network;

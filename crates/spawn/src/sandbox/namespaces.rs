@@ -1,6 +1,7 @@
 //! Namespaces of a helper's own: places for temporary files that begin empty, a /proc that shows a program itself alone, and,
 //! where asked for, a network with nothing but loopback.
 
+use super::listed;
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{CWD, Mode},
@@ -98,8 +99,9 @@ fn cover(path: &'static str, first: Option<&PathBuf>) -> Result<(), Errno> {
 fn tree(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
-    open_tree(CWD, path, flags)
+    open_tree(listed::hold(path)?, "", flags)
 }
 
 fn put_back(path: &Path, tree: &OwnedFd) -> io::Result<()> {

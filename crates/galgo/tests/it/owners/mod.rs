@@ -44,6 +44,8 @@ pub fn tests() -> Vec<Test> {
         hosts::strict::tests(),
         hosts::wrong::tests(),
         strict::tests(),
+        strict::links::tests(),
+        strict::said::tests(),
         workers::tests(),
         workers::strict::tests(),
         warm::tests(),

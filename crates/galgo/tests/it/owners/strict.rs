@@ -1,11 +1,13 @@
 //! What `sandbox = "strict"`, and a table, keep programs from; and what works all the same.
 
+pub(super) mod links;
+pub(super) mod said;
+
 use std::{
     fs,
     net::TcpListener,
     os::unix::{fs::PermissionsExt, net::UnixListener},
     path::Path,
-    process::Command,
 };
 
 use crate::{
@@ -18,7 +20,7 @@ use galgo_testkit::{
     wait_until,
 };
 
-use super::{GAMES, helpers, needs_a_lasting_place, own, uid_of, written};
+use super::{GAMES, helpers, needs_a_lasting_place, own, uid_of};
 
 list![
     nothing_else_is_seen,
@@ -34,9 +36,6 @@ list![
     without_landlock_it_is_said,
     a_helper_that_dies_takes_its_processes_along,
     the_servers_own_programs_need_no_owner,
-    check_and_the_start_say_what_holds,
-    run_confines_too,
-    wrong_configurations_are_named,
 ];
 
 /// Tries what its query names, a word each, and says of each what came of it.
@@ -423,78 +422,4 @@ fn the_servers_own_programs_need_no_owner() {
             .all(|e| matches!(e, "1" | "3" | "13" | "38" | "2"))),
         "{met}"
     );
-}
-
-fn check_and_the_start_say_what_holds() {
-    let config = "user = \"nobody\"\n[[route]]\npath = \"/strict/\"\ncgi = \"strict\"\nsandbox = \"strict\"\n";
-    let site = written(site("\"strict\""), config);
-    let galgo = || Command::new(env!("CARGO_BIN_EXE_galgo"));
-    let said = galgo().arg("check").arg(site.folder()).output().unwrap();
-    let said = String::from_utf8(said.stdout).unwrap();
-    let holds = "files by Landlock, /tmp, /proc and processes of its own, network none, system calls by seccomp";
-    assert!(
-        said.contains("runs as nobody, sandbox = \"strict\""),
-        "{said}"
-    );
-    assert!(said.contains(holds), "{said}");
-    let mut unprivileged = Command::new(UNPRIVILEGED[0]);
-    unprivileged.args(&UNPRIVILEGED[1..]);
-    unprivileged
-        .args([env!("CARGO_BIN_EXE_galgo"), "check"])
-        .arg(site.folder());
-    let said = String::from_utf8(unprivileged.output().unwrap().stdout).unwrap();
-    assert!(
-        said.contains("files by Landlock, no /tmp, no /proc, network none"),
-        "{said}"
-    );
-}
-
-fn run_confines_too() {
-    needs_a_lasting_place();
-    let config = "user = \"nobody\"\n[[route]]\npath = \"/strict/\"\ncgi = \"strict\"\nsandbox = \"strict\"\n";
-    let site = written(site("\"strict\""), config);
-    let mut galgo = Command::new(env!("CARGO_BIN_EXE_galgo"));
-    let query = format!("{}&udp&put=/tmp/x", at(&site, "file", "secret"));
-    galgo.args(["run", "-o", "body", "-q", &query]);
-    let done = galgo.arg(site.path("strict/p")).output().unwrap();
-    let (said, errors) = (done.stdout, done.stderr);
-    let said = String::from_utf8(said).unwrap() + &String::from_utf8(errors).unwrap();
-    assert!(
-        said.starts_with("file EACCES\nudp EACCES\nput written\n"),
-        "{said}"
-    );
-}
-
-fn wrong_configurations_are_named() {
-    let site = site("\"strict\"");
-    for (route, words) in [
-        (
-            "cgi = \"strict\"\nsandbox = \"tight\"",
-            "is no sandbox: choose",
-        ),
-        (
-            "cgi = \"strict\"\nsandbox = { network = \"some\" }",
-            "is no network: choose",
-        ),
-        (
-            "cgi = \"strict\"\nsandbox = { write = [\"no-such\"] }",
-            "no-such",
-        ),
-        ("cgi = \"strict\"\nsandbox = { reads = [] }", "reads"),
-        (
-            "cgi = \"strict\"\nsandbox = \"strict\"\nno_new_privs = false",
-            "takes no_new_privs = true",
-        ),
-        (
-            "files = \"strict\"\ncgi_names = [\"*.cgi\"]\nsandbox = \"strict\"",
-            "takes a folder of programs",
-        ),
-    ] {
-        site.write(
-            "galgo.toml",
-            format!("[[route]]\npath = \"/p/\"\n{route}\n"),
-        );
-        let said = super::fails(&site, &["check"]);
-        assert!(said.contains(words), "{words}: {said}");
-    }
 }

@@ -1,0 +1,96 @@
+//! Whoever owns a folder of a strict sandbox may put a link in the place of what is listed: nothing is opened by that.
+
+use std::{fs, os::unix::fs::symlink};
+
+use super::{TRIES, at, files, says};
+use crate::{
+    harness::list,
+    owners::{GAMES, helpers, kill, mode, needs_a_lasting_place, own},
+};
+use galgo_testkit::{Server, Site, wait_until};
+
+list![
+    a_link_to_everything_opens_nothing,
+    a_link_within_its_folder_is_followed,
+];
+
+/// `home/` belongs to `games`, with programs and data.
+fn site(folder: &str) -> Site {
+    needs_a_lasting_place();
+    let site = files()
+        .file("home/cgi/p", TRIES, 0o755)
+        .file("home/data/note", "a note", 0o644)
+        .config(&format!(
+            "user = \"nobody\"\n[[route]]\npath = \"/p/\"\ncgi = \"{folder}/cgi\"\nuser = \"games\"\nstart = \"cold\"\n\
+             sandbox = {{ read = [\"secret-not.txt\"], write = [\"{folder}/data\"] }}\n"
+        ))
+        .file("secret-not.txt", "", 0o644);
+    for name in [
+        "home",
+        "home/cgi",
+        "home/cgi/p",
+        "home/data",
+        "home/data/note",
+    ] {
+        own(&site, name, GAMES);
+    }
+    mode(&site, "home", 0o755);
+    site
+}
+
+/// It reads what is listed, and nothing else.
+fn is_closed(server: &Server) {
+    let tries = ["secret", "home/data/note"].map(|name| at(&server.site, "file", name));
+    let said = says(server, "/p/p", &tries);
+    assert_eq!(said, ["EACCES", "open"], "{}", server.errors());
+}
+
+fn a_link_to_everything_opens_nothing() {
+    for swapped in ["home/data", "home/cgi"] {
+        let server = site("home").start();
+        let [place, was] = [swapped, "home/was"].map(|name| server.path(name));
+        for _ in 0..2 {
+            fs::rename(&place, &was).unwrap();
+            symlink("/", &place).unwrap();
+            let said = server.get(&format!("/p/p?{}", at(&server.site, "file", "secret")));
+            assert!(
+                said.status >= 500,
+                "{swapped}: {} {}",
+                said.status,
+                said.text()
+            );
+            assert!(!said.text().contains("open"));
+            server.says("which others than root can change");
+            fs::remove_file(&place).unwrap();
+            fs::rename(&was, &place).unwrap();
+            is_closed(&server);
+            // The next request has another one.
+            let helper = helpers(&server)[0];
+            kill(helper);
+            wait_until("the end of the helper", || {
+                !helpers(&server).contains(&helper)
+            });
+        }
+    }
+}
+
+/// As those have it who put each version into a folder of its own.
+fn a_link_within_its_folder_is_followed() {
+    let site = site("home/current");
+    fs::create_dir_all(site.path("home/versions/5")).unwrap();
+    for name in ["cgi", "data"] {
+        fs::rename(
+            site.path(&format!("home/{name}")),
+            site.path(&format!("home/versions/5/{name}")),
+        )
+        .unwrap();
+    }
+    for name in ["home/versions", "home/versions/5"] {
+        own(&site, name, GAMES);
+    }
+    symlink("versions/5", site.path("home/current")).unwrap();
+    let server = site.start();
+    let tries = ["secret", "home/versions/5/data/note"].map(|name| at(&server.site, "file", name));
+    let said = says(&server, "/p/p", &tries);
+    assert_eq!(said, ["EACCES", "open"], "{}", server.errors());
+}
