@@ -16,6 +16,9 @@ const LOOKS: usize = 100;
 /// What a helper itself takes of `pids.max`: its threads.
 const OWN_TASKS: u64 = 2;
 
+/// What the groups of helpers have limits by.
+const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+
 /// The group of all processes but helpers and what they start.
 const SERVER: &str = "server";
 
@@ -66,7 +69,15 @@ fn is_delegated(path: &Path) -> bool {
         getxattr(path, *name, &mut value[..]).is_ok_and(|n| value[..n] == *b"1")
     };
     let may = access(path.join("cgroup.subtree_control"), Access::WRITE_OK).is_ok();
-    may && told.iter().any(is_told)
+    let there = fs::read_to_string(path.join("cgroup.controllers")).unwrap_or_default();
+    may && has_all(&there) && told.iter().any(is_told)
+}
+
+/// Whether a group may divide what the limits are about. `Delegate=memory` leaves the rest to others, as do control groups of
+/// version 1 beside these.
+fn has_all(controllers: &str) -> bool {
+    let there = |name: &&str| controllers.split_ascii_whitespace().any(|one| one == *name);
+    CONTROLLERS.iter().all(there)
 }
 
 /// Those that the spawner has made.
@@ -146,7 +157,8 @@ fn divide(base: &Path) -> io::Result<()> {
             let _ = fs::write(all.join("cgroup.procs"), pid);
         }
     }
-    fs::write(base.join("cgroup.subtree_control"), "+cpu +memory +pids")
+    let all = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
+    fs::write(base.join("cgroup.subtree_control"), all)
 }
 
 fn set(group: &Path, limits: &Limits) -> io::Result<()> {
@@ -171,6 +183,14 @@ fn set(group: &Path, limits: &Limits) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_controllers_must_be_there() {
+        assert!(has_all("cpuset cpu io memory hugetlb pids rdma misc\n"));
+        for some in ["memory pids\n", "", "cpuset io memory pids", "cpu memory"] {
+            assert!(!has_all(some), "{some}");
+        }
+    }
 
     #[test]
     fn what_a_server_has_divided_is_the_next_ones() {

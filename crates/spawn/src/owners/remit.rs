@@ -195,7 +195,7 @@ impl Remit {
     /// No program of this route runs as that user, in words.
     pub fn identity(&self, uid: u32) -> Result<Identity, String> {
         let (min_uid, min_gid) = match &self.terms.runs_as {
-            RunsAs::User(user) if user.uid == uid => return Ok(user.identity()),
+            RunsAs::User(user) if user.uid == uid => return without_root(user.identity()),
             RunsAs::Server(user) if user.uid == uid => return Ok(user.clone()),
             RunsAs::User(_) | RunsAs::Server(_) => {
                 return Err(format!("no program of this route runs as the user {uid}"));
@@ -215,7 +215,7 @@ impl Remit {
             gid if gid < min_gid => Err(format!(
                 "its owner, the user {uid}, is in the group {gid}, and programs run as their owner only from min_gid = {min_gid} on"
             )),
-            _ => Ok(user),
+            _ => without_root(user),
         }
     }
 
@@ -283,9 +283,41 @@ impl Remit {
     }
 }
 
+/// Who is no member of root's group beside the own one.
+fn without_root(user: Identity) -> Result<Identity, String> {
+    match user.groups.contains(&0) {
+        true => Err(format!(
+            "the user {} is a member of the group of root, and programs never run in that: gpasswd -d",
+            user.uid
+        )),
+        false => Ok(user),
+    }
+}
+
 /// Whether it is the name of a variable that a field of a request becomes.
 fn is_field(name: &[u8]) -> bool {
     let letter = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
     name.strip_prefix(b"HTTP_")
         .is_some_and(|n| n != b"PROXY" && n.iter().all(letter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_member_of_the_group_of_root_runs_programs() {
+        let user = |groups: &[u32]| Identity {
+            uid: 1000,
+            gid: 1000,
+            groups: groups.to_vec(),
+            home: PathBuf::from("/"),
+        };
+        assert!(without_root(user(&[1000, 27])).is_ok());
+        let why = without_root(user(&[1000, 0])).unwrap_err();
+        assert!(
+            why.contains("the user 1000 is a member of the group of root"),
+            "{why}"
+        );
+    }
 }

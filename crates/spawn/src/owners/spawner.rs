@@ -8,7 +8,7 @@ use super::{
     message::{Order, pair, receive, send},
     successor::{Host, Upgrade},
 };
-use crate::{NamelessListener, raw::syscall, reaper::children};
+use crate::{NamelessListener, identity::Identity, raw::syscall, reaper::children};
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use rustix::{
@@ -25,7 +25,7 @@ use std::{
     collections::HashMap,
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Instant,
 };
@@ -221,13 +221,37 @@ impl Spawner {
 
     /// A helper as the user `uid`: its socket.
     fn make(&mut self, host: &mut impl Host, remit: &Remit, uid: u32) -> Result<OwnedFd, String> {
-        let not_made = |e: std::io::Error| format!("a helper was not made: {e}");
         let user = remit.identity(uid)?;
-        let (ours, theirs) = pair().map_err(|e| not_made(e.into()))?;
         let group = self.cgroups.make(&remit.terms.limits)?;
+        let made = self.fork(host, remit, &user, group.as_deref());
+        let not_made = |e: io::Error| format!("a helper was not made: {e}");
+        match made {
+            Ok((pid, pidfd, ours)) => {
+                self.helpers.push(Helper { pid, pidfd, group });
+                Ok(ours)
+            }
+            Err(e) => {
+                // Nobody enters it any more.
+                group
+                    .into_iter()
+                    .for_each(|group| self.cgroups.remove(group));
+                Err(not_made(e))
+            }
+        }
+    }
+
+    /// The helper's process, and its socket.
+    fn fork(
+        &mut self,
+        host: &mut impl Host,
+        remit: &Remit,
+        user: &Identity,
+        group: Option<&Path>,
+    ) -> io::Result<(Pid, OwnedFd, OwnedFd)> {
+        let (ours, theirs) = pair()?;
         let program = remit.terms.modules.as_ref().map(|_| host.modules());
         let here = remit.has_own_ids().then(own_ids).transpose();
-        let here = here.map_err(not_made)?;
+        let here = here?;
         // SAFETY: this process has one thread, so that the child has all there is of it: no lock is held by a thread
         // that is not there.
         let pid = match unsafe { libc::fork() } {
@@ -235,12 +259,15 @@ impl Spawner {
                 let opened = program.as_ref().and_then(|program| program.as_ref().ok());
                 close_all_but([Some(&theirs), opened]);
                 let given = (theirs, program);
-                let served = leave_streams()
-                    .and_then(|()| helper::serve(remit, &user, given, group.as_deref()));
+                let served =
+                    leave_streams().and_then(|()| helper::serve(remit, user, given, group));
                 let code = match served {
                     Ok(()) => 0,
                     Err(words) => {
-                        eprintln!("galgo: a helper of the user {uid} has ended: {words}");
+                        eprintln!(
+                            "galgo: a helper of the user {} has ended: {words}",
+                            user.uid
+                        );
                         1
                     }
                 };
@@ -256,22 +283,13 @@ impl Spawner {
                 .expect("children in this process's own PID namespace");
         }
         if pid < 0 {
-            return Err(not_made(failed));
+            return Err(failed);
         }
-        let helper = Pid::from_raw(pid)
-            .ok_or(Errno::SRCH)
-            .and_then(|pid| Ok((pid, pidfd_open(pid, PidfdFlags::empty())?)));
-        match helper {
-            Ok((pid, pidfd)) => {
-                self.helpers.push(Helper { pid, pidfd, group });
-                Ok(ours)
-            }
-            Err(e) => {
-                // It is ended as a stray.
-                self.strays = true;
-                Err(not_made(e.into()))
-            }
-        }
+        let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty());
+        // Without, it is ended as a stray.
+        self.strays |= pidfd.is_err();
+        Ok((pid, pidfd?, ours))
     }
 
     /// Reaps helpers that have ended.
