@@ -10,7 +10,7 @@ use galgo_handlers::{
     root::CgiRoot,
     script::{self, FoundProgram, Refusal},
     steps::Steps,
-    upstream::Application,
+    upstream::{Application, To},
 };
 
 use galgo_spawn::owners::Remit;
@@ -121,6 +121,16 @@ impl Route {
         let of_workers = self.upstreams().filter_map(|up| up.remit.as_ref());
         let of_judge = self.judge().and_then(|cgi| cgi.remit.as_ref());
         of_programs.into_iter().chain(of_judge).chain(of_workers)
+    }
+
+    /// Whether the server itself starts programs or workers of it: no helper does.
+    pub fn starts_here(&self) -> bool {
+        let mut programs = self.programs().into_iter().chain(self.judge());
+        let is_started = |up: &Application| matches!(up.to, To::Workers(_));
+        programs.any(|cgi| cgi.remit.is_none())
+            || self
+                .upstreams()
+                .any(|up| is_started(up) && up.remit.is_none())
     }
 
     /// The program that is asked first.

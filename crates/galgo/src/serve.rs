@@ -57,6 +57,7 @@ use sockets::{New, https_port};
 /// A server that has bound its listeners and dropped its privileges, and has not yet read a byte from the network.
 #[derive(Debug)]
 pub struct Ready {
+    executes: bool,
     site: Site,
     settings: Settings,
     new: New,
@@ -112,9 +113,14 @@ impl Ready {
         site.https_port = https_port(&site.config, new.bound.iter());
         let (runtime, signals) =
             Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
-        let outside = confine()?;
+        let executes = Spawning::needs_execve(spawning.as_ref(), &site.config);
+        let outside = match executes {
+            true => confine()?,
+            false => execute_nothing()?,
+        };
         galgo_spawn::end_orphans();
         Ok(Self {
+            executes,
             site,
             settings,
             new,
@@ -160,6 +166,7 @@ impl Ready {
             workers: self.workers,
             certificates: self.certificates,
             spawning: self.spawning,
+            executes: self.executes,
         };
         let mut threads = Vec::new();
         let together = Together::of(self.spawners.len());
@@ -333,4 +340,12 @@ pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
     identity
         .assume()
         .map_err(|e| format!("cannot become the configured user: {e}"))
+}
+
+/// The same for a server that starts no program itself: whoever gets it under control executes nothing in it, and there is no
+/// thread that could.
+fn execute_nothing() -> Result<Arc<Outside>, String> {
+    let confined = sandbox::confine_and_execute_nothing();
+    confined.map_err(|e| format!("cannot give up the right to execute programs: {e}"))?;
+    Ok(Arc::new(Outside::nobody()))
 }

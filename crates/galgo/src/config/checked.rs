@@ -106,6 +106,15 @@ impl Config {
         let of_hosts = self.sites.iter().filter_map(|sites| sites.remit.as_ref());
         of_routes.chain(of_hosts.map(|remit| ("sites", remit)))
     }
+
+    /// The first place whose programs or workers the server itself starts.
+    pub fn starts_here(&self) -> Option<&str> {
+        let mut routes = self.routes.iter();
+        let route = routes.find(|route| route.starts_here());
+        let hosts = self.sites.as_ref().filter(|sites| sites.remit.is_none());
+        let route = route.map(|route| &*route.path);
+        route.or_else(|| hosts.map(|_| "sites"))
+    }
 }
 
 /// The certificates of `https://` listeners.

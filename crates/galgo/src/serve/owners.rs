@@ -94,6 +94,11 @@ impl Spawning {
         }
     }
 
+    /// Whether the server itself executes anything: programs and workers, or one day the server that takes its place.
+    pub(super) fn needs_execve(spawning: Option<&Self>, config: &Config) -> bool {
+        config.starts_here().is_some() || spawning.and_then(Self::as_root).is_none()
+    }
+
     /// What starts a server with root's rights, where the spawner has them.
     pub(super) fn as_root(&self) -> Option<&Arc<Owners>> {
         Some(&self.owners).filter(|_| self.root)

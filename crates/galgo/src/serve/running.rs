@@ -47,6 +47,8 @@ pub(super) struct Running {
     pub(super) certificates: Certificates,
     /// What starts programs of other users.
     pub(super) spawning: Option<Spawning>,
+    /// This process may execute programs.
+    pub(super) executes: bool,
 }
 
 /// What comes by itself while the server runs.
@@ -218,6 +220,14 @@ impl Running {
         let fixed = keep_fixed(&mut config, &self.site.config);
         limits::allowed(&config)?;
         Spawning::suffices(self.spawning.as_ref(), &config)?;
+        match config.starts_here() {
+            Some(path) if !self.executes => {
+                return Err(format!(
+                    "{path}: to start its programs itself takes a restart of galgo, which has given up the right to execute any, as all routes had a `user` or a strict sandbox"
+                ));
+            }
+            _ => {}
+        }
         let new = New::bind(&config, &self.bound, &mut self.inherited)?;
         let switch = logs.prepare(&self.site.config.log, &config.log);
         let switch = switch.map_err(|e| format!("cannot open a log: {e}"))?;

@@ -1,7 +1,12 @@
 //! What `sandbox = "strict"`, or a table in its place, leaves to programs.
 
 use super::{
-    changes::Changes, filter, install, kernel::kernel, listed, namespaces::Namespaces,
+    changes::Changes,
+    filter,
+    install::{self, Threads},
+    kernel::kernel,
+    listed,
+    namespaces::Namespaces,
     network::Network,
 };
 use crate::domain::{self, Access, Ports};
@@ -224,7 +229,7 @@ impl Prepared {
     /// # Errors
     /// The kernel refuses what it has.
     pub fn confine(self) -> io::Result<Confined> {
-        install::enter(|| filter::strict(self.network))?;
+        install::enter(Threads::This, || filter::strict(self.network))?;
         Ok(Confined {
             ruleset: self.ruleset,
             worker: self.worker,

@@ -37,6 +37,18 @@ pub(super) fn standard() -> Vec<sock_filter> {
     filter
 }
 
+/// The same, and execve(2) and execveat(2).
+pub(super) fn executing_nothing() -> Vec<sock_filter> {
+    let mut filter = refusing();
+    // The first argument of clone may have been loaded.
+    filter.push(load(NUMBER));
+    for call in [libc::SYS_execve, libc::SYS_execveat] {
+        filter.extend(answer(BPF_JEQ, number(call), 0, 1, EPERM));
+    }
+    filter.push(step(BPF_RET, 0, 0, ALLOW));
+    filter
+}
+
 /// What a strict sandbox allows; beside what is refused with EPERM all else is answered as by a kernel that does not have it.
 pub(super) fn strict(network: Network) -> Vec<sock_filter> {
     let mut filter = refusing();

@@ -4,30 +4,44 @@ use crate::raw::syscall;
 use libc::sock_filter;
 use std::io;
 
+/// Which threads enter a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Threads {
+    /// The calling one, and those that it starts.
+    This,
+    /// All that the process has, and will have.
+    All,
+}
+
 /// Gives up new privileges, and enters the filter where the kernel has such.
-pub(super) fn enter(filter: impl FnOnce() -> Vec<sock_filter>) -> io::Result<()> {
+pub(super) fn enter(threads: Threads, filter: impl FnOnce() -> Vec<sock_filter>) -> io::Result<()> {
     // SAFETY: numbers only.
     match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
-        0 if is_available() => install(&filter()),
+        0 if is_available() => install(threads, &filter()),
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Has this thread, and all that it starts, run under a filter.
-fn install(filter: &[sock_filter]) -> io::Result<()> {
+fn install(threads: Threads, filter: &[sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).map_err(io::Error::other)?,
         filter: filter.as_ptr().cast_mut(),
     };
     // The mitigations of processors are the program's own to choose, as without a filter: since Linux 5.16 the default.
-    let flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW as usize;
+    let flags = match threads {
+        Threads::This => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+        Threads::All => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW | libc::SECCOMP_FILTER_FLAG_TSYNC,
+    } as usize;
     let set = libc::SECCOMP_SET_MODE_FILTER as usize;
     let args = [set, flags, &raw const program as usize, 0, 0, 0];
     // SAFETY: the kernel reads `program` and the `len` instructions that it points to; both outlive the call. It checks
     // them, and changes nothing of this process but which calls are answered.
     match unsafe { syscall(libc::SYS_seccomp, args) } {
         0 => Ok(()),
+        thread @ 1.. => Err(io::Error::other(format!(
+            "the thread {thread} has another filter"
+        ))),
         errno => Err(io::Error::from_raw_os_error(-errno as i32)),
     }
 }

@@ -21,6 +21,7 @@ mod namespaces;
 mod network;
 mod outside;
 
+use install::Threads;
 use std::io;
 
 pub use calls::{REFUSED, Refused};
@@ -59,5 +60,14 @@ impl Sandbox {
 /// # Errors
 /// The kernel refuses what it has.
 pub fn confine() -> io::Result<()> {
-    install::enter(filter::standard)
+    install::enter(Threads::This, filter::standard)
+}
+
+/// The same for all threads of this process, which executes nothing from now on: for a server whose programs are all started by
+/// helpers.
+///
+/// # Errors
+/// As [`confine`].
+pub fn confine_and_execute_nothing() -> io::Result<()> {
+    install::enter(Threads::All, filter::executing_nothing)
 }

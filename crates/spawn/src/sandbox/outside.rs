@@ -30,6 +30,12 @@ impl Outside {
         Ok(Self { jobs })
     }
 
+    /// No such thread: what it would start is not started.
+    pub fn nobody() -> Self {
+        let (jobs, _) = channel();
+        Self { jobs }
+    }
+
     /// Calls `f` on that thread, and waits for it. `None`: the thread is gone.
     pub(crate) fn call<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send) -> Option<T> {
         let (done, is_done) = sync_channel(1);

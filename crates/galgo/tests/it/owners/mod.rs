@@ -1,6 +1,7 @@
 //! Programs that run as other users than the server: who they are, what is checked before, what they cannot do, and what
 //! happens as helpers end. All of it as root, with accounts that every Debian has.
 
+mod execute;
 mod front;
 mod homes;
 mod hosts;
@@ -38,6 +39,7 @@ pub fn tests() -> Vec<Test> {
         front::hosts::tests(),
         front::modules::tests(),
         front::upgrade::tests(),
+        execute::tests(),
         life::tests(),
         homes::tests(),
         hosts::tests(),
