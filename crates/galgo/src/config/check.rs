@@ -79,6 +79,7 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
         config.options = or_default(wrong, text.options(defaults.get_ref(), &config.options));
         config.rate_limit =
             or_default(wrong, text.rate_limit(&defaults.get_ref().rate_limit, None));
+        config.runs_as = or_default(wrong, text.default_user(defaults.get_ref(), &config));
     }
     config.tls = or_default(wrong, text.tls(&raw, &mut config.warnings));
     config.rewrites = or_default(wrong, text.rewrites(&raw));

@@ -5,7 +5,10 @@ use std::{fmt, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 use galgo_handlers::steps::{errors::Errors, rewrite::Rewrites};
 use galgo_io::tls::Clients;
 use galgo_proto::forwarded::Trusted;
-use galgo_spawn::{identity::Identity, owners::Remit};
+use galgo_spawn::{
+    identity::Identity,
+    owners::{Remit, RunsAs},
+};
 
 pub use galgo_front::settings::{Http, Listen, Speaks};
 
@@ -48,6 +51,8 @@ pub struct Config {
     pub socket_group: Option<u32>,
     /// Whom to become after binding, when started as root.
     pub identity: Option<Identity>,
+    /// Whom programs run as where their route does not say; `None`: as the server does.
+    pub runs_as: Option<RunsAs>,
     /// The lowest id of a user that programs run as because their file belongs to it.
     pub min_uid: u32,
     /// The lowest id of such a user's own group.

@@ -33,6 +33,7 @@ impl Default for Config {
             socket_mode: 0o660,
             socket_group: None,
             identity: None,
+            runs_as: None,
             min_uid: 500,
             min_gid: 100,
             workers: cores(),

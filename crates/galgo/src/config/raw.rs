@@ -139,6 +139,8 @@ macro_rules! options {
         table! {
             /// `[defaults]`.
             RawOptions {
+                user: String,
+                group: String,
                 rate_limit: RawRateLimit,
                 $($field: $type,)*
             }
@@ -207,6 +209,8 @@ macro_rules! options {
             /// The options of programs that this route sets.
             pub(super) fn options(&self) -> RawOptions {
                 RawOptions {
+                    user: None,
+                    group: None,
                     rate_limit: None,
                     $($field: self.$field.clone(),)*
                 }

@@ -194,7 +194,7 @@ impl ConfigText<'_> {
             authorizer: authorizer
                 .map(|to| self.authorizer(to, config))
                 .transpose()?,
-            steps: self.steps(route, warnings)?,
+            steps: self.steps(route, config, warnings)?,
             rate_limit: self
                 .rate_limit(&route.rate_limit, config.rate_limit)?
                 .map(RateLimit::new),

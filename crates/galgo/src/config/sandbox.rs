@@ -229,17 +229,36 @@ impl ConfigText<'_> {
         config: &Config,
     ) -> Checked<Option<RunsAs>> {
         let runs_as = match (user, group) {
-            (Some(user), group) => self.runs_as(user, group, config)?,
-            (None, None) => None,
-            (None, Some(group)) => {
-                return Err(self.error(group.span(), "needs a `user` beside it"));
-            }
+            (None, None) => config.runs_as.clone(),
+            (user, group) => self.user_and_group(user, group, config)?,
         };
         // Looked at while this process may have root's rights still.
         are_delegated();
         let own = || config.identity.clone().unwrap_or_else(current);
         let strict = options.strict.is_some();
         Ok(runs_as.or_else(|| strict.then(|| RunsAs::Server(own()))))
+    }
+
+    /// Whom programs run as where their route does not say.
+    pub(super) fn default_user(
+        &self,
+        raw: &RawOptions,
+        config: &Config,
+    ) -> Checked<Option<RunsAs>> {
+        self.user_and_group(&raw.user, &raw.group, config)
+    }
+
+    fn user_and_group(
+        &self,
+        user: &Typed<String>,
+        group: &Typed<String>,
+        config: &Config,
+    ) -> Checked<Option<RunsAs>> {
+        match (user, group) {
+            (Some(user), group) => self.runs_as(user, group, config),
+            (None, None) => Ok(None),
+            (None, Some(group)) => Err(self.error(group.span(), "needs a `user` beside it")),
+        }
     }
 
     /// `None`: it is the server's own user.

@@ -3,6 +3,7 @@
 use galgo_handlers::steps::Steps;
 
 use super::{
+    checked::Config,
     error::{Checked, ConfigText},
     raw::RawRoute,
 };
@@ -12,6 +13,7 @@ impl ConfigText<'_> {
     pub(super) fn steps(
         &self,
         route: &RawRoute,
+        config: &Config,
         warnings: &mut Vec<String>,
     ) -> Checked<Option<Box<Steps>>> {
         let steps = Steps {
@@ -19,7 +21,7 @@ impl ConfigText<'_> {
             cors: self.cors(route)?,
             access: self.access(route)?,
             passwords: self.passwords(route, warnings)?,
-            variables: self.variable_rules(route)?,
+            variables: self.variable_rules(route, config)?,
             tries: self.tries(route)?,
             headers: self.header_steps(route)?,
             errors: self.errors(&route.errors)?,

@@ -7,6 +7,7 @@ use galgo_handlers::steps::{
 use toml::Spanned;
 
 use super::{
+    checked::Config,
     elsewhere::words,
     environment::computed,
     error::{Checked, ConfigText},
@@ -15,12 +16,17 @@ use super::{
 };
 
 impl ConfigText<'_> {
-    pub(super) fn variable_rules(&self, route: &RawRoute) -> Checked<Vec<VariableRule>> {
+    pub(super) fn variable_rules(
+        &self,
+        route: &RawRoute,
+        config: &Config,
+    ) -> Checked<Vec<VariableRule>> {
         let rules = route.env_rules.iter().flat_map(|rules| rules.get_ref());
         let rules: Vec<_> = rules
             .map(|rule| self.variable_rule(rule))
             .collect::<Checked<_>>()?;
-        if let (Some(at), Some(_)) = (&route.env_rules, &route.user) {
+        let helped = route.user.is_some() || config.runs_as.is_some();
+        if let (Some(at), true) = (&route.env_rules, helped) {
             let named = |name: &String| {
                 let env = route.env.as_ref().map(Spanned::get_ref);
                 env.is_some_and(|env| env.keys().any(|key| key.get_ref() == name))

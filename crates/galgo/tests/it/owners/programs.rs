@@ -17,6 +17,7 @@ list![
     interpreters_run_files_by_their_ending,
     what_is_not_executed_says_why,
     the_first_byte_of_an_output_may_come_alone,
+    a_user_of_defaults_holds_where_a_route_has_none,
     what_holds_the_output_open_is_not_waited_for,
     who_leaves_ends_the_program,
     a_program_attacks_the_server_its_helper_and_others,
@@ -25,6 +26,27 @@ list![
     check_names_the_user_and_what_is_wrong,
     run_becomes_the_user,
 ];
+
+fn a_user_of_defaults_holds_where_a_route_has_none() {
+    let mine = "[[route]]\npath = \"/mine/\"\ncgi = \"own\"\nuser = \"nobody\"\n";
+    let server = site().defaults("user = \"games\"").config(mine).start();
+    for (path, user) in [
+        ("/cgi-bin/who", "5"),
+        ("/games/who", "5"),
+        ("/own/man", ""),
+        // It names the server's.
+        ("/mine/nobody", "65534"),
+    ] {
+        let said = server.get(path);
+        let ran = said.text();
+        let ran = if said.status == 200 {
+            ran.lines().next().unwrap()
+        } else {
+            ""
+        };
+        assert_eq!(ran, user, "{path}: {}", server.errors());
+    }
+}
 
 fn programs_run_as_their_user() {
     let server = site().start();

@@ -139,6 +139,14 @@ pub(super) const KEYS: &[super::Refused] = &[
         "1:9: group: needs a `user` beside it",
     ),
     (
+        "[defaults]\ngroup = \"www-data\"",
+        "2:9: group: needs a `user` beside it",
+    ),
+    (
+        "[defaults]\nuser = \"root\"",
+        "2:8: user: programs of a route with `user` never run as root: name a user without privileges",
+    ),
+    (
         "user = \"no-such-user\"",
         "1:8: user: there is no user `no-such-user`: create it or correct the name",
     ),
