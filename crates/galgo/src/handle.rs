@@ -9,7 +9,7 @@ use galgo_handlers::{
     files, program,
     resources::Resources,
     respond,
-    script::{self, AmongFiles},
+    script::{self, AmongFiles, UpstreamPath, UpstreamScript},
     status,
     steps::redirect,
 };
@@ -20,7 +20,7 @@ use crate::{
     config::{Cgi, Files},
     fault::Fault,
     request::Request,
-    route::{Handler, Match, Route},
+    route::{self, Handler, Match, Route},
     site::Site,
 };
 
@@ -87,8 +87,18 @@ pub(crate) async fn handle(
             said(Box::pin(answer).await?)
         }
         Handler::Upstream(up) => {
+            let path = head.target.url_path();
+            let script = match script::script(up, &route.path, path)? {
+                UpstreamPath::Script(script) => script,
+                UpstreamPath::Folder => return Ok(files::to_slash(head)),
+            };
+            if let Some(index) = index_of(&script, path.clean)
+                && leads_on(cx, head, route, index)
+            {
+                return Err(again(head, index));
+            }
             let asked = (&**up, cx.site.upstream(route, up.role)?);
-            let answer = application::answer(cx.context(), request, head, &route.path, asked);
+            let answer = application::answer(cx.context(), request, head, script, asked);
             said(Box::pin(answer).await?)
         }
         Handler::Files(files) => {
@@ -98,8 +108,11 @@ pub(crate) async fn handle(
             {
                 return said(answer);
             }
-            let (response, cause) = files::answer(files, head, rest).response().await;
-            Ok(status::dress(cx.context(), request, response, cause))
+            let elsewhere = |name: &str| leads_on(cx, head, route, name);
+            match files::answer(files, head, rest, elsewhere).response().await {
+                Ok((response, cause)) => Ok(status::dress(cx.context(), request, response, cause)),
+                Err(index) => Err(again(head, index)),
+            }
         }
         // It redirects, and not this request.
         Handler::Respond(_) if route.steps.as_ref().is_some_and(|s| s.redirect.is_some()) => {
@@ -107,6 +120,32 @@ pub(crate) async fn handle(
         }
         Handler::Respond(respond) => Ok(respond::answer(respond)),
     }
+}
+
+/// Whether another route answers for this index of the folder that is asked for: no rule of that is passed by.
+fn leads_on(cx: &Dispatch, head: &Head, route: &Arc<Route>, index: &str) -> bool {
+    let file = (head.target.path(), index);
+    route::leads_on(&cx.site.config.routes, &head.host, route, file)
+}
+
+/// The index of the folder that is asked for answers, by its own path.
+fn again(head: &Head, index: &str) -> Instead {
+    match at_index(head, index) {
+        Some(target) => Instead::Again(Box::new(target)),
+        None => Fault::NotFound.into(),
+    }
+}
+
+/// The path of an index of the folder that is asked for. `None`: no client could ask for it.
+pub(crate) fn at_index(head: &Head, index: &str) -> Option<Target> {
+    let path = [head.target.path(), index.as_bytes()].concat();
+    redirect::at(&head.target, path, None)
+}
+
+/// The name of the script, where it is an index of the folder at `path`.
+pub(crate) fn index_of<'s>(script: &'s UpstreamScript<'_>, path: &[u8]) -> Option<&'s str> {
+    let name = script.script_name.strip_prefix(path)?;
+    str::from_utf8(name).ok().filter(|name| !name.is_empty())
 }
 
 /// Answers by a program in a folder of files. `Ok(None)`: none is meant.

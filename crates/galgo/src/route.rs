@@ -177,6 +177,35 @@ pub fn find<'c, 'p>(routes: &'c [Arc<Route>], host: &str, path: &'p [u8]) -> Opt
     })
 }
 
+/// Whether another route than `own` answers for the file `name` in the folder at `path`, which ends in `/` and is below
+/// `own`. Nothing is allocated where no route begins there: that is so of nearly every folder.
+pub fn leads_on(
+    routes: &[Arc<Route>],
+    host: &str,
+    own: &Arc<Route>,
+    (path, name): (&[u8], &str),
+) -> bool {
+    let begins = |route: &&Arc<Route>| {
+        let Some(rest) = route.path.as_bytes().strip_prefix(path) else {
+            return false;
+        };
+        let rest = rest.strip_suffix(b"/").unwrap_or(rest);
+        match rest.is_empty() {
+            true => route.names.is_some() && route.answers_name(name.as_bytes()),
+            false => name.as_bytes().starts_with(rest),
+        }
+    };
+    if !routes.iter().any(|route| begins(&route)) {
+        return false;
+    }
+    let whole = [path, name.as_bytes()].concat();
+    let found = find(routes, host, &whole).map(|found| found.route);
+    // Of the folder of a host it may be the route behind that, which answers neither.
+    found
+        .filter(begins)
+        .is_some_and(|route| !Arc::ptr_eq(route, own))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteMatch {
     /// The path is the route's or below it.

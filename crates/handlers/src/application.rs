@@ -1,7 +1,7 @@
 //! Programs that stay: FastCGI and SCGI, as responders and as authorizers.
 //!
-//! 1. find the script, if one answers  2. take in the body where its length must be known first, else its beginning
-//! 3. wait for a lease  4. connect, or take an idle connection  5. its response: see `reply`
+//! 1. take in the body where its length must be known first, else its beginning  2. wait for a lease
+//! 3. connect, or take an idle connection  4. its response: see `reply`
 
 use std::{os::unix::ffi::OsStrExt, rc::Rc, sync::Arc};
 
@@ -16,13 +16,12 @@ use crate::{
     body_spool,
     context::{Answer, Context},
     fault::Fault,
-    files,
     log::Source,
     program::settings::BodyMode,
     relay::{backend::Backend, clock::Clocks},
     reply::{Answering, heard, may_repeat, wait_for},
     request::Request,
-    script::{self, UpstreamScript},
+    script::UpstreamScript,
     sock::Sock,
     spool::Stored,
     upstream::{
@@ -32,23 +31,22 @@ use crate::{
     variables::{self, Judged, ScriptVars},
 };
 
-/// Answers a request by asking the application of its route.
-pub async fn answer(
-    cx: Context<'_>,
-    request: &mut Request<'_>,
-    head: &Rc<Head>,
-    route_path: &str,
-    (config, upstream): (&Application, &Arc<Upstream>),
-) -> Result<Answer, Fault> {
-    let path = head.target.url_path();
-    let script = match script::script(config, route_path, path).map_err(Fault::from)? {
-        script::UpstreamPath::Script(script) => script,
-        script::UpstreamPath::Folder => return Ok(Answer::Response(files::to_slash(head))),
-    };
-    request.client.limit(config.options.max_body)?;
+/// Answers a request by asking the application of its route for `script`.
+///
+/// No `async fn`: its future would have room for the script twice, as an argument and as what was made of it.
+pub fn answer<'a>(
+    cx: Context<'a>,
+    request: &'a mut Request<'_>,
+    head: &'a Rc<Head>,
+    script: UpstreamScript<'a>,
+    (config, upstream): (&'a Application, &'a Arc<Upstream>),
+) -> impl Future<Output = Result<Answer, Fault>> {
     let mut ask = Ask::new(cx, request, head, (config, upstream), script);
-    let exchange = ask.asked().await?;
-    ask.answering().reply(Backend::Exchange(exchange)).await
+    async move {
+        ask.request.client.limit(config.options.max_body)?;
+        let exchange = ask.asked().await?;
+        ask.answering().reply(Backend::Exchange(exchange)).await
+    }
 }
 
 /// Asks the authorizer of a route. `Ok(None)`: the request may be answered.

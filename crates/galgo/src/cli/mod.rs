@@ -16,6 +16,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod apart;
+mod asked;
 mod certificates;
 mod check;
 pub(crate) mod found;
@@ -82,7 +83,7 @@ struct Check {
     #[arg(long, value_name = "PROGRAM", num_args = 0..=1)]
     warm: Option<Option<PathBuf>>,
     #[command(flatten)]
-    url: url::UrlArgs,
+    url: asked::UrlArgs,
 }
 
 impl Check {

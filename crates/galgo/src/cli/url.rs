@@ -4,10 +4,10 @@
 use std::{
     ffi::OsStr,
     io::{self, Write},
-    net::{IpAddr, Ipv4Addr},
     os::unix::ffi::OsStrExt,
     path::Path,
     process::ExitCode,
+    sync::Arc,
 };
 
 use galgo_handlers::{
@@ -25,10 +25,18 @@ use galgo_handlers::{
 use galgo_proto::{h1::Head, status::reason, target::Target};
 use galgo_spawn::words;
 
-use super::{check, found::describe, identity, programs, screen::lines, site::SiteArgs};
+use super::{
+    asked::{UrlArgs, request},
+    check,
+    found::describe,
+    identity, programs,
+    screen::lines,
+    site::SiteArgs,
+};
 use crate::{
     body::Response,
     config::{Application, Cgi, Config, Files, Handler, Route},
+    handle::{at_index, index_of},
     hosts::Host,
     link::Link,
     log::LogTo,
@@ -37,23 +45,6 @@ use crate::{
 
 /// As many changes of the path are followed as the server follows.
 const CHANGES: usize = 10;
-
-/// What is asked.
-#[derive(Debug, clap::Args)]
-pub(super) struct UrlArgs {
-    /// Say what answers this URL, step by step
-    #[arg(long, value_name = "URL", conflicts_with = "warm")]
-    pub(super) url: Option<String>,
-    /// The client's address, with --url
-    #[arg(long, value_name = "ADDRESS", requires = "url", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
-    from: IpAddr,
-    /// The method, with --url
-    #[arg(long, value_name = "METHOD", requires = "url", default_value = "GET")]
-    method: String,
-    /// "Name: value" of the request, with --url; repeatable
-    #[arg(long, value_name = "FIELD", requires = "url")]
-    header: Vec<String>,
-}
 
 /// Says what would answer.
 pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCode, String> {
@@ -69,50 +60,6 @@ pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCo
     // Who closes the pipe has read enough.
     let _ = walk.request(head);
     Ok(ExitCode::SUCCESS)
-}
-
-/// The request for a URL, as a client would send it.
-fn request(config: &Config, args: &UrlArgs, url: &str) -> Result<(Head, Link), String> {
-    // What a browser keeps to itself.
-    let url = url.split('#').next().unwrap_or_default();
-    let (https, rest) = match url.split_once("://") {
-        None if url.starts_with('/') => (false, format!("localhost{url}")),
-        Some(("http", rest)) => (false, rest.to_owned()),
-        Some(("https", rest)) => (true, rest.to_owned()),
-        _ => {
-            let shown = words::escape(url.as_bytes());
-            return Err(format!(
-                "{shown} is no URL: write \"https://example.org/path\", or \"/path\""
-            ));
-        }
-    };
-    let at = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (host, path) = rest.split_at(at);
-    let slash = if path.starts_with('/') { "" } else { "/" };
-    let method = &args.method;
-    let mut text = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {host}\r\n");
-    for field in &args.header {
-        if field.contains(['\r', '\n']) || !field.contains(':') {
-            let shown = words::escape(field.as_bytes());
-            return Err(format!(
-                "{shown} is no field: write --header \"User-Agent: curl\""
-            ));
-        }
-        text.push_str(&format!("{field}\r\n"));
-    }
-    text.push_str("\r\n");
-    let head = Head::parse(text.as_bytes(), &config.http.head_limits())
-        .map_err(|e| format!("the server answers {} to this: {}", e.status, e.why))?;
-    let port = host
-        .rsplit_once(':')
-        .and_then(|(_, port)| port.parse().ok());
-    let local = (
-        Ipv4Addr::LOCALHOST,
-        port.unwrap_or(if https { 443 } else { 80 }),
-    );
-    let mut link = Link::between(Some((args.from, 0).into()), Some(local.into()));
-    link.https = https;
-    Ok((head, link))
 }
 
 /// What a path has come to.
@@ -307,13 +254,13 @@ impl<'c, W: Write> Walk<'c, W> {
         Ok(verdict)
     }
 
-    fn handler(&mut self, head: &Head, route: &Route, rest: &[u8]) -> io::Result<Turn> {
+    fn handler(&mut self, head: &Head, route: &Arc<Route>, rest: &[u8]) -> io::Result<Turn> {
         match &route.handler {
             Handler::Cgi(cgi) => self.program(
                 cgi,
                 script::program(cgi, &route.path, head.target.url_path()),
             ),
-            Handler::Upstream(up) => self.application(up, route, head),
+            Handler::Upstream(up) => self.application(up, head, route),
             Handler::Respond(_) if route.steps.as_ref().is_some_and(|s| s.redirect.is_some()) => {
                 self.done("404")
             }
@@ -325,17 +272,20 @@ impl<'c, W: Write> Walk<'c, W> {
                         Ok(AmongFiles::File) => {}
                         Ok(AmongFiles::Program(found)) => return self.program(cgi, Ok(found)),
                         Ok(AmongFiles::Index(path)) => {
-                            let target = redirect::at(&head.target, path, None);
-                            return match target {
-                                Some(target) => Ok(Turn::Again(target)),
-                                None => self.done("404"),
-                            };
+                            return self.again(redirect::at(&head.target, path, None));
                         }
                         Err(refusal) => return self.refused(&refusal),
                     }
                 }
-                self.file(files, head, rest)
+                self.file(files, head, route, rest)
             }
+        }
+    }
+
+    fn again(&mut self, target: Option<Target>) -> io::Result<Turn> {
+        match target {
+            Some(target) => Ok(Turn::Again(target)),
+            None => self.done("404"),
         }
     }
 
@@ -387,13 +337,23 @@ impl<'c, W: Write> Walk<'c, W> {
         }
     }
 
-    fn application(&mut self, up: &Application, route: &Route, head: &Head) -> io::Result<Turn> {
+    fn application(
+        &mut self,
+        up: &Application,
+        head: &Head,
+        route: &Arc<Route>,
+    ) -> io::Result<Turn> {
         match script::script(up, &route.path, head.target.url_path()) {
             Ok(UpstreamPath::Folder) => {
                 self.response("answer", &files::to_slash(head))?;
                 Ok(Turn::Done)
             }
             Ok(UpstreamPath::Script(found)) => {
+                if let Some(index) = index_of(&found, head.target.path())
+                    && self.leads_on(head, route, index)
+                {
+                    return self.again(at_index(head, index));
+                }
                 let name = words::escape(&found.script_name);
                 let info = words::escape(found.path_info);
                 self.line(
@@ -406,14 +366,28 @@ impl<'c, W: Write> Walk<'c, W> {
         }
     }
 
-    fn file(&mut self, files: &Files, head: &Head, rest: &[u8]) -> io::Result<Turn> {
-        match files::answer(files, head, rest) {
+    /// Whether another route answers for an index of the folder that is asked for.
+    fn leads_on(&self, head: &Head, own: &Arc<Route>, index: &str) -> bool {
+        let file = (head.target.path(), index);
+        route::leads_on(&self.config.routes, &head.host, own, file)
+    }
+
+    fn file(
+        &mut self,
+        files: &Files,
+        head: &Head,
+        route: &Arc<Route>,
+        rest: &[u8],
+    ) -> io::Result<Turn> {
+        let elsewhere = |name: &str| self.leads_on(head, route, name);
+        match files::answer(files, head, rest, elsewhere) {
             FileAnswer::Now(response, cause) => {
                 if let Some(cause) = cause {
                     self.line("file", cause)?;
                 }
                 self.response("answer", &response)?;
             }
+            FileAnswer::Elsewhere(name) => return self.again(at_index(head, name)),
             FileAnswer::List(_) => self.line("answer", "200 a list of the folder")?,
         }
         Ok(Turn::Done)

@@ -1,6 +1,10 @@
 //! Who may ask: by address, method and host, with passwords or without.
 
-use crate::harness::{check_refuses, list, new_site};
+use crate::harness::{
+    check_refuses, list, new_site,
+    upstream::{Application, ended, hear, say, stdout},
+};
+use galgo_proto::fcgi::Outcome;
 use galgo_testkit::{Client, Server, Site};
 
 list![
@@ -8,6 +12,8 @@ list![
     by_method,
     with_passwords,
     no_spelling_leads_round_a_rule,
+    no_index_leads_round_a_rule,
+    no_index_script_leads_round_a_rule,
     who_is_behind_a_proxy,
     wrong_configurations_are_named,
 ];
@@ -169,6 +175,89 @@ fn no_spelling_leads_round_a_rule() {
             reply.status
         );
         assert!(!reply.text().contains("secret"), "{target}");
+    }
+}
+
+/// A folder's index is the file that it is by its own path: whatever route has that.
+fn no_index_leads_round_a_rule() {
+    let server = site()
+        .file("kept/index.html", "secret", 0o644)
+        .file("kept/open/index.html", "for all", 0o644)
+        .file("kept/exact/index.html", "secret", 0o644)
+        .file("www/a.example/public/kept/index.html", "secret", 0o644)
+        .config("sites = \"www\"")
+        .config(&route("/by/", ""))
+        .config(&route("/by/*.html", "passwords = \"site.htpasswd\""))
+        .config("[[route]]\npath = \"/by/exact/index.html\"\nrespond = { status = 403 }")
+        .config(&route("/hosts/", ""))
+        .config(&route(
+            "/hosts/*.html",
+            "host = \"b\"\naccess = { deny = [\"all\"] }",
+        ))
+        .config(&route("/kept/*.html", "access = { deny = [\"all\"] }"))
+        .start();
+    let shown = "Authorization: Basic YWRhOnNlY3JldA==\r\n";
+    for (path, host, field, wanted) in [
+        ("/by/index.html", "a", "", 401),
+        ("/by/", "a", "", 401),
+        ("/by/", "a", "Range: bytes=0-3\r\n", 401),
+        ("/by/", "a", shown, 200),
+        // Not below that folder, where the rule is for its own files.
+        ("/by/open/", "a", "", 200),
+        ("/by/exact/", "a", shown, 403),
+        ("/hosts/", "a", "", 200),
+        ("/hosts/", "b", "", 403),
+        ("/hosts/", "a", "", 200),
+        ("/kept/index.html", "a.example", "", 403),
+        ("/kept/", "a.example", "", 403),
+    ] {
+        let reply = server.ask(format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\n{field}\r\n"
+        ));
+        assert_eq!(reply.status, wanted, "{path} {host} {field}");
+        let secret = reply.text().contains("secret");
+        assert!(wanted == 200 || !secret, "{path} {host} {field}");
+    }
+    for (path, wanted) in [("/by/", "401"), ("/hosts/", "200")] {
+        let said = server.site.galgo(&["check", "--url", path]).out;
+        assert!(said.contains(wanted), "{path}: {said}");
+    }
+}
+
+fn no_index_script_leads_round_a_rule() {
+    const SCRIPTS: &str = "fastcgi = \"unix:app.sock\"\nroot = \"scripts\"\nscripts = [\".php\"]";
+    let route = |path: &str, root: &str, keys: &str| {
+        let scripts = SCRIPTS.replace("\"scripts\"", &format!("\"{root}\""));
+        format!("[[route]]\npath = \"{path}\"\n{scripts}\n{keys}\n")
+    };
+    let site = site()
+        .file("scripts/index.php", "", 0o644)
+        .file("scripts/shut/index.php", "", 0o644)
+        .config(&route("/app/", "scripts", ""))
+        .config(&route(
+            "/app/shut/*.php",
+            "scripts/shut",
+            "access = { deny = [\"all\"] }",
+        ));
+    let _application = Application::start(site.folder(), |_, stream| {
+        let heard = hear(stream).unwrap();
+        let script = heard.param("SCRIPT_NAME").unwrap_or_default();
+        let text = format!("Content-Type: text/plain\n\n{script}");
+        let end = ended(Outcome::Complete);
+        say(stream, [stdout(&text), stdout(""), end].concat());
+    });
+    let server = site.start();
+    for (target, status) in [
+        ("/app/index.php", 200),
+        ("/app/", 200),
+        ("/app/shut/index.php", 403),
+        ("/app/shut/", 403),
+        ("/app/shut/?x", 403),
+    ] {
+        let reply = server.get(target);
+        assert_eq!(reply.status, status, "{target}");
+        let ran = reply.text() == "/app/index.php";
+        assert_eq!(ran, status == 200, "{target}: {}", reply.text());
     }
 }
 

@@ -59,8 +59,13 @@ const NO_INDEX: &str = "the folder has no index, and is not listed: add one of t
 /// Answers a request for the file at `rest`, the decoded path below the route, without a leading slash.
 ///
 /// Whether a folder was asked for with its slash is read from the target, since `rest` is empty for
-/// the route's own folder either way.
-pub fn answer<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
+/// the route's own folder either way. `elsewhere` says of the name of an index whether another route answers for it.
+pub fn answer<'a>(
+    files: &'a Files,
+    head: &'a Head,
+    rest: &[u8],
+    elsewhere: impl Fn(&str) -> bool,
+) -> FileAnswer<'a> {
     match head.method {
         Method::Get | Method::Head => {}
         Method::Other(ref m) if m == "OPTIONS" => {
@@ -71,8 +76,11 @@ pub fn answer<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'
         }
         _ => return FileAnswer::Now(Response::new(405).with("Allow", ALLOW), Some(METHODS)),
     }
-    if !cache::applies(files, head) {
-        return fresh(files, head, rest);
+    // What is kept does not know of which host it was asked for.
+    let leads_on =
+        head.target.path().ends_with(b"/") && files.index.iter().any(|name| elsewhere(name));
+    if leads_on || !cache::applies(files, head) {
+        return fresh(files, head, rest, elsewhere);
     }
     match cache::answer(files, rest) {
         Some(response) => FileAnswer::Now(response, None),
@@ -87,18 +95,24 @@ pub enum FileAnswer<'a> {
     Now(Response, Option<&'static str>),
     /// The list of a folder.
     List(List<'a>),
+    /// The folder's index is this file, for which another route answers.
+    Elsewhere(&'a str),
 }
 
-impl FileAnswer<'_> {
+impl<'a> FileAnswer<'a> {
     /// The answer, and why it is a refusal.
-    pub async fn response(self) -> (Response, Option<&'static str>) {
+    ///
+    /// # Errors
+    /// Another route answers, for the index of this name.
+    pub async fn response(self) -> Result<(Response, Option<&'static str>), &'a str> {
         match self {
-            Self::Now(response, cause) => (response, cause),
+            Self::Now(response, cause) => Ok((response, cause)),
             Self::List(list) => {
                 let page = Box::pin(list.page()).await;
                 let cause = page.as_ref().err().and_then(|refused| refused.cause());
-                (page.unwrap_or_else(Refused::response), cause)
+                Ok((page.unwrap_or_else(Refused::response), cause))
             }
+            Self::Elsewhere(name) => Err(name),
         }
     }
 }
@@ -114,7 +128,7 @@ fn fresh_and_cached<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAn
         true => cache::identity(files, &path),
         false => None,
     };
-    let answered = fresh(files, head, rest);
+    let answered = fresh(files, head, rest, |_| false);
     if let (Some(before), FileAnswer::Now(response, _)) = (before, &answered) {
         cache::keep(files, rest, path, before, response);
     }
@@ -140,8 +154,13 @@ pub fn send_for_program(
     }
 }
 
-fn fresh<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
-    match found(files, head, rest) {
+fn fresh<'a>(
+    files: &'a Files,
+    head: &'a Head,
+    rest: &[u8],
+    elsewhere: impl Fn(&str) -> bool,
+) -> FileAnswer<'a> {
+    match found(files, head, rest, elsewhere) {
         Ok(answer) => answer,
         Err(refused) => FileAnswer::Now(refused.response(), refused.cause()),
     }
@@ -172,12 +191,17 @@ pub fn has(files: &Files, below: &[u8]) -> bool {
     }
 }
 
-fn found<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<FileAnswer<'a>, Refused> {
+fn found<'a>(
+    files: &'a Files,
+    head: &'a Head,
+    rest: &[u8],
+    elsewhere: impl Fn(&str) -> bool,
+) -> Result<FileAnswer<'a>, Refused> {
     if !open::may_be_seen(rest) {
         return Err(Refused::NotFound);
     }
     if head.target.path().ends_with(b"/") {
-        return folder(files, head, rest);
+        return folder(files, head, rest, elsewhere);
     }
     match open::open(&files.fd, rest)? {
         Opened::File(_) if files.is_source(rest) => Err(Refused::Forbidden(SOURCE)),
@@ -188,7 +212,12 @@ fn found<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<FileAnswer
 
 /// The first index that is a file, else a list of what is there. The folder itself is opened only
 /// for the list: the usual folder costs as much as a file, and may be one that cannot be read.
-fn folder<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<FileAnswer<'a>, Refused> {
+fn folder<'a>(
+    files: &'a Files,
+    head: &'a Head,
+    rest: &[u8],
+    elsewhere: impl Fn(&str) -> bool,
+) -> Result<FileAnswer<'a>, Refused> {
     let mut path = Vec::with_capacity(rest.len() + 16);
     path.extend_from_slice(rest);
     if !rest.is_empty() && !rest.ends_with(b"/") {
@@ -199,6 +228,7 @@ fn folder<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> Result<FileAnswe
         path.truncate(base);
         path.extend_from_slice(name.as_bytes());
         match open::open(&files.fd, &path) {
+            Ok(Opened::File(_)) if elsewhere(name) => return Ok(FileAnswer::Elsewhere(name)),
             Ok(Opened::File(_)) if files.is_source(&path) => {
                 return Err(Refused::Forbidden(SOURCE));
             }

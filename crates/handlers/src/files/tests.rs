@@ -98,7 +98,8 @@ impl Site {
 
 fn answer(files: &Files, head: &Head, rest: &[u8]) -> Response {
     runtime()
-        .block_on(super::answer(files, head, rest).response())
+        .block_on(super::answer(files, head, rest, |_| false).response())
+        .unwrap()
         .0
 }
 
