@@ -317,22 +317,23 @@ async fn meant<'a>(
     named: Named,
 ) -> Result<Response, Instead> {
     let site = &*cx.dispatch.site;
-    if let Some((route, found)) = route::named(&site.config.routes, &head.host, &named) {
-        cx.steps.set(route.steps.as_deref());
-        log_to(request, route);
-        limit_rate(request, route)?;
-        if let Some(denied) = admit(cx.dispatch, request, head, route).await? {
-            return said(denied);
+    let path = head.target.path();
+    if let Some(owned) = route::named(&site.config.routes, &head.host, path, &named) {
+        let route = owned.route;
+        enter(cx, request, route)?;
+        if let Some(response) = let_in(cx, request, head, route, &owned.rest).await? {
+            return Ok(response);
         }
+        let head = &seen_by_handler(route, head);
         site.shared.admission.refuse_if_full(request.peer())?;
-        let (cgi, script) = found?;
+        let (cgi, script) = owned.found?;
         let places = site.places(route);
         let answer =
             program::cached::answer(cx.dispatch.context(), request, head, cgi, places, script)
                 .await;
         return said(answer?);
     }
-    let found = route::find(&site.config.routes, &head.host, head.target.path());
+    let found = route::find(&site.config.routes, &head.host, path);
     let programs = found.is_some_and(|f| matches!(f.route.handler, Handler::Cgi(_)));
     match (answer(cx, request, head).await, named.file) {
         (Err(Instead::Fault(Fault::NotFound)), Some(file)) if !programs => {
@@ -372,20 +373,12 @@ async fn answer<'a>(
         let page = Box::pin(live::answer(site, request, head)).await;
         return page.ok_or_else(|| Fault::NotFound.into());
     };
+    enter(cx, request, found.route)?;
     let steps = found.route.steps.as_deref();
-    cx.steps.set(steps);
-    log_to(request, found.route);
-    limit_rate(request, found.route)?;
-    if let Some(steps) = steps
-        && let Some(response) = steps.early(request.link, head, found.rest)
+    if (steps.is_some() || found.route.authorizer.is_some())
+        && let Some(response) = Box::pin(let_in(cx, request, head, found.route, found.rest)).await?
     {
         return Ok(response);
-    }
-    // Before anything is looked for, so that nothing is told of what is there.
-    if (steps.is_some() || found.route.authorizer.is_some())
-        && let Some(denied) = Box::pin(admit(cx.dispatch, request, head, found.route)).await?
-    {
-        return said(denied);
     }
     if found.slash_missing {
         return Ok(files::to_slash(head));
@@ -407,9 +400,45 @@ async fn answer<'a>(
             }
         }
     }
-    let changed = steps.and_then(|steps| steps.request(head)).map(Rc::new);
-    let head = changed.as_ref().unwrap_or(head);
-    handle(cx.dispatch, request, head, &found).await
+    handle(
+        cx.dispatch,
+        request,
+        &seen_by_handler(found.route, head),
+        &found,
+    )
+    .await
+}
+
+/// The request is one of this route, whose steps its response has from now on.
+fn enter<'a>(cx: &Asked<'a>, request: &Request<'_>, route: &'a Route) -> Result<(), Fault> {
+    cx.steps.set(route.steps.as_deref());
+    log_to(request, route);
+    limit_rate(request, route)
+}
+
+/// The steps up to the one that lets a request in: before anything is looked for, so that nothing is told of what is
+/// there. `rest` is the path below the route. `Ok(None)`: it is let in.
+async fn let_in(
+    cx: &Asked<'_>,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    route: &Arc<Route>,
+    rest: &[u8],
+) -> Result<Option<Response>, Instead> {
+    if let Some(steps) = &route.steps
+        && let Some(response) = steps.early(request.link, head, rest)
+    {
+        return Ok(Some(response));
+    }
+    let denied = admit(cx.dispatch, request, head, route).await?;
+    denied.map(said).transpose()
+}
+
+/// The head as the handler of the route sees it.
+fn seen_by_handler(route: &Route, head: &Rc<Head>) -> Rc<Head> {
+    let steps = route.steps.as_deref();
+    let changed = steps.and_then(|steps| steps.request(head));
+    changed.map_or_else(|| head.clone(), Rc::new)
 }
 
 /// Answers from the folder of the host, where that is nearer than the configured routes. `Ok(None)`: it is not.

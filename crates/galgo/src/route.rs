@@ -299,16 +299,22 @@ fn name(host: &str) -> &str {
 }
 
 /// A route, and the program in its folder.
-pub type Owned<'c, 'p> = (
-    &'c Arc<Route>,
-    Result<(&'c Arc<Cgi>, FoundProgram<'p>), Refusal>,
-);
+#[derive(Debug)]
+pub struct Owned<'c, 'p> {
+    /// The route.
+    pub route: &'c Arc<Route>,
+    /// What is below its path, without a leading slash; what is below its folder, where the request has another path.
+    pub rest: Vec<u8>,
+    /// The program.
+    pub found: Result<(&'c Arc<Cgi>, FoundProgram<'p>), Refusal>,
+}
 
 /// Finds the program that a front server names by its file, in a folder of a `cgi` route of this host, or as its one
-/// program: the innermost folder counts. `None`: no route has such a folder.
+/// program: the innermost folder counts. `path` is the request's. `None`: no route has such a folder.
 pub fn named<'c, 'p>(
     routes: &'c [Arc<Route>],
     host: &str,
+    path: &[u8],
     named: &'p Named,
 ) -> Option<Owned<'c, 'p>> {
     let file = match (&named.file, &named.document_root) {
@@ -331,15 +337,25 @@ pub fn named<'c, 'p>(
         };
         let name = inside.strip_prefix(b"/").unwrap_or(inside);
         let answers = fit(route, host).is_some() && route.answers_name(name);
-        answers.then_some((own.len(), route, cgi, inside))
+        // Of equal folders the one that is asked for by its path: its rules are meant.
+        let asked = kind(route, path) == Some(RouteMatch::Below);
+        answers.then_some(((own.len(), asked), route, cgi, inside))
     };
-    let (_, route, cgi, below) = routes
+    let ((_, asked), route, cgi, below) = routes
         .iter()
         .filter_map(owns)
-        // Of equal folders the route that is tried first.
+        // Else the route that is tried first.
         .reduce(|a, b| if b.0 > a.0 { b } else { a })?;
+    let rest = match asked {
+        true => path.get(route.path.len()..).unwrap_or_default(),
+        false => below,
+    };
     let found = script::inside(cgi, &route.path, below, named);
-    Some((route, found.map(|found| (cgi, found))))
+    Some(Owned {
+        route,
+        rest: rest.strip_prefix(b"/").unwrap_or(rest).to_vec(),
+        found: found.map(|found| (cgi, found)),
+    })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod ends;
 mod hostile;
 mod requests;
+mod steps;
 
 use std::{
     io::Read,
@@ -22,7 +23,13 @@ use galgo_testkit::{Client, Server, Site, eventually};
 
 /// The tests of this module and those below it.
 pub fn tests() -> Vec<Test> {
-    [requests::tests(), ends::tests(), hostile::tests()].concat()
+    [
+        requests::tests(),
+        steps::tests(),
+        ends::tests(),
+        hostile::tests(),
+    ]
+    .concat()
 }
 
 const BEGIN: u8 = 1;

@@ -7,7 +7,6 @@ list![
     names_that_no_front_may_make_variables_of,
     the_last_of_equal_variables_counts,
     the_program_is_named_by_its_file,
-    a_program_named_by_its_file_is_guarded,
     everything_else_on_a_kept_connection,
     bodies_stream_in_both_directions,
     what_was_announced_comes_first,
@@ -224,46 +223,6 @@ fn the_program_is_named_by_its_file() {
 }
 
 /// Files, constants, ranges, HEAD and 304 stand in records as programs do, on a connection that is kept.
-/// A front that names a program's file gets no further than a client: the authorizer of its route is asked, and before
-/// anything is looked for.
-fn a_program_named_by_its_file_is_guarded() {
-    let site = new_site()
-        .config("[[route]]\npath = \"/in/\"\ncgi = \"guarded\"\nauthorizer = \"unix:app.sock\"\n");
-    std::fs::create_dir(site.path("guarded")).unwrap();
-    let site = site.own_binary("guarded/t");
-    let _application = Application::start(site.folder(), |_, stream| {
-        let heard = hear(stream).unwrap();
-        let head = match heard.param("HTTP_X_KEY") {
-            Some(_) => "Status: 200\nVariable-REMOTE_USER: ada\n\n",
-            None => "Status: 403\nContent-Type: text/plain\n\nno",
-        };
-        let end = ended(galgo_proto::fcgi::Outcome::Complete);
-        say(stream, [stdout(head), stdout(""), end].concat());
-    });
-    let (server, fcgi, _) = serve(site);
-    let watch = Watch::begin(&server);
-    let file = |name: &str| format!("{}/guarded/{name}", server.site.folder().display());
-    let ask = |file: &str, key: &[(&str, &str)]| {
-        let named = [&[("SCRIPT_FILENAME", file), ("REMOTE_USER", "eve")], key].concat();
-        let mut front = Front::connect(&fcgi);
-        let params = params("GET", "/elsewhere?head&env", &named);
-        front.send(request(1, false, &params, b""));
-        front.reply(1)
-    };
-    for name in ["t", "none"] {
-        let reply = ask(&file(name), &[]);
-        assert!(reply.head.starts_with("Status: 403"), "{}", reply.head);
-        assert_eq!(reply.text(), "no");
-    }
-    let text = ask(&file("t"), &[("HTTP_X_KEY", "1")]).text();
-    // The authorizer's word is the last one.
-    assert!(text.contains("REMOTE_USER=ada\n"), "{text}");
-    assert!(!text.contains("eve"), "{text}");
-    let reply = ask(&file("none"), &[("HTTP_X_KEY", "1")]);
-    assert!(reply.head.starts_with("Status: 404"), "{}", reply.head);
-    watch.after(&["ok", "ok", "ok", "not_found"]);
-}
-
 fn everything_else_on_a_kept_connection() {
     let site = new_site()
         .file("public/f", pattern(0, 300_000), 0o644)
