@@ -95,7 +95,8 @@ impl Dispatch {
     ) -> Response {
         let shown = !matches!(fault, None | Some(Fault::NotFound));
         let page = redirect::local(&request.head, path).ok();
-        let Some(head) = page.and_then(|page| errors::request(&request.head, page)) else {
+        let Some(head) = page.and_then(|page| errors::request(&request.head, page, error.status))
+        else {
             return error;
         };
         // A developer is shown the cause instead.

@@ -13,6 +13,7 @@ list![
     what_programs_and_logs_are_told,
     no_spelling_leads_round_a_password,
     a_failure_waits_and_is_logged,
+    a_failure_with_a_page_is_one_failure,
     an_address_that_tries_passwords_waits_for_itself,
     a_password_that_changes,
     the_file_is_never_served,
@@ -238,6 +239,22 @@ fn a_failure_waits_and_is_logged() {
         rest[20..].starts_with("]: password failed for 127.0.0.1: "),
         "{logged}"
     );
+}
+
+/// The page of the 401 is behind the same password, as where all of a site is.
+fn a_failure_with_a_page_is_one_failure() {
+    let server = site()
+        .file("kept/401.html", "who are you?", 0o644)
+        .config("errors = { 401 = \"/kept/401.html\" }")
+        .start();
+    for pair in ["ada:wrong", "bob:wrong"] {
+        assert_eq!(ask(&server, "/kept/a.txt", pair).status, 401);
+    }
+    server.says("wrong password: \"bob\"");
+    let failed = server.errors().matches("password failed").count();
+    assert_eq!(failed, 2, "{}", server.errors());
+    let page = ask(&server, "/kept/401.html", "ada:secret");
+    assert_eq!(page.text(), "who are you?");
 }
 
 fn an_address_that_tries_passwords_waits_for_itself() {

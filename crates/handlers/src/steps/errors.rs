@@ -25,9 +25,9 @@ impl Errors {
     }
 }
 
-/// The request for a page: REQUEST_URI is what the client asked for, and nothing is about the file that was meant. `None`:
-/// there is no such path.
-pub fn request(asked: &Head, mut head: Head) -> Option<Head> {
+/// The request for the page of a status: REQUEST_URI is what the client asked for, and nothing is about the file that was
+/// meant. `None`: there is no such path.
+pub fn request(asked: &Head, mut head: Head, status: u16) -> Option<Head> {
     const ABOUT: [&str; 6] = [
         "range",
         "if-match",
@@ -36,9 +36,11 @@ pub fn request(asked: &Head, mut head: Head) -> Option<Head> {
         "if-unmodified-since",
         "if-range",
     ];
+    // What was shown is wrong: it would be verified again, and be logged as another failure.
+    let refused = (status == 401).then_some("authorization");
     head.fields.retain(|name, _| {
-        let mut about = ABOUT.iter();
-        !about.any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
+        let mut dropped = ABOUT.into_iter().chain(refused);
+        !dropped.any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
     });
     let (path, query) = (head.target.path().to_vec(), head.target.query().to_owned());
     head.target = redirect::at(&asked.target, path, Some(query))?;
