@@ -6,14 +6,49 @@ use galgo_handlers::{application, context::Answer, program};
 use galgo_proto::{fcgi::Role, h1::Head};
 
 use crate::{
+    body::Response,
     fault::Fault,
-    handle::Dispatch,
+    handle::{Dispatch, Instead, said},
     request::Request,
     route::{Authorizer, Route},
 };
 
+/// The first route on a request's way that has a log of its own logs it.
+pub(crate) fn log_to(request: &Request<'_>, route: &Route) {
+    if let Some(log) = &route.log {
+        let mut entry = request.entry.borrow_mut();
+        entry.log.get_or_insert_with(|| log.clone());
+    }
+}
+
+/// Refuses an address that asks more often than the route allows, where it has a limit.
+pub(crate) fn limit_rate(request: &Request<'_>, route: &Route) -> Result<(), Fault> {
+    match &route.rate_limit {
+        Some(limit) => limit.ask(request.peer(), request.began),
+        None => Ok(()),
+    }
+}
+
+/// The steps up to the one that lets a request in: before anything is looked for, so that nothing is told of what is
+/// there. `rest` is the path below the route. `Ok(None)`: it is let in.
+pub(crate) async fn let_in(
+    dispatch: &Dispatch,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    route: &Arc<Route>,
+    rest: &[u8],
+) -> Result<Option<Response>, Instead> {
+    if let Some(steps) = &route.steps
+        && let Some(response) = steps.early(request.link, head, rest)
+    {
+        return Ok(Some(response));
+    }
+    let denied = admit(dispatch, request, head, route).await?;
+    denied.map(said).transpose()
+}
+
 /// Who may come in, where a route has steps or an authorizer. `Ok(None)`: the request may be answered.
-pub(crate) async fn admit(
+async fn admit(
     dispatch: &Dispatch,
     request: &mut Request<'_>,
     head: &Rc<Head>,

@@ -29,11 +29,11 @@ use galgo_proto::{
 
 pub use crate::handle::Dispatch;
 use crate::{
-    admit::admit,
+    admit::{let_in, limit_rate, log_to},
     body::Response,
     config::Sites,
     fault::Fault,
-    handle::{Instead, handle, said},
+    handle::{Instead, handle, is_file, said, seen_by_handler},
     id::Id,
     link::Link,
     live,
@@ -95,39 +95,56 @@ impl Dispatch {
     ) -> Response {
         let shown = !matches!(fault, None | Some(Fault::NotFound));
         let page = redirect::local(&request.head, path).ok();
-        let Some(head) = page.and_then(|page| errors::request(&request.head, page, error.status))
-        else {
+        let head = page.and_then(|page| errors::request(&request.head, page, error.status));
+        let Some(head) = head else {
             return error;
         };
         // A developer is shown the cause instead.
         if shown && status::shows_cause(&self.site.shared, request) {
             return error;
         }
-        let head = Rc::new(head);
-        let found = route::find(&self.site.config.routes, &head.host, head.target.path());
-        let is_file = found.is_some_and(|found| matches!(found.route.handler, Handler::Files(_)));
-        if matches!(fault, Some(Fault::Busy(_) | Fault::TooMany(_))) && !is_file {
+        let full = matches!(fault, Some(Fault::Busy(_) | Fault::TooMany(_)));
+        if full && !is_file(&self.site.config.routes, &head) {
             // What makes room must not take it.
             return error;
         }
         let outcome = request.entry.borrow().outcome;
-        begin_again(request, &head);
-        let status = (
-            REDIRECT_STATUS.to_owned(),
-            error.status.to_string().into_bytes(),
-        );
-        request.granted.push(status);
-        let page = answer(&Asked::new(self), request, &head).await;
+        let page = self.answer_page(request, head, error.status, full).await;
         request.entry.borrow_mut().outcome = outcome;
-        match page {
-            Ok(page) => errors::with_page(error, page),
-            Err(Instead::Fault(fault)) if !matches!(fault, Fault::TooMany(_)) => {
-                let words = format!("no page for the status {}: {path}: {fault}", error.status);
-                let about = format!("[{}]", &*request.id().text());
-                self.resources.errors.write(Level::Warn, &about, &words);
-                error
-            }
-            Err(_) => error,
+        let (error, why) = match page {
+            Ok(page) => match errors::with_page(error, page) {
+                Ok(whole) => return whole,
+                Err((error, status)) => (error, format!("it is answered with {status}")),
+            },
+            // Those who ask too often must not fill the log either.
+            Err(None | Some(Fault::TooMany(_))) => return error,
+            Err(Some(fault)) => (error, fault.to_string()),
+        };
+        let words = format!("no page for the status {}: {path}: {why}", error.status);
+        let about = format!("[{}]", &*request.id().text());
+        self.resources.errors.write(Level::Warn, &about, &words);
+        error
+    }
+
+    /// What the page of an error is answered with. `Err(None)`: it leads on, and there is no room to look where.
+    async fn answer_page(
+        &self,
+        request: &mut Request<'_>,
+        head: Head,
+        status: u16,
+        full: bool,
+    ) -> Result<Response, Option<Fault>> {
+        let asked = Asked {
+            page_of: Some(status),
+            ..Asked::new(self)
+        };
+        let head = Rc::new(head);
+        begin_again(&asked, request, &head);
+        match answer(&asked, request, &head).await {
+            Ok(page) => Ok(page),
+            Err(Instead::Fault(fault)) => Err(Some(fault)),
+            Err(_) if full => Err(None),
+            Err(instead) => follow(&asked, request, head, instead).await.map_err(Some),
         }
     }
 }
@@ -184,6 +201,8 @@ struct Asked<'a> {
     dispatch: &'a Dispatch,
     /// Those of the route that was last asked.
     steps: Cell<Option<&'a Steps>>,
+    /// The status whose page is asked for.
+    page_of: Option<u16>,
 }
 
 impl<'a> Asked<'a> {
@@ -191,6 +210,7 @@ impl<'a> Asked<'a> {
         Self {
             dispatch,
             steps: Cell::new(None),
+            page_of: None,
         }
     }
 }
@@ -243,14 +263,14 @@ async fn follow<'a>(
             Instead::Fault(fault) => return Err(fault),
             Instead::Local(location) => {
                 head = Rc::new(redirect::local(&head, &location)?);
-                begin_again(request, &head);
+                begin_again(cx, request, &head);
                 if let Some(response) = rewrite(cx, request, &mut head) {
                     return Ok(response);
                 }
             }
             Instead::Again(target) => {
                 head = at(&head, *target);
-                begin_again(request, &head);
+                begin_again(cx, request, &head);
             }
         }
         instead = match answer(cx, request, &head).await {
@@ -266,13 +286,18 @@ async fn follow<'a>(
     )))
 }
 
-/// What was granted was for another path. Programs are told which one the client asked for.
-fn begin_again(request: &mut Request<'_>, head: &Head) {
+/// What was granted was for another path. Programs are told which one the client asked for, and of which error they are the
+/// page.
+fn begin_again(cx: &Asked<'_>, request: &mut Request<'_>, head: &Head) {
     request.granted.clear();
     let asked = request.head.target.path();
     if asked != head.target.path() {
         let asked = asked.to_vec();
         request.granted.push(("REDIRECT_URL".to_owned(), asked));
+    }
+    if let Some(status) = cx.page_of {
+        let status = status.to_string().into_bytes();
+        request.granted.push((REDIRECT_STATUS.to_owned(), status));
     }
 }
 
@@ -290,7 +315,7 @@ fn rewrite(cx: &Asked<'_>, request: &mut Request<'_>, head: &mut Rc<Head>) -> Op
         Rewritten::Response(response) => return Some(response),
         Rewritten::Target(target) => *head = at(head, target),
     }
-    begin_again(request, head);
+    begin_again(cx, request, head);
     None
 }
 
@@ -322,7 +347,7 @@ async fn meant<'a>(
     if let Some(owned) = route::named(&site.config.routes, &head.host, path, &named) {
         let route = owned.route;
         enter(cx, request, route)?;
-        if let Some(response) = let_in(cx, request, head, route, &owned.rest).await? {
+        if let Some(response) = let_in(cx.dispatch, request, head, route, &owned.rest).await? {
             return Ok(response);
         }
         let head = &seen_by_handler(route, head);
@@ -377,7 +402,8 @@ async fn answer<'a>(
     enter(cx, request, found.route)?;
     let steps = found.route.steps.as_deref();
     if (steps.is_some() || found.route.authorizer.is_some())
-        && let Some(response) = Box::pin(let_in(cx, request, head, found.route, found.rest)).await?
+        && let Some(response) =
+            Box::pin(let_in(cx.dispatch, request, head, found.route, found.rest)).await?
     {
         return Ok(response);
     }
@@ -417,31 +443,6 @@ fn enter<'a>(cx: &Asked<'a>, request: &Request<'_>, route: &'a Route) -> Result<
     limit_rate(request, route)
 }
 
-/// The steps up to the one that lets a request in: before anything is looked for, so that nothing is told of what is
-/// there. `rest` is the path below the route. `Ok(None)`: it is let in.
-async fn let_in(
-    cx: &Asked<'_>,
-    request: &mut Request<'_>,
-    head: &Rc<Head>,
-    route: &Arc<Route>,
-    rest: &[u8],
-) -> Result<Option<Response>, Instead> {
-    if let Some(steps) = &route.steps
-        && let Some(response) = steps.early(request.link, head, rest)
-    {
-        return Ok(Some(response));
-    }
-    let denied = admit(cx.dispatch, request, head, route).await?;
-    denied.map(said).transpose()
-}
-
-/// The head as the handler of the route sees it.
-fn seen_by_handler(route: &Route, head: &Rc<Head>) -> Rc<Head> {
-    let steps = route.steps.as_deref();
-    let changed = steps.and_then(|steps| steps.request(head));
-    changed.map_or_else(|| head.clone(), Rc::new)
-}
-
 /// Answers from the folder of the host, where that is nearer than the configured routes. `Ok(None)`: it is not.
 async fn of_host<'a>(
     cx: &Asked<'a>,
@@ -467,22 +468,6 @@ async fn of_host<'a>(
         return Ok(Some(files::to_slash(head)));
     }
     handle(cx.dispatch, request, head, &own).await.map(Some)
-}
-
-/// The first route on a request's way that has a log of its own logs it.
-fn log_to(request: &Request<'_>, route: &Route) {
-    if let Some(log) = &route.log {
-        let mut entry = request.entry.borrow_mut();
-        entry.log.get_or_insert_with(|| log.clone());
-    }
-}
-
-/// Refuses an address that asks more often than the route allows, where it has a limit.
-fn limit_rate(request: &Request<'_>, route: &Route) -> Result<(), Fault> {
-    match &route.rate_limit {
-        Some(limit) => limit.ask(request.peer(), request.began),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -122,6 +122,19 @@ pub(crate) async fn handle(
     }
 }
 
+/// The head as the handler of the route sees it.
+pub(crate) fn seen_by_handler(route: &Route, head: &Rc<Head>) -> Rc<Head> {
+    let steps = route.steps.as_deref();
+    let changed = steps.and_then(|steps| steps.request(head));
+    changed.map_or_else(|| head.clone(), Rc::new)
+}
+
+/// Whether a folder of files answers the request.
+pub(crate) fn is_file(routes: &[Arc<Route>], head: &Head) -> bool {
+    let found = route::find(routes, &head.host, head.target.path());
+    found.is_some_and(|found| matches!(found.route.handler, Handler::Files(_)))
+}
+
 /// Whether another route answers for this index of the folder that is asked for: no rule of that is passed by.
 fn leads_on(cx: &Dispatch, head: &Head, route: &Arc<Route>, index: &str) -> bool {
     let file = (head.target.path(), index);

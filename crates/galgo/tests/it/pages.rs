@@ -6,6 +6,7 @@ use galgo_testkit::{Server, Site};
 list![
     files_and_programs,
     what_stays_as_it_is,
+    a_page_that_leads_on,
     never_in_circles,
     wrong_configurations_are_named,
 ];
@@ -106,22 +107,78 @@ fn what_stays_as_it_is() {
     // A page that is not there.
     let (status, text) = get(&server, "/also/a.txt", "");
     assert!(status == 401 && text.contains("Unauthorized"), "{text}");
+    server.says("no page for the status 401: /401.html: it is answered with 404");
+}
+
+fn a_page_that_leads_on() {
+    let oops = "#!/bin/sh\necho Content-Type: text/plain\necho\n\
+                echo $REDIRECT_STATUS $REDIRECT_URL $SCRIPT_NAME\n";
+    let server = new_site()
+        .file("public/nothing.html", "nothing here", 0o644)
+        .file("oops/index.cgi", oops, 0o755)
+        .config(
+            r#"
+dev_errors = false
+errors = { 404 = "/tried/x", 403 = "/oops/", 401 = "/on" }
+[[route]]
+path = "/tried/"
+files = "public"
+try = ["/nowhere{path}", "/nothing.html"]
+[[route]]
+path = "/oops/"
+files = "oops"
+cgi_names = ["*.cgi"]
+index = ["index.cgi"]
+[[route]]
+path = "/on"
+redirect = { to = "/elsewhere" }
+[[route]]
+path = "/shut/"
+files = "public"
+access = { deny = ["all"] }
+[[route]]
+path = "/asks/"
+files = "public"
+passwords = "site.htpasswd"
+"#,
+        )
+        .file("site.htpasswd", "", 0o640)
+        .start();
+    assert_eq!(get(&server, "/none", ""), (404, "nothing here".into()));
+    let said = "403 /shut/x /oops/index.cgi\n".to_owned();
+    assert_eq!(get(&server, "/shut/x", ""), (403, said));
+    assert_eq!(get(&server, "/asks/x", "").0, 401);
+    server.says("no page for the status 401: /on: it is answered with 302");
 }
 
 fn never_in_circles() {
     let server = new_site()
         .config(
             r#"
-errors = { 404 = "/none.html", 5xx = "/cgi-bin/t?out=nonsense", 403 = "/cgi-bin/t?out=Location:%20/cgi-bin/t%0A%0A" }
+errors = { 404 = "/none.html", 401 = "/round/", 5xx = "/cgi-bin/t?out=nonsense", 403 = "/cgi-bin/t?out=Location:%20/cgi-bin/t%0A%0A" }
 dev_errors = false
 [[route]]
 path = "/shut/"
 files = "public"
 access = { deny = ["all"] }
+[[route]]
+path = "/asks/"
+files = "public"
+passwords = "site.htpasswd"
+[[route]]
+path = "/round/"
+files = "public"
+try = ["/none{path}", "/about/"]
+[[route]]
+path = "/about/"
+files = "public"
+try = ["/none{path}", "/round/"]
 "#,
         )
+        .file("site.htpasswd", "", 0o640)
         .start();
     for (target, status) in [
+        ("/asks/x", 401),
         ("/none", 404),
         ("/none.html", 404),
         ("/cgi-bin/t?out=nonsense", 502),
@@ -129,7 +186,10 @@ access = { deny = ["all"] }
     ] {
         assert_eq!(get(&server, target, "").0, status, "{target}");
     }
+    server.says("no page for the status 401: /round/: more than 10 local redirects in a row");
+    server.says("no page for the status 404: /none.html: it is answered with 404");
     server.says("no page for the status 502");
+    server.says("no page for the status 403: /cgi-bin/t?");
     assert_eq!(server.get("/health").status, 200);
 }
 

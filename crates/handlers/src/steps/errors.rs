@@ -47,14 +47,17 @@ pub fn request(asked: &Head, mut head: Head, status: u16) -> Option<Head> {
     Some(head)
 }
 
-/// The error with that page; the error as it is where the page has none to show.
-pub fn with_page(mut error: Response, mut page: Response) -> Response {
+/// The error with that page.
+///
+/// # Errors
+/// The error as it is: the page was answered with this status, and is none to show.
+pub fn with_page(mut error: Response, mut page: Response) -> Result<Response, (Response, u16)> {
     let program = matches!(page.body, Body::Stream(_));
     match page.status {
         200 => page.status = error.status,
         // A program may know better which error it is.
         400.. if program => {}
-        _ => return error,
+        status => return Err((error, status)),
     }
     page.reason = None;
     /// What a client needs to know of the error, whatever its page says.
@@ -74,5 +77,5 @@ pub fn with_page(mut error: Response, mut page: Response) -> Response {
     if !page.fields.has("cache-control") {
         page.fields.push("Cache-Control", "no-store");
     }
-    page
+    Ok(page)
 }
