@@ -129,10 +129,15 @@ pub(crate) fn seen_by_handler(route: &Route, head: &Rc<Head>) -> Rc<Head> {
     changed.map_or_else(|| head.clone(), Rc::new)
 }
 
-/// Whether a folder of files answers the request.
+/// Whether a file answers the request, and no program is asked.
 pub(crate) fn is_file(routes: &[Arc<Route>], head: &Head) -> bool {
     let found = route::find(routes, &head.host, head.target.path());
-    found.is_some_and(|found| matches!(found.route.handler, Handler::Files(_)))
+    found.is_some_and(|Match { route, rest, .. }| {
+        let mut names = rest.split(|&b| b == b'/');
+        let programs = route.programs();
+        let program = programs.is_some_and(|cgi| names.any(|name| cgi.is_program(name)));
+        matches!(route.handler, Handler::Files(_)) && !program && route.judge().is_none()
+    })
 }
 
 /// Whether another route answers for this index of the folder that is asked for: no rule of that is passed by.

@@ -8,6 +8,7 @@ list![
     what_stays_as_it_is,
     a_page_that_leads_on,
     never_in_circles,
+    no_program_where_there_is_no_room,
     wrong_configurations_are_named,
 ];
 
@@ -191,6 +192,52 @@ try = ["/none{path}", "/round/"]
     server.says("no page for the status 502");
     server.says("no page for the status 403: /cgi-bin/t?");
     assert_eq!(server.get("/health").status, 200);
+}
+
+/// A program that is a page would wait for the room that there is none of.
+fn no_program_where_there_is_no_room() {
+    let server = new_site()
+        .file("mixed/busy.html", "busy", 0o644)
+        .own_binary("mixed/oops.cgi")
+        .own_binary("mixed/index.cgi")
+        .config(
+            r#"
+max_running = 1
+queue_wait = "100ms"
+dev_errors = false
+errors = { 404 = "/none.html" }
+[[route]]
+path = "/mixed/"
+files = "mixed"
+cgi_names = ["*.cgi"]
+index = ["index.cgi"]
+"#,
+        )
+        .config(&page("/file/", "/mixed/busy.html"))
+        .config(&page("/program/", "/mixed/oops.cgi?head&touch=ran"))
+        .config(&page("/index/", "/mixed/?head&touch=ran"))
+        .start();
+    let mut first = server.connect();
+    first.get("/cgi-bin/t?touch=up&await=go&head&out=first");
+    server.wait_for("up");
+    assert_eq!(get(&server, "/file/t", ""), (503, "busy".into()));
+    for target in ["/program/t", "/index/t"] {
+        let (status, text) = get(&server, target, "");
+        assert!(status == 503 && text.contains("Unavailable"), "{text}");
+    }
+    assert_eq!(get(&server, "/none", "").0, 404);
+    // Lines come in their order.
+    server.says("no page for the status 404");
+    let errors = server.errors();
+    assert!(!errors.contains("no page for the status 503"), "{errors}");
+    server.set("go");
+    assert_eq!(first.reply().text(), "first");
+    assert!(!server.mark("ran").exists());
+}
+
+/// A route of programs, with a page for 503.
+fn page(path: &str, page: &str) -> String {
+    format!("[[route]]\npath = \"{path}\"\ncgi = \"cgi-bin\"\nerrors = {{ 503 = \"{page}\" }}\n")
 }
 
 fn wrong_configurations_are_named() {
