@@ -33,7 +33,7 @@ use crate::{
     body::Response,
     config::Sites,
     fault::Fault,
-    handle::{Instead, handle, is_file, said, seen_by_handler},
+    handle::{Instead, changed_for_handler, handle, is_file, said},
     id::Id,
     link::Link,
     live,
@@ -350,7 +350,8 @@ async fn meant<'a>(
         if let Some(response) = let_in(cx.dispatch, request, head, route, &owned.rest).await? {
             return Ok(response);
         }
-        let head = &seen_by_handler(route, head);
+        let changed = changed_for_handler(route, head);
+        let head = changed.as_ref().unwrap_or(head);
         site.shared.admission.refuse_if_full(request.peer())?;
         let (cgi, script) = owned.found?;
         let places = site.places(route);
@@ -427,13 +428,9 @@ async fn answer<'a>(
             }
         }
     }
-    handle(
-        cx.dispatch,
-        request,
-        &seen_by_handler(found.route, head),
-        &found,
-    )
-    .await
+    let changed = changed_for_handler(found.route, head);
+    let head = changed.as_ref().unwrap_or(head);
+    handle(cx.dispatch, request, head, &found).await
 }
 
 /// The request is one of this route, whose steps its response has from now on.

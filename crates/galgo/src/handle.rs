@@ -122,11 +122,10 @@ pub(crate) async fn handle(
     }
 }
 
-/// The head as the handler of the route sees it.
-pub(crate) fn seen_by_handler(route: &Route, head: &Rc<Head>) -> Rc<Head> {
+/// The head as the handler of the route sees it, where that is another one.
+pub(crate) fn changed_for_handler(route: &Route, head: &Rc<Head>) -> Option<Rc<Head>> {
     let steps = route.steps.as_deref();
-    let changed = steps.and_then(|steps| steps.request(head));
-    changed.map_or_else(|| head.clone(), Rc::new)
+    steps.and_then(|steps| steps.request(head)).map(Rc::new)
 }
 
 /// Whether a file answers the request, and no program is asked.
