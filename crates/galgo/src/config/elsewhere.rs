@@ -87,6 +87,10 @@ impl ConfigText<'_> {
         {
             return fail("holds something other than visible ASCII, or # or \\".into());
         }
+        let is_dollar = |pair: &[u8]| pair[0] == b'$' && pair[1].is_ascii_alphanumeric();
+        if text.as_bytes().windows(2).any(is_dollar) {
+            return fail("holds a $: write {path}, {query} or {host}; and name a group in the pattern, (?P<name>…), to write {name}".into());
+        }
         let template = match Template::parse(text, groups) {
             Ok(template) => template,
             Err(words) => return fail(format!("is no destination: {words}")),

@@ -263,15 +263,19 @@ fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
 }
 
 /// Keys for which people write a text or a list where there are more things to say.
-const WRITTEN: [(&str, &str); 9] = [
+const WRITTEN: [(&str, &str); 13] = [
     ("access", "{ allow = [\"10.0.0.0/8\"] }"),
+    ("access_log", "\"access.log\""),
     ("compress", "true"),
     ("cors", "{ origins = [\"https://app.example.org\"] }"),
     ("errors", "{ 404 = \"/404.html\" }"),
     ("expires", "{ \"image/*\" = \"720h\" }"),
     ("headers", "{ X-Robots-Tag = \"noindex\" }"),
     ("include", "\"sites/*.toml\""),
+    ("listen", "[\"0.0.0.0:80\"]"),
+    ("passwords", "\"site.htpasswd\""),
     ("redirect", "{ to = \"/new{path}\", status = 308 }"),
+    ("require", "[\"alice\", \"@staff\"]"),
     (
         "tls",
         "{ certificate = \"fullchain.pem\", key = \"privkey.pem\" }",
@@ -285,6 +289,10 @@ fn written(key: &str) -> Option<(&'static str, &'static str)> {
 
 /// serde's words for a person who does not know its data model.
 fn plain(message: &str) -> String {
+    if message.starts_with("missing escaped value") {
+        return "a backslash in double quotes begins an escape: write the text in single quotes"
+            .into();
+    }
     // The name of a type says nothing to those who write the file.
     let message = match message.split_once("expected struct Raw") {
         Some((before, _)) => &*format!("{before}expected a map"),
@@ -308,7 +316,7 @@ fn plain(message: &str) -> String {
 }
 
 /// What people type who know another server, and what they want here.
-const ELSEWHERE: [(&[&str], &str); 14] = [
+const ELSEWHERE: &[(&[&str], &str)] = &[
     (
         &["auth", "auth_basic", "basic_auth", "htpasswd", "password"],
         "for passwords write passwords = \"site.htpasswd\" in a [[route]]; for an application that decides, authorizer",
@@ -322,11 +330,11 @@ const ELSEWHERE: [(&[&str], &str); 14] = [
         "the server's keys stand at the top of the file, in no table",
     ),
     (
-        &["location", "locations", "routes", "vhost", "site"],
+        &["locations", "routes", "vhost", "virtualhost", "site"],
         "write [[route]] in front of each, with its `path`, and `host` where it is for one",
     ),
     (
-        &["server_name", "hosts", "domain"],
+        &["server_name", "server_alias", "hosts", "domain"],
         "write host = \"example.org\" in a [[route]]",
     ),
     (
@@ -340,6 +348,26 @@ const ELSEWHERE: [(&[&str], &str); 14] = [
     (
         &["gzip", "compression", "brotli", "encode"],
         "write compress = true in a [[route]]",
+    ),
+    (
+        &["location", "script_alias"],
+        "write path = \"/…\" in a [[route]]",
+    ),
+    (
+        &["add_header", "header", "set_header"],
+        "write headers = { Name = \"value\" } in a [[route]]",
+    ),
+    (
+        &["exec_cgi", "add_handler", "cgi_extensions"],
+        "write cgi_names = [\"*.cgi\"] in a route of files",
+    ),
+    (
+        &["websocket", "websockets"],
+        "write upgrade = true in a route of programs",
+    ),
+    (
+        &["user_agent", "referer"],
+        "write headers = { User-Agent = \"…\" } in one of `env_rules`",
     ),
     (
         &["document_root", "docroot", "static", "alias"],
@@ -362,7 +390,7 @@ const ELSEWHERE: [(&[&str], &str); 14] = [
         "write try = [\"{path}\", \"/index.cgi\"] in a route of files",
     ),
     (
-        &["allow", "deny", "methods"],
+        &["allow", "deny", "order", "methods"],
         "write access = { allow = [\"10.0.0.0/8\"] } in a [[route]]",
     ),
 ];
@@ -375,7 +403,10 @@ fn suggestion(key: &str, known: &[&str]) -> String {
     if raw::RawConfig::KEYS.contains(&key) {
         return format!("unknown key {key:?} here; it belongs at the top of the file");
     }
-    let elsewhere = ELSEWHERE.iter().find(|(words, _)| words.contains(&key));
+    // `DocumentRoot` is a `document_root`.
+    let bare = |word: &str| word.replace(['_', '-'], "").to_ascii_lowercase();
+    let same = |word: &&str| bare(word) == bare(key);
+    let elsewhere = ELSEWHERE.iter().find(|(words, _)| words.iter().any(same));
     if let Some((_, instead)) = elsewhere {
         return format!("unknown key {key:?}: {instead}");
     }

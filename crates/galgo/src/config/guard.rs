@@ -142,6 +142,10 @@ impl ConfigText<'_> {
         let mut allowed = Vec::new();
         for typed in require.get_ref() {
             let Some(name) = typed.get_ref().strip_prefix('@') else {
+                if typed.get_ref() == "valid-user" {
+                    let message = "everybody who has a password may enter where there is no `require`: delete it";
+                    return Err(self.error(typed.span(), message));
+                }
                 self.user_name(typed)?;
                 allowed.push(typed.get_ref().clone());
                 continue;

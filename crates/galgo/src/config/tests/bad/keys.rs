@@ -30,12 +30,32 @@ pub(super) const KEYS: &[super::Refused] = &[
         "1:9: no number begins with 0: write it in quotes",
     ),
     (
+        "DocumentRoot = \"/srv\"",
+        "1:1: unknown key \"DocumentRoot\": write files = \"public\" in a [[route]]",
+    ),
+    (
+        "[[route]]\nlocation = \"/\"",
+        "2:1: unknown key \"location\": write path = \"/…\" in a [[route]]",
+    ),
+    (
+        "[[rewrite]]\npattern = \"^/x\\.html$\"\nto = \"/y\"",
+        "2:16: a backslash in double quotes begins an escape: write the text in single quotes",
+    ),
+    (
+        "[[rewrite]]\npattern = '^/x/(.*)$'\nto = \"/y/$1\"",
+        "3:6: to: \"/y/$1\" holds a $: write {path}, {query} or {host}; and name a group in the pattern, (?P<name>…), to write {name}",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\npasswords = { ada = \"secret\" }",
+        "4:13: passwords: write it as in passwords = \"site.htpasswd\"",
+    ),
+    (
         "listen = \"127.0.0.1:80\"",
-        "1:10: listen: found string \"127.0.0.1:80\", expected a list: [ … ]",
+        "1:10: listen: write it as in listen = [\"0.0.0.0:80\"]",
     ),
     (
         "listen = [8080]",
-        "1:11: listen: found integer `8080`, expected a string",
+        "1:11: listen: write it as in listen = [\"0.0.0.0:80\"]",
     ),
     (
         "listen = [\"127.0.0.1:80\", \":8080\"]",
