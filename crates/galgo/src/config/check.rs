@@ -24,6 +24,18 @@ type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
 
 const EMPTY: &str = "the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it";
 
+/// What holds for programs where their routes do not say.
+fn defaults_of(
+    text: &ConfigText<'_>,
+    raw: &RawOptions,
+    config: &mut Config,
+    wrong: &mut Vec<ConfigError>,
+) {
+    config.options = or_default(wrong, text.options(raw, &config.options));
+    config.rate_limit = or_default(wrong, text.rate_limit(&raw.rate_limit, None));
+    config.runs_as = or_default(wrong, text.default_user(raw, config));
+}
+
 /// Reads, checks and opens everything that `source`, standing in `file`, says. `user`: whom the server becomes in the place
 /// of whom the file names.
 pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Checked<Config> {
@@ -76,10 +88,7 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
         text.time(&raw.shutdown_grace, config.shutdown_grace, 0, 3_600_000),
     );
     if let Some(defaults) = &raw.defaults {
-        config.options = or_default(wrong, text.options(defaults.get_ref(), &config.options));
-        config.rate_limit =
-            or_default(wrong, text.rate_limit(&defaults.get_ref().rate_limit, None));
-        config.runs_as = or_default(wrong, text.default_user(defaults.get_ref(), &config));
+        defaults_of(&text, defaults.get_ref(), &mut config, wrong);
     }
     config.tls = or_default(wrong, text.tls(&raw, &mut config.warnings));
     config.rewrites = or_default(wrong, text.rewrites(&raw));
