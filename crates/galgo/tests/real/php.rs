@@ -1,6 +1,6 @@
 //! php-cgi by the ending of the file: docs/recipes/php.md.
 
-use galgo_testkit::{Server, Site};
+use galgo_testkit::{Server, Site, wait_until};
 
 use crate::{
     curl::{Begun, curl, curl_with},
@@ -178,13 +178,16 @@ fn flush_sends_at_once() {
     let site = new_site();
     let fifo = site.fifo("go-on");
     let page = format!(
-        "<?php header('Content-Type: text/plain'); echo \"first\\n\"; flush(); \
-         echo file_get_contents('{}'), \"last\\n\";",
+        "<?php header('Content-Type: text/plain');
+         $how = strpos(file_get_contents('/proc/self/environ'), 'GALGO_TEMPLATE=') === false ? 'cold' : 'warm';
+         echo \"$how\\n\"; if (isset($_GET['how'])) exit; flush(); echo file_get_contents('{}'), \"last\\n\";",
         fifo.display()
     );
     let server = serve_site(site, &page);
+    let how = server.url(&format!("{PAGE}?how"));
+    wait_until("a warm start", || curl(&[&how]).ok().text() == "warm\n");
     let begun = Begun::ask(&server.url(PAGE));
-    assert_eq!(begun.first, "first\n");
+    assert_eq!(begun.first, "warm\n");
     assert_eq!(begun.go_on(&fifo, "went on\n"), "went on\nlast\n");
 }
 
