@@ -87,14 +87,15 @@ impl ConfigText<'_> {
         let changes = Changes {
             remove: self.field_names(&raw.remove)?,
             set: self.headers(&raw.set)?,
-            ..Changes::default()
+            add: self.headers(&raw.add)?,
+            default: Vec::new(),
         };
         /// They decide how the request was read and which route answers it.
         const READ: [&str; 4] = ["host", "expect", "te", "proxy"];
         let names = changes
             .remove
             .iter()
-            .chain(changes.set.iter().map(|(name, _)| name));
+            .chain(changes.set.iter().chain(&changes.add).map(|(name, _)| name));
         for name in names {
             let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
             if !plain || READ.contains(&name.to_ascii_lowercase().as_str()) {

@@ -449,6 +449,7 @@ table! {
     /// `request_headers = { … }`.
     RawChanges {
         set: Map,
+        add: Map,
         remove: Vec<Text>,
     }
 }

@@ -146,14 +146,14 @@ fn fields_of_requests() {
 [[route]]
 path = "/cgi-bin/"
 cgi = "cgi-bin"
-request_headers = { set = { X-Site = "ours" }, remove = ["X-Debug", "Accept-Encoding"] }
+request_headers = { set = { X-Site = "ours" }, add = { X-Kept = "2", X-New = "3" }, remove = ["X-Debug", "Accept-Encoding"] }
 "#,
         )
         .start();
     let fields =
         "X-Debug: 1\r\nx-site: theirs\r\nX-Site: more\r\nAccept-Encoding: gzip\r\nX-Kept: 1\r\n";
     let text = ask(&server, "/cgi-bin/t?head&env", fields).text();
-    for line in ["HTTP_X_SITE=ours", "HTTP_X_KEPT=1"] {
+    for line in ["HTTP_X_SITE=ours", "HTTP_X_KEPT=1, 2", "HTTP_X_NEW=3"] {
         assert!(text.lines().any(|l| l == line), "{line}\n{text}");
     }
     assert!(
