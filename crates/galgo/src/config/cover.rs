@@ -28,9 +28,9 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Conf
         let base = real(files);
         for (cgi_route, _) in routes {
             let programs = match &cgi_route.handler {
-                Handler::Upstream(up) => up.scripts.as_ref(),
                 // What a route knows as a program it does not show.
                 _ if std::ptr::eq(cgi_route, files_route) || knows(files, cgi_route) => None,
+                Handler::Upstream(up) => up.scripts.as_ref(),
                 _ => cgi_route.programs().map(|cgi| &cgi.root),
             };
             let judge = cgi_route.judge().map(|cgi| &cgi.root);
@@ -56,7 +56,15 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Conf
 /// That the programs of a route would be shown at a URL, and what to do.
 fn shown(files: &Files, route: &Route, url: &str) -> String {
     let own = route.programs().map_or(&[][..], |cgi| &cgi.names);
-    let names: Vec<_> = route.names.iter().chain(own).map(Glob::as_str).collect();
+    let names: Vec<_> = match &route.handler {
+        Handler::Upstream(up) => up.endings.iter().map(|end| format!("*{end}")).collect(),
+        _ => route
+            .names
+            .iter()
+            .chain(own)
+            .map(|name| name.as_str().to_owned())
+            .collect(),
+    };
     let instead = match &names[..] {
         [] => "name them here by `cgi_names`, in the place of that route".to_owned(),
         names => format!("name them here too: cgi_names = {names:?}"),
@@ -73,13 +81,24 @@ fn shown(files: &Files, route: &Route, url: &str) -> String {
 fn knows(files: &Files, route: &Route) -> bool {
     // A `*` of one pattern fits nothing but a `*` of the other one, which then fits all that it stands for.
     let all = |pattern: &Glob| files.is_source(pattern.as_str().as_bytes());
+    let one = |path: &Path| {
+        let name = path.file_name();
+        name.is_some_and(|name| files.is_source(name.as_bytes()))
+    };
+    if let Handler::Upstream(up) = &route.handler {
+        // Of a folder it runs scripts with these endings alone.
+        let known = |end: &String| files.is_source(format!("*{end}").as_bytes());
+        return match &up.scripts {
+            Some(CgiRoot::Program { path }) => one(path),
+            Some(CgiRoot::Folder { .. }) => !up.endings.is_empty() && up.endings.iter().all(known),
+            None => false,
+        };
+    }
     let Some(cgi) = route.programs() else {
         return false;
     };
     match (&cgi.root, &route.names) {
-        (CgiRoot::Program { path }, _) => path
-            .file_name()
-            .is_some_and(|name| files.is_source(name.as_bytes())),
+        (CgiRoot::Program { path }, _) => one(path),
         _ if !cgi.names.is_empty() => cgi.names.iter().all(all),
         // In a folder whose name fits, each file is a program.
         (CgiRoot::Folder { path, .. }, Some(names)) => all(names) && !has_folder(path, names),

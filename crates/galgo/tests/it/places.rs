@@ -11,6 +11,7 @@ list![
     no_source_is_shown,
     rules_hold_for_programs_among_files,
     names_in_a_path_beside_programs_among_files,
+    scripts_of_an_application_among_files,
     a_check_knows_them,
     wrong_configurations_are_named,
 ];
@@ -231,6 +232,50 @@ fn names_in_a_path_beside_programs_among_files() {
     let site = mixed();
     let below = route("/", files) + &route("/q/*.cgi", "cgi = \"www\"");
     check_refuses(&site, &below, "their sources could be read");
+}
+
+/// As nginx has it: `location ~ \\.php$` beside files. Nothing listens at the application's address, so what would go there gets 502.
+fn scripts_of_an_application_among_files() {
+    let files = "[[route]]\npath = \"/\"\nfiles = \"www\"\nindex = [\"index.php\"]\n";
+    let php = "[[route]]\npath = \"/*.php\"\nfastcgi = \"unix:none.sock\"\nroot = \"www\"\n";
+    let site = || {
+        let site = new_site().file("www/a.png", "picture", 0o644);
+        let names = [
+            "index.php",
+            "x.php",
+            "x.php~",
+            "X.PHP",
+            "sub/x.php",
+            "sub/index.php",
+        ];
+        names.into_iter().fold(site, |site, name| {
+            site.file(&format!("www/{name}"), "<?php source", 0o644)
+        })
+    };
+    check_refuses(
+        &site(),
+        &(files.to_owned() + php),
+        "name them here too: cgi_names = [\"*.php\"]",
+    );
+    let files = files.replace("index =", "cgi_names = [\"*.php\"]\nindex =");
+    let server = site().config(&files).config(php).start();
+    for (target, status) in [
+        ("/x.php", 502),
+        ("/x.php/info?q", 502),
+        ("/", 502),
+        ("/index.php", 502),
+        ("/a.png", 200),
+        // The pattern is of names right below its folder: there it would be a program.
+        ("/sub/x.php", 403),
+        ("/sub/", 403),
+        ("/x.php~", 403),
+        ("/X.PHP", 403),
+        ("/none.php", 404),
+    ] {
+        let (got, text) = get(&server, "a", target);
+        assert_eq!(got, status, "{target}: {text}");
+        assert!(!text.contains("source"), "{target}: {text}");
+    }
 }
 
 fn a_check_knows_them() {

@@ -103,7 +103,7 @@ pub(super) const ROUTES: &[super::Refused] = &[
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\nfastcgi = \"unix:a\"\nroot = \"cgi-bin\"",
-        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name them here by `cgi_names`, in the place of that route",
+        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name them here too: cgi_names = [\"*.php\"]",
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\ncgi_names = [\"*.pl\"]\n[[route]]\npath = \"/cgi-bin/*.cgi\"\ncgi = \"cgi-bin\"",
