@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
-use galgo_io::{address::Address, pace::Rates, tls};
+use galgo_io::{address::Address, rate_allowance::Rates, tls};
 use galgo_proto::{forwarded::Trusted, h1::HeadLimits};
 use galgo_service::{log::LogFormat, spool::Spool};
 

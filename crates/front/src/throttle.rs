@@ -14,7 +14,7 @@ use galgo_io::tick;
 const EACH_TICK: u32 = 100;
 /// The longest pause, in ticks: a second, the Retry-After of a 503.
 const MOST_TICKS: u64 = 20;
-const _: () = assert!(MOST_TICKS as u128 * tick::BEAT.as_millis() == 1000);
+const _: () = assert!(MOST_TICKS as u128 * tick::LENGTH.as_millis() == 1000);
 
 /// The pauses of one event loop's connections.
 #[derive(Debug, Default)]
@@ -27,8 +27,8 @@ pub(crate) struct RetryThrottle {
 impl RetryThrottle {
     /// Waits until the connection may be read again, or until `over` says that it need not wait.
     pub(crate) async fn pause(&self, over: impl Fn() -> bool) {
-        let until = self.take(tick::beats());
-        while tick::beats() < until && !over() {
+        let until = self.take(tick::count());
+        while tick::count() < until && !over() {
             tick::next().await;
         }
     }
@@ -79,12 +79,12 @@ mod tests {
         let throttle = RetryThrottle::default();
         runtime.block_on(async {
             throttle.pause(|| true).await;
-            let before = tick::beats();
+            let before = tick::count();
             tokio::select! {
                 () = tick::run() => unreachable!("it never ends"),
                 () = throttle.pause(|| false) => {}
             }
-            assert!(tick::beats() > before);
+            assert!(tick::count() > before);
         });
     }
 }

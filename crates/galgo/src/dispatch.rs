@@ -354,10 +354,9 @@ async fn meant<'a>(
         let head = changed.as_ref().unwrap_or(head);
         site.shared.admission.refuse_if_full(request.peer())?;
         let (cgi, script) = owned.found?;
-        let places = site.places(route);
+        let limit = site.limit_of(route);
         let answer =
-            program::cached::answer(cx.dispatch.context(), request, head, cgi, places, script)
-                .await;
+            program::cached::answer(cx.dispatch.context(), request, head, cgi, limit, script).await;
         return said(answer?);
     }
     let found = route::find(&site.config.routes, &head.host, path);

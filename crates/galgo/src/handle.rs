@@ -82,8 +82,8 @@ pub(crate) async fn handle(
             // Whoever is turned away must not cost those who are served: no program is looked for.
             cx.site.shared.admission.refuse_if_full(request.peer())?;
             let script = script::program(cgi, &route.path, head.target.url_path())?;
-            let places = found.places.or_else(|| cx.site.places(route));
-            let answer = program::cached::answer(cx.context(), request, head, cgi, places, script);
+            let limit = found.limit.or_else(|| cx.site.limit_of(route));
+            let answer = program::cached::answer(cx.context(), request, head, cgi, limit, script);
             said(Box::pin(answer).await?)
         }
         Handler::Upstream(up) => {
@@ -183,7 +183,7 @@ async fn among(
         AmongFiles::Program(script) => script,
     };
     cx.site.shared.admission.refuse_if_full(request.peer())?;
-    let places = cx.site.places(route);
-    let answer = program::cached::answer(cx.context(), request, head, cgi, places, script).await?;
+    let limit = cx.site.limit_of(route);
+    let answer = program::cached::answer(cx.context(), request, head, cgi, limit, script).await?;
     Ok(Some(answer))
 }

@@ -36,7 +36,7 @@ pub struct Host {
     /// The longest path first.
     routes: Vec<Arc<Route>>,
     /// Places of its programs, where routes have a limit.
-    pub places: Option<Arc<ConcurrencyLimit>>,
+    pub limit: Option<Arc<ConcurrencyLimit>>,
 }
 
 impl Host {
@@ -45,7 +45,7 @@ impl Host {
         let most = config.options.max_running;
         Self {
             routes,
-            places: most.map(|most| Arc::new(ConcurrencyLimit::new(most))),
+            limit: most.map(|most| Arc::new(ConcurrencyLimit::new(most))),
         }
     }
 
@@ -62,8 +62,8 @@ impl Host {
             let named = other.route.host.is_some() || other.route.names.is_some();
             length > own || (length == own && named)
         };
-        let places = self.places.as_ref();
-        (!other.is_some_and(nearer)).then_some(Match { places, ..own })
+        let limit = self.limit.as_ref();
+        (!other.is_some_and(nearer)).then_some(Match { limit, ..own })
     }
 }
 

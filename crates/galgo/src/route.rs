@@ -152,7 +152,7 @@ pub struct Match<'c, 'p> {
     /// The path is that of a folder without its last slash: answer 301 to the same path with it.
     pub slash_missing: bool,
     /// Places of its programs, where those are not known by the route.
-    pub places: Option<&'c Arc<ConcurrencyLimit>>,
+    pub limit: Option<&'c Arc<ConcurrencyLimit>>,
 }
 
 /// Finds the route for a clean path. `host` is the request's host, with or without a port, in any
@@ -173,7 +173,7 @@ pub fn find<'c, 'p>(routes: &'c [Arc<Route>], host: &str, path: &'p [u8]) -> Opt
         route,
         rest,
         slash_missing: kind == RouteMatch::Slashless,
-        places: None,
+        limit: None,
     })
 }
 

@@ -36,7 +36,7 @@ pub struct Site {
     /// Folders of hosts that were asked for.
     pub hosts: Hosts,
     /// Places of routes with a limit of their own.
-    route_places: Vec<(Arc<Route>, Arc<ConcurrencyLimit>)>,
+    route_limits: Vec<(Arc<Route>, Arc<ConcurrencyLimit>)>,
     /// Programs that stay.
     upstreams: Vec<Asked>,
 }
@@ -65,14 +65,14 @@ impl Site {
         if let Some(before) = before {
             keep_routes(&mut config, &before.config);
         }
-        let places = |route: &Arc<Route>| {
+        let limit = |route: &Arc<Route>| {
             let most = route.programs()?.options.max_running?;
-            let kept = before.and_then(|before| before.places(route)).cloned();
-            let places = kept.unwrap_or_else(|| Arc::new(ConcurrencyLimit::new(most)));
-            Some((route.clone(), places))
+            let kept = before.and_then(|before| before.limit_of(route)).cloned();
+            let limit = kept.unwrap_or_else(|| Arc::new(ConcurrencyLimit::new(most)));
+            Some((route.clone(), limit))
         };
         Self {
-            route_places: config.routes.iter().filter_map(places).collect(),
+            route_limits: config.routes.iter().filter_map(limit).collect(),
             shared: shared(&config, before.map(|before| &before.shared), logs, true),
             hosts: Hosts::default(),
             https_port: None,
@@ -154,12 +154,12 @@ impl Site {
             .any(|asked| Arc::ptr_eq(&asked.upstream, upstream))
     }
 
-    /// The places of a route, where it has a limit of its own.
-    pub fn places(&self, route: &Arc<Route>) -> Option<&Arc<ConcurrencyLimit>> {
-        self.route_places
+    /// The limit of a route on its own programs at once.
+    pub fn limit_of(&self, route: &Arc<Route>) -> Option<&Arc<ConcurrencyLimit>> {
+        self.route_limits
             .iter()
             .find(|(r, _)| Arc::ptr_eq(r, route))
-            .map(|(_, places)| places)
+            .map(|(_, limit)| limit)
     }
 
     /// The application that is asked for a route in this role.

@@ -45,7 +45,7 @@ pub mod variables;
 pub mod warm;
 pub mod wasm;
 
-use galgo_io::{address, off_loop, out, pace, pool, sock, tick, trusted_path};
+use galgo_io::{address, off_loop, out, pool, rate_allowance, sock, tick, trusted_path};
 use galgo_service::{
     admission, body, client, fault, id, link, log, peer, phase, producer, request, spool,
 };

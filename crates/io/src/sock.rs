@@ -417,7 +417,7 @@ impl Sock {
         }
     }
 
-    /// As [`Sock::poll_ready`]; where the kernel lacks room to watch it, it is asked again with the next beat. `None`: it
+    /// As [`Sock::poll_ready`]; where the kernel lacks room to watch it, it is asked again with the next tick. `None`: it
     /// cannot be watched.
     fn poll_watched(
         &self,

@@ -1,7 +1,7 @@
 //! A coarse clock for what lasts longer than most requests.
 //!
 //! A timer of its own for each request would be set and cleared within a millisecond, and setting it
-//! makes the event loop wake itself up. So all requests of a worker share one beat: it is there
+//! makes the event loop wake itself up. So all requests of an event loop share one tick: it is there
 //! only while somebody waits for it, and limits of time are looked at when it comes.
 
 use std::{
@@ -13,18 +13,18 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// The time between two beats: how exact the clocks of programs are.
-pub const BEAT: Duration = Duration::from_millis(50);
-/// Without anybody waiting, the clock stops after this many beats.
-const IDLE_BEATS: u32 = 20;
+/// The time between two ticks: how exact the clocks of programs are.
+pub const LENGTH: Duration = Duration::from_millis(50);
+/// If no task waits, the clock stops after this many ticks.
+const IDLE_TICKS: u32 = 20;
 
 #[derive(Debug, Default)]
 struct Tick {
-    beat: Notify,
+    came: Notify,
     start: Notify,
     running: Cell<bool>,
     waited: Cell<bool>,
-    beats: Cell<u64>,
+    count: Cell<u64>,
     /// Tasks that wait by polling.
     tasks: RefCell<Vec<Waker>>,
 }
@@ -34,7 +34,7 @@ thread_local! {
 }
 
 impl Tick {
-    /// Somebody waits for the next beat.
+    /// A task waits for the next tick.
     fn is_wanted(&self) {
         self.waited.set(true);
         if !self.running.replace(true) {
@@ -42,9 +42,9 @@ impl Tick {
         }
     }
 
-    fn beat(&self) {
-        self.beats.set(self.beats.get() + 1);
-        self.beat.notify_waiters();
+    fn come(&self) {
+        self.count.set(self.count.get() + 1);
+        self.came.notify_waiters();
         let mut tasks = self.tasks.take();
         tasks.drain(..).for_each(Waker::wake);
         // Its room, for those who wait for the next one.
@@ -52,14 +52,14 @@ impl Tick {
     }
 }
 
-/// Waits for the next beat, 0 to [`BEAT`] from now.
+/// Waits for the next tick, 0 to [`LENGTH`] from now.
 pub async fn next() {
     let tick = TICK.with(Rc::clone);
     tick.is_wanted();
-    tick.beat.notified().await;
+    tick.came.notified().await;
 }
 
-/// Has the task polled again with the next beat.
+/// Has the task polled again with the next tick.
 pub fn wake(cx: &Context<'_>) {
     TICK.with(|tick| {
         tick.is_wanted();
@@ -71,16 +71,16 @@ pub fn wake(cx: &Context<'_>) {
     });
 }
 
-/// A wait for the next beat that goes on where the one before was given up. It is polled by one task.
+/// A wait for the next tick that goes on where the one before was given up. It is polled by one task.
 #[derive(Debug, Default)]
 pub struct Wait {
     since: Option<u64>,
 }
 
 impl Wait {
-    /// Ready once a beat has come since it was polled first; what is polled then is another wait.
+    /// Ready once a tick has come since it was polled first; what is polled then is another wait.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
-        let now = beats();
+        let now = count();
         match self.since {
             Some(since) if since < now => {
                 self.since = None;
@@ -96,25 +96,25 @@ impl Wait {
     }
 }
 
-/// Beats so far. Without anybody waiting there may be none.
-pub fn beats() -> u64 {
-    TICK.with(|tick| tick.beats.get())
+/// Ticks so far. If no task waits there may be none.
+pub fn count() -> u64 {
+    TICK.with(|tick| tick.count.get())
 }
 
-/// Beats, for the event loop of this thread; never ends.
+/// Ticks, for the event loop of this thread; never ends.
 pub async fn run() {
     let tick = TICK.with(Rc::clone);
     loop {
         tick.start.notified().await;
         let mut idle = 0;
-        while idle < IDLE_BEATS {
-            tokio::time::sleep(BEAT).await;
+        while idle < IDLE_TICKS {
+            tokio::time::sleep(LENGTH).await;
             idle = if tick.waited.replace(false) {
                 0
             } else {
                 idle + 1
             };
-            tick.beat();
+            tick.come();
         }
         tick.running.set(false);
     }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_beats_whenever_somebody_waits() {
+    fn it_ticks_whenever_a_task_waits() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()

@@ -10,7 +10,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::{fault::Fault, pace::Holding, sock::Sock};
+use crate::{fault::Fault, rate_allowance::Holding, sock::Sock};
 
 /// What comes next of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

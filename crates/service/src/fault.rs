@@ -2,7 +2,7 @@
 
 use std::{fmt, io, time::Duration};
 
-use galgo_io::{pace::GIVES_WAY, sock::is_short};
+use galgo_io::{rate_allowance::GIVES_WAY, sock::is_short};
 use galgo_proto::h1::HeadError;
 use rustix::io::Errno;
 

@@ -28,4 +28,4 @@ pub mod request;
 pub mod service;
 pub mod spool;
 
-use galgo_io::{out, pace, sock, tick, trusted_path};
+use galgo_io::{out, rate_allowance, sock, tick, trusted_path};

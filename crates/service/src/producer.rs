@@ -16,7 +16,7 @@ use crate::{
     client::Client,
     fault::Fault,
     out::Out,
-    pace::{GIVES_WAY, poll_once},
+    rate_allowance::{GIVES_WAY, poll_once},
     sock::Sock,
     spool::SpoolShare,
     tick,

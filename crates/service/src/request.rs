@@ -6,7 +6,8 @@ use galgo_proto::h1::{Head, Method};
 use tokio::time::Instant;
 
 use crate::{
-    client::Client, id::Id, link::Link, log::access::AccessEntry, pace::Holding, peer::Peer,
+    client::Client, id::Id, link::Link, log::access::AccessEntry, peer::Peer,
+    rate_allowance::Holding,
 };
 
 /// What a front server says of the program it means (fcgiwrap's contract).

@@ -4,7 +4,7 @@ use std::task::{Context, Poll, ready};
 
 use galgo_io::{
     buf::Buf,
-    pace::{Holding, Pace},
+    rate_allowance::{Holding, RateAllowance},
     sock::{Sock, is_short},
 };
 use galgo_proto::h1::Version;
@@ -169,7 +169,7 @@ impl Client for Incoming<'_> {
                 "what is encrypted cannot be spliced".into(),
             )));
         };
-        let readable = input.pace.poll_wait(cx, |cx| sock.poll_readable(cx));
+        let readable = input.allowance.poll_wait(cx, |cx| sock.poll_readable(cx));
         ready!(readable).map_err(|e| Fault::awaiting(&e, RESET))?;
         let Poll::Ready(moved) = pipe.poll_splice(sock, len, cx) else {
             ready!(input.poll_gone(cx))?;
@@ -187,7 +187,7 @@ impl Client for Incoming<'_> {
                 }
             }
             Ok(n) => {
-                input.pace.earn(n);
+                input.allowance.grow(n);
                 self.body.pass(n);
                 Ok(Spliced::Moved)
             }
@@ -254,11 +254,11 @@ impl Client for Incoming<'_> {
     /// It may be silent for as long as the program's clocks allow.
     fn upgrade(&mut self) {
         self.body.open();
-        self.input.pace = Pace::endless();
+        self.input.allowance = RateAllowance::endless();
     }
 
     fn has_permit(&mut self, permit: Holding) {
-        self.input.pace.has_place(permit);
+        self.input.allowance.has_permit(permit);
     }
 }
 
@@ -284,10 +284,10 @@ mod tests {
         if ends {
             client.shutdown(std::net::Shutdown::Write).unwrap();
         }
-        let pace = Pace::new(Duration::from_millis(200), 1);
+        let allowance = RateAllowance::new(Duration::from_millis(200), 1);
         (
             client,
-            Input::new(Rc::new(Transport::new(Sock::new(ours.into()))), pace),
+            Input::new(Rc::new(Transport::new(Sock::new(ours.into()))), allowance),
         )
     }
 

@@ -8,7 +8,7 @@ use std::{
 
 use galgo_io::{
     buf::Buf,
-    pace::{Pace, Rates},
+    rate_allowance::{RateAllowance, Rates},
     tick,
     transport::Transport,
 };
@@ -27,7 +27,7 @@ pub(super) struct Input {
     /// Where more comes from.
     pub sock: Rc<Transport>,
     /// How slow the client may be.
-    pub pace: Pace,
+    pub allowance: RateAllowance,
     /// The client has shut down its sending side.
     pub half_closed: bool,
     /// What is spoken. Only a client that speaks HTTP may half-close and go on reading.
@@ -44,11 +44,11 @@ pub(super) const RESET: Fault = Fault::Gone("the connection was reset by the cli
 
 impl Input {
     /// What comes from a client over `sock`.
-    pub(super) fn new(sock: Rc<Transport>, pace: Pace) -> Self {
+    pub(super) fn new(sock: Rc<Transport>, allowance: RateAllowance) -> Self {
         Self {
             buf: Buf::default(),
             sock,
-            pace,
+            allowance,
             half_closed: false,
             wire: Wire::Http,
             waits: false,
@@ -58,11 +58,11 @@ impl Input {
 
     /// A request is awaited, and answered within this allowance.
     pub(super) fn begin(&mut self, rates: &Rates) {
-        self.pace.begin(rates);
+        self.allowance.begin(rates);
         self.tick = tick::Wait::default();
     }
 
-    /// Reads more into the buffer within the client's pace. 0: the client sends no more.
+    /// Reads more into the buffer within the client's allowance. 0: the client sends no more.
     pub(super) async fn fill(&mut self, want: usize) -> Result<usize, Fault> {
         poll_fn(|cx| self.poll_fill(want, cx)).await
     }
@@ -71,11 +71,11 @@ impl Input {
         let Self {
             buf,
             sock,
-            pace,
+            allowance,
             waits,
             ..
         } = self;
-        let filled = ready!(pace.poll_wait(cx, |cx| sock.poll_fill(buf, want, waits, cx)));
+        let filled = ready!(allowance.poll_wait(cx, |cx| sock.poll_fill(buf, want, waits, cx)));
         self.half_closed |= matches!(filled, Ok(0));
         Poll::Ready(filled.map_err(|e| Fault::awaiting(&e, RESET)))
     }

@@ -20,7 +20,7 @@ mod write;
 use std::{cell::RefCell, rc::Rc};
 
 use galgo_io::{
-    pace::Pace,
+    rate_allowance::RateAllowance,
     sock::Sock,
     tls::{self, Agreed},
     transport::Transport,
@@ -162,7 +162,7 @@ impl<'l, S: Site> Conn<'l, S> {
         let sock = Rc::new(Transport::new(Sock::new(accepted.fd)));
         let site = event_loop.site();
         let http = &site.settings().http;
-        let mut input = Input::new(sock.clone(), Pace::of(&http.rates));
+        let mut input = Input::new(sock.clone(), RateAllowance::of(&http.rates));
         let mut link = Link::of(sock.sock(), accepted.remote, accepted.local);
         if !may_speak(event_loop, accepted.speaks, &link) {
             return None;
@@ -198,8 +198,8 @@ impl<'l, S: Site> Conn<'l, S> {
             link.tls = Some(Rc::new(agreed));
             link.https = true;
         }
-        let pace = Pace::reading(&http.rates, &sock);
-        let sender = Sender::new(sock, pace);
+        let allowance = RateAllowance::reading(&http.rates, &sock);
+        let sender = Sender::new(sock, allowance);
         Some(Self {
             event_loop,
             member,
@@ -340,7 +340,7 @@ impl<'l, S: Site> Conn<'l, S> {
         let site = self.event_loop.site();
         let settings = site.settings();
         self.input.begin(&settings.http.rates);
-        self.sender.pace.begin(&settings.http.rates);
+        self.sender.allowance.begin(&settings.http.rates);
         let Arrived {
             head,
             link,

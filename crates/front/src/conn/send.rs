@@ -29,7 +29,7 @@ impl Sender {
         event_loop: &EventLoop<impl Site>,
         response: Response,
     ) -> io::Result<u64> {
-        self.pace.reset();
+        self.allowance.reset();
         let body = match response.body {
             Body::Bytes(ref b) => b.clone(),
             _ => Vec::new(),
@@ -56,11 +56,11 @@ impl Sender {
         request: &mut Request<'_>,
         response: &mut Response,
     ) -> After {
-        self.pace.reset();
+        self.allowance.reset();
         request.entry.borrow_mut().status = response.status;
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Stream(output) = body {
-            self.pace.has_place(request.permit.clone());
+            self.allowance.has_permit(request.permit.clone());
             // Boxed, so that other responses need no room for it.
             return Box::pin(self.program(event_loop, service, request, response, output)).await;
         }
@@ -137,7 +137,7 @@ impl Sender {
         const PIECE: u64 = 1 << 20;
         let Self {
             sock,
-            pace,
+            allowance,
             wire,
             sent,
             ..
@@ -146,10 +146,10 @@ impl Sender {
         let end = part.offset + part.len;
         while offset < end {
             let len = usize::try_from((end - offset).min(PIECE)).unwrap_or(usize::MAX);
-            let mut left = wire.announce(sock, pace, len).await?;
+            let mut left = wire.announce(sock, allowance, len).await?;
             while left > 0 {
                 let moved = sock.sendfile(&part.file, &mut offset, left);
-                match pace.wait(pin!(moved)).await? {
+                match allowance.wait(pin!(moved)).await? {
                     0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                     n => {
                         left -= n;

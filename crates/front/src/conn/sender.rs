@@ -5,7 +5,7 @@ use std::{
     rc::Rc,
 };
 
-use galgo_io::{pace::Pace, transport::Transport};
+use galgo_io::{rate_allowance::RateAllowance, transport::Transport};
 
 use super::{wire::Wire, write::write_more};
 
@@ -13,7 +13,7 @@ use super::{wire::Wire, write::write_more};
 #[derive(Debug)]
 pub(super) struct Sender {
     pub(super) sock: Rc<Transport>,
-    pub(super) pace: Pace,
+    pub(super) allowance: RateAllowance,
     pub(super) wire: Wire,
     /// Bytes of files that have been written.
     pub(super) sent: u64,
@@ -27,10 +27,10 @@ pub(super) struct Sender {
 
 impl Sender {
     /// The sending side of `sock`.
-    pub(super) fn new(sock: Rc<Transport>, pace: Pace) -> Self {
+    pub(super) fn new(sock: Rc<Transport>, allowance: RateAllowance) -> Self {
         Self {
             sock,
-            pace,
+            allowance,
             wire: Wire::Http,
             sent: 0,
             ended: false,
@@ -41,7 +41,7 @@ impl Sender {
 
     /// A request came: its response stands on the `wire`.
     pub(super) fn begin(&mut self, wire: Wire) {
-        self.pace.reset();
+        self.allowance.reset();
         self.wire = wire;
         self.sent = 0;
         self.ended = false;
@@ -51,9 +51,13 @@ impl Sender {
 
     /// Writes `parts` of a response, and its end with the `last` of them.
     pub(super) async fn write(&mut self, parts: &mut [IoSlice<'_>], last: bool) -> io::Result<()> {
-        let Self { sock, pace, .. } = self;
+        let Self {
+            sock, allowance, ..
+        } = self;
         let status = last.then_some(self.status);
-        let written = self.wire.write(sock, pace, parts, status, self.closing);
+        let written = self
+            .wire
+            .write(sock, allowance, parts, status, self.closing);
         written.await?;
         self.ended |= last;
         Ok(())
@@ -71,7 +75,7 @@ impl Sender {
     pub(super) async fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.wire {
             Wire::FastCgi { .. } => self.write(&mut [IoSlice::new(bytes)], false).await,
-            Wire::Http | Wire::Scgi => write_more(&self.sock, &mut self.pace, bytes).await,
+            Wire::Http | Wire::Scgi => write_more(&self.sock, &mut self.allowance, bytes).await,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     pin::pin,
 };
 
-use galgo_io::{out::Out, pace::Pace, pool, transport::Transport};
+use galgo_io::{out::Out, pool, rate_allowance::RateAllowance, transport::Transport};
 use galgo_service::{
     body::Output,
     client::Client,
@@ -115,7 +115,7 @@ impl Stream<'_, '_, '_> {
             };
         let Sender {
             sock,
-            pace,
+            allowance,
             wire,
             status,
             closing,
@@ -140,7 +140,7 @@ impl Stream<'_, '_, '_> {
         producer
             .during(
                 client,
-                pin!(wire.write(sock, pace, parts, status, *closing)),
+                pin!(wire.write(sock, allowance, parts, status, *closing)),
             )
             .await?;
         self.sender.ended |= ends;
@@ -165,18 +165,21 @@ impl Stream<'_, '_, '_> {
             self.frame(chunk_size(&mut size, len), true).await?;
         }
         let Sender {
-            sock, pace, wire, ..
+            sock,
+            allowance,
+            wire,
+            ..
         } = &mut *self.sender;
         let client = &mut *self.request.client;
         let producer = &mut *self.output.producer;
         let len = match len {
             0 => 0,
             _ => {
-                let announced = pin!(wire.announce(sock, pace, len));
+                let announced = pin!(wire.announce(sock, allowance, len));
                 producer.during(client, announced).await?
             }
         };
-        let moved = splice(producer, client, sock, pace, len).await?;
+        let moved = splice(producer, client, sock, allowance, len).await?;
         self.follow(len - moved).await?;
         self.sent += len as u64;
         self.output.excess |= len == left && n > left;
@@ -189,13 +192,15 @@ impl Stream<'_, '_, '_> {
     /// Sends `left` bytes that were announced and that the client did not take as fast as they came.
     async fn follow(&mut self, mut left: usize) -> Result<(), Fault> {
         while left > 0 {
-            let Sender { sock, pace, .. } = &mut *self.sender;
+            let Sender {
+                sock, allowance, ..
+            } = &mut *self.sender;
             let client = &mut *self.request.client;
             let producer = &mut *self.output.producer;
             let event = producer.next_event(client).await?;
             if let OutputEvent::Waiting(n) = event {
                 let most = left.min(n);
-                left -= splice(producer, client, sock, pace, most).await?;
+                left -= splice(producer, client, sock, allowance, most).await?;
                 continue;
             }
             let mut out = std::mem::take(producer.out());
@@ -206,7 +211,7 @@ impl Stream<'_, '_, '_> {
             }
             {
                 let mut parts: Vec<_> = first(out.parts(), n).map(IoSlice::new).collect();
-                let write = pin!(write_all(sock, pace, &mut parts, false));
+                let write = pin!(write_all(sock, allowance, &mut parts, false));
                 producer.during(client, write).await?;
             }
             left -= n;
@@ -218,9 +223,11 @@ impl Stream<'_, '_, '_> {
 
     /// Sends framing around spliced data.
     async fn frame(&mut self, bytes: &[u8], more: bool) -> Result<(), Fault> {
-        let Sender { sock, pace, .. } = &mut *self.sender;
+        let Sender {
+            sock, allowance, ..
+        } = &mut *self.sender;
         let parts = &mut [IoSlice::new(bytes)];
-        let write = pin!(write_all(sock, pace, parts, more));
+        let write = pin!(write_all(sock, allowance, parts, more));
         let client = &mut *self.request.client;
         self.output.producer.during(client, write).await
     }
@@ -239,7 +246,7 @@ async fn splice(
     producer: &mut dyn Producer,
     client: &mut dyn Client,
     to: &Transport,
-    pace: &mut Pace,
+    allowance: &mut RateAllowance,
     len: usize,
 ) -> Result<usize, Fault> {
     let (Some(to), Some(pipe)) = (to.raw(), producer.take_pipe()) else {
@@ -247,7 +254,7 @@ async fn splice(
     };
     let mut left = len;
     let moved = async {
-        let moved = pace.move_all(len, async |most| {
+        let moved = allowance.move_all(len, async |most| {
             let n = to.splice(&pipe, most).await?;
             left -= n;
             Ok(n)

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 
-use galgo_io::{pace::Pace, transport::Transport};
+use galgo_io::{rate_allowance::RateAllowance, transport::Transport};
 use galgo_proto::fcgi::{self, HEADER, Header, Kind, MOST, Outcome};
 
 use super::write::{write_all, write_more};
@@ -42,16 +42,16 @@ impl Wire {
     pub(super) async fn write(
         self,
         sock: &Transport,
-        pace: &mut Pace,
+        allowance: &mut RateAllowance,
         parts: &mut [IoSlice<'_>],
         status: Option<u32>,
         closing: bool,
     ) -> io::Result<()> {
         let more = closing && status.is_some() && self.is_http();
         match self {
-            Self::Http | Self::Scgi => write_all(sock, pace, parts, more).await,
+            Self::Http | Self::Scgi => write_all(sock, allowance, parts, more).await,
             // Boxed: other responses need no room for it.
-            Self::FastCgi { id } => Box::pin(records(id, sock, pace, parts, status)).await,
+            Self::FastCgi { id } => Box::pin(records(id, sock, allowance, parts, status)).await,
         }
     }
 
@@ -59,7 +59,7 @@ impl Wire {
     pub(super) async fn announce(
         self,
         sock: &Transport,
-        pace: &mut Pace,
+        allowance: &mut RateAllowance,
         len: usize,
     ) -> io::Result<usize> {
         let Self::FastCgi { id } = self else {
@@ -70,7 +70,9 @@ impl Wire {
             padding: 0,
             ..Header::new(Kind::Stdout, id, len)
         };
-        write_more(sock, pace, &head.bytes()).await.map(|()| len)
+        write_more(sock, allowance, &head.bytes())
+            .await
+            .map(|()| len)
     }
 }
 
@@ -78,7 +80,7 @@ impl Wire {
 async fn records(
     id: u16,
     sock: &Transport,
-    pace: &mut Pace,
+    allowance: &mut RateAllowance,
     parts: &[IoSlice<'_>],
     status: Option<u32>,
 ) -> io::Result<()> {
@@ -94,7 +96,7 @@ async fn records(
         .flat_map(|((head, header), piece)| [&head[..], piece, header.pad()].map(IoSlice::new))
         .collect();
     slices.extend(end.iter().map(|end| IoSlice::new(end)));
-    write_all(sock, pace, &mut slices, false).await
+    write_all(sock, allowance, &mut slices, false).await
 }
 
 /// Pieces of `bytes` that fit a record, of about the same length.

@@ -8,7 +8,7 @@ use std::{
 
 use galgo_io::{
     buf::Buf,
-    pace::{Holding, Pace},
+    rate_allowance::{Holding, RateAllowance},
 };
 use galgo_service::{
     client::{Client, Next, TOO_LARGE},
@@ -38,7 +38,7 @@ pub(super) struct Incoming {
     taken: u64,
     /// The most bytes that the body may hold.
     limit: u64,
-    pace: Pace,
+    allowance: RateAllowance,
     owes_continue: bool,
     /// The client asks for a WebSocket. What it sends is no body, and stays in its window until a program has the stream.
     held: bool,
@@ -50,7 +50,7 @@ impl Incoming {
         body: RecvStream,
         out: Rc<Outgoing>,
         declared: Option<u64>,
-        pace: Pace,
+        allowance: RateAllowance,
         owes_continue: bool,
         held: bool,
     ) -> Self {
@@ -62,7 +62,7 @@ impl Incoming {
             left: declared.filter(|n| *n > 0),
             taken: 0,
             limit: u64::MAX,
-            pace,
+            allowance,
             owes_continue,
             held,
         }
@@ -71,7 +71,10 @@ impl Incoming {
     /// Receives one frame of the body.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let Self {
-            body, buf, pace, ..
+            body,
+            buf,
+            allowance,
+            ..
         } = self;
         let mut ended = false;
         let mut receive = |cx: &mut Context<'_>| {
@@ -88,7 +91,7 @@ impl Incoming {
                 }
             })
         };
-        ready!(pace.poll_wait(cx, &mut receive)).map_err(|e| Fault::awaiting(&e, GONE))?;
+        ready!(allowance.poll_wait(cx, &mut receive)).map_err(|e| Fault::awaiting(&e, GONE))?;
         self.ended |= ended || self.body.is_end_stream();
         Poll::Ready(Ok(()))
     }
@@ -198,10 +201,10 @@ impl Client for Incoming {
     /// It may be silent for as long as the program's clocks allow.
     fn upgrade(&mut self) {
         (self.held, self.limit) = (false, u64::MAX);
-        self.pace = Pace::endless();
+        self.allowance = RateAllowance::endless();
     }
 
     fn has_permit(&mut self, permit: Holding) {
-        self.pace.has_place(permit);
+        self.allowance.has_permit(permit);
     }
 }

@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use galgo_io::{buf::Buf, pace::Pace, transport::Transport};
+use galgo_io::{buf::Buf, rate_allowance::RateAllowance, transport::Transport};
 use galgo_service::{link::Link, peer::Peer, phase::Phase};
 use h2::{
     Reason,
@@ -60,8 +60,8 @@ pub(crate) async fn serve<S: Site>(
 ) {
     let site = event_loop.site();
     let http = &site.settings().http;
-    let pace = Pace::reading(&http.rates, &sock);
-    let wire = Wire::new(sock.clone(), received, pace);
+    let allowance = RateAllowance::reading(&http.rates, &sock);
+    let wire = Wire::new(sock.clone(), received, allowance);
     let upgrades = site.settings().upgrades;
     let Some(connection) = shake_hands((http, upgrades), lease, wire).await else {
         return;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use galgo_io::pace::Pace;
+use galgo_io::rate_allowance::RateAllowance;
 use h2::{Reason, SendStream, server::SendResponse};
 use http::{Response, StatusCode};
 
@@ -61,12 +61,12 @@ impl Outgoing {
     /// Sends `data`, with which the stream may end, as the client has room for it.
     pub(super) async fn write(
         &self,
-        pace: &mut Pace,
+        allowance: &mut RateAllowance,
         mut data: Bytes,
         ends: bool,
     ) -> io::Result<()> {
         while !data.is_empty() {
-            let room = self.room(pace, data.len()).await?;
+            let room = self.room(allowance, data.len()).await?;
             let piece = data.split_to(room);
             let last = ends && data.is_empty();
             self.send(piece, last)?;
@@ -81,8 +81,12 @@ impl Outgoing {
     }
 
     /// Waits for room, within the client's allowance: so many bytes that are to be sent at once, and at most `want`.
-    pub(super) async fn room(&self, pace: &mut Pace, want: usize) -> io::Result<usize> {
-        poll_fn(|cx| pace.poll_wait(cx, |cx| self.poll_room(want, cx))).await
+    pub(super) async fn room(
+        &self,
+        allowance: &mut RateAllowance,
+        want: usize,
+    ) -> io::Result<usize> {
+        poll_fn(|cx| allowance.poll_wait(cx, |cx| self.poll_room(want, cx))).await
     }
 
     fn poll_room(&self, want: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {

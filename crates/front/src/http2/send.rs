@@ -3,7 +3,7 @@
 use std::{io, pin::pin, rc::Rc, time::Duration};
 
 use bytes::Bytes;
-use galgo_io::{out::Out, pace::Pace, pool};
+use galgo_io::{out::Out, pool, rate_allowance::RateAllowance};
 use galgo_proto::h2::OF_CONNECTION;
 use galgo_service::{
     body::{Body, FilePart, Output, Part, Response},
@@ -34,7 +34,7 @@ const GATHER: Duration = Duration::from_millis(1);
 /// The sending side of a stream.
 pub(super) struct Sender {
     pub(super) out: Rc<Outgoing>,
-    pub(super) pace: Pace,
+    pub(super) allowance: RateAllowance,
 }
 
 impl Sender {
@@ -49,7 +49,7 @@ impl Sender {
         request.entry.borrow_mut().status = response.status;
         let body = std::mem::replace(&mut response.body, Body::Empty);
         if let Body::Stream(output) = body {
-            self.pace.has_place(request.permit.clone());
+            self.allowance.has_permit(request.permit.clone());
             return Box::pin(self.program(event_loop, service, request, response, output)).await;
         }
         let bodiless = request.is_bodiless(response.status);
@@ -106,7 +106,7 @@ impl Sender {
     }
 
     async fn write(&mut self, data: Bytes, ends: bool) -> io::Result<()> {
-        self.out.write(&mut self.pace, data, ends).await
+        self.out.write(&mut self.allowance, data, ends).await
     }
 
     /// Sends a piece of a file. A file that became shorter meanwhile cuts the response.
@@ -114,7 +114,7 @@ impl Sender {
         let (mut offset, end) = (part.offset, part.offset + part.len);
         while offset < end {
             let want = usize::try_from(end - offset).map_or(pool::SIZE, |n| n.min(pool::SIZE));
-            let room = self.out.room(&mut self.pace, want).await?;
+            let room = self.out.room(&mut self.allowance, want).await?;
             let mut piece = Vec::with_capacity(room);
             let read = rustix::io::pread(&part.file, spare_capacity(&mut piece), offset)?;
             if read == 0 {
@@ -283,7 +283,7 @@ impl Stream<'_, '_, '_> {
         out.join();
         let data = Bytes::copy_from_slice(&out.front()[..fits]);
         out.clear();
-        let Sender { out, pace } = &mut *self.sender;
+        let Sender { out, allowance } = &mut *self.sender;
         let written = pin!(async {
             if let Some(head) = head {
                 out.begin(head, ends && fits == 0)?;
@@ -291,7 +291,7 @@ impl Stream<'_, '_, '_> {
                     return Ok(());
                 }
             }
-            out.write(pace, data, ends).await
+            out.write(allowance, data, ends).await
         });
         let client = &mut *self.request.client;
         self.output.producer.during(client, written).await

@@ -5,7 +5,7 @@ use std::{cell::RefCell, rc::Rc};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use bytes::Bytes;
 use galgo_io::{
-    pace::{Pace, Rates},
+    rate_allowance::{RateAllowance, Rates},
     transport::Transport,
 };
 use galgo_proto::{
@@ -70,7 +70,7 @@ pub(super) fn serve<S: Site>(
     let sender = Sender {
         out: Rc::new(Outgoing::new(respond)),
         // A window opens once the client has read half of it: a slow link takes longer for that than `rate_grace`.
-        pace: Pace::sharing(&rates(&site.settings().http.rates), sock),
+        allowance: RateAllowance::sharing(&rates(&site.settings().http.rates), sock),
     };
     let body = (body, had_body, held);
     answer((event_loop, site), link, head, (body, sender))
@@ -98,8 +98,8 @@ async fn answer<S: Site>(
     };
     let owes_continue = head.expects_continue;
     let out = sender.out.clone();
-    let pace = Pace::of(&rates(&site.settings().http.rates));
-    let mut client = Incoming::new(body, out.clone(), declared, pace, owes_continue, held);
+    let allowance = RateAllowance::of(&rates(&site.settings().http.rates));
+    let mut client = Incoming::new(body, out.clone(), declared, allowance, owes_continue, held);
     let entry = AccessEntry::new(
         event_loop.ids.next(),
         link.remote.clone(),

@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use galgo_io::{buf::Buf, out::Out, pace::Pace, pool, transport::Transport};
+use galgo_io::{buf::Buf, out::Out, pool, rate_allowance::RateAllowance, transport::Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection, which must take what is written to it within the client's allowance.
@@ -22,7 +22,7 @@ pub(super) struct Wire {
     received: Buf,
     /// Written and not yet sent.
     written: Out,
-    pace: Pace,
+    allowance: RateAllowance,
     /// A read was tried, and is awaited.
     reads: bool,
     /// A write was tried, and is awaited.
@@ -31,12 +31,12 @@ pub(super) struct Wire {
 
 impl Wire {
     /// The connection `sock`, over which `received` has come already.
-    pub(super) fn new(sock: Rc<Transport>, received: Buf, pace: Pace) -> Self {
+    pub(super) fn new(sock: Rc<Transport>, received: Buf, allowance: RateAllowance) -> Self {
         Self {
             sock,
             received,
             written: Out::default(),
-            pace,
+            allowance,
             reads: false,
             writes: false,
         }
@@ -47,13 +47,13 @@ impl Wire {
         let Self {
             sock,
             written,
-            pace,
+            allowance,
             writes,
             ..
         } = self;
         while !written.is_empty() {
             let waits = [IoSlice::new(written.front())];
-            let sent = pace.poll_wait(cx, |cx| sock.poll_write(&waits, false, writes, cx));
+            let sent = allowance.poll_wait(cx, |cx| sock.poll_write(&waits, false, writes, cx));
             *writes = sent.is_pending();
             written.consume(ready!(sent)?);
         }

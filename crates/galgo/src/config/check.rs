@@ -18,7 +18,7 @@ use super::{
     routes,
     units::{Count, G, K, M, OrNone, Size, T, Time, Value},
 };
-use galgo_io::pace::Rates;
+use galgo_io::rate_allowance::Rates;
 
 type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
 

@@ -27,7 +27,6 @@ mod files;
 mod framing;
 mod from_apache;
 mod fronts;
-mod handover;
 mod handshakes;
 #[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
 mod harness;
@@ -44,6 +43,7 @@ mod proxied;
 mod redirects;
 mod reload;
 mod secrets;
+mod sendfile;
 mod server;
 mod sites;
 mod spool;
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         framing::tests(),
         from_apache::tests(),
         harness::both_ways(fronts::tests()),
-        handover::tests(),
+        sendfile::tests(),
         handshakes::tests(),
         http2::tests(),
         headers::tests(),

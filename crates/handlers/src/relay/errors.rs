@@ -31,7 +31,7 @@ impl StderrPipe {
     /// Logs what comes on standard error, forever. Begins when the first tick is over: most programs are by
     /// then, and what they said is read at their end; the event loop never hears of their pipe.
     pub(super) async fn drain(&mut self) -> Infallible {
-        while self.began.elapsed() < tick::BEAT {
+        while self.began.elapsed() < tick::LENGTH {
             tick::next().await;
         }
         while let Some(sock) = &self.sock {

@@ -22,9 +22,9 @@ use crate::{
     admission::{Admission, Permit},
     fault::Fault,
     lock::lock,
-    pace::Holding,
     peer::Peer,
     pool,
+    rate_allowance::Holding,
     sock::Sock,
     tick,
 };

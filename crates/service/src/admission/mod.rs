@@ -24,8 +24,8 @@ use queue::{Arrival, Bounds, Freed, PermitQueue, Queued};
 
 use crate::{
     fault::Fault,
-    pace::{self, Holding},
     peer::Peer,
+    rate_allowance::{self, Holding},
 };
 
 /// Programs running at once for each processor. Fewer leave it idle while a finished one is
@@ -320,7 +320,7 @@ fn now() -> Period {
     period(Duration::try_from(now).unwrap_or_default())
 }
 
-impl pace::Place for Held {
+impl rate_allowance::HeldPermit for Held {
     /// Costs a look at two numbers as long as no request waits.
     fn gives_way(&self, slow_for_long: bool) -> bool {
         let route = self.route.as_ref();
@@ -379,7 +379,11 @@ mod tests {
         let before = Admission::new(&config(1));
         let taken = before.try_admit();
         let mut waits = std::pin::pin!(before.admit(Peer::default(), None));
-        assert!(crate::pace::poll_once(waits.as_mut()).await.is_pending());
+        assert!(
+            crate::rate_allowance::poll_once(waits.as_mut())
+                .await
+                .is_pending()
+        );
         let now = before.next(&config(2));
         now.settle();
         let second = waits.await.unwrap();
@@ -394,7 +398,11 @@ mod tests {
         let taken = permits.try_admit();
         {
             let mut waits = std::pin::pin!(permits.admit(Peer::default(), None));
-            assert!(crate::pace::poll_once(waits.as_mut()).await.is_pending());
+            assert!(
+                crate::rate_allowance::poll_once(waits.as_mut())
+                    .await
+                    .is_pending()
+            );
             drop(taken);
             assert!(
                 permits.try_admit().is_none(),

@@ -7,9 +7,10 @@ use crate::{
     secrets::STAYS,
     warm::{
         becomes, c,
-        lessons::{attack_at, writes_code},
         parked::have_parked,
-        perl, python, says,
+        perl, python,
+        reports::{attack_at, writes_code},
+        says,
     },
 };
 use galgo_testkit::{

@@ -6,9 +6,9 @@
 mod changes;
 mod children;
 mod faults;
-pub mod lessons;
 mod limits;
 pub mod parked;
+pub mod reports;
 mod unfit;
 
 use std::{fs, time::Duration};
@@ -28,7 +28,7 @@ pub fn tests() -> Vec<Test> {
         changes::tests(),
         children::tests(),
         faults::tests(),
-        lessons::tests(),
+        reports::tests(),
         limits::tests(),
         parked::tests(),
         unfit::tests(),

@@ -1,7 +1,7 @@
 //! Applications that stay, in the languages and with the libraries they are written in.
 
-mod crews;
 mod libraries;
+mod workers;
 
 use std::{
     path::{Path, PathBuf},
@@ -302,7 +302,7 @@ fn php_fpm_restarts_under_load() {
     }
 }
 
-pub(crate) fn crew(
+pub(crate) fn worker_pool(
     site: &Site,
     run: &str,
     workers: usize,

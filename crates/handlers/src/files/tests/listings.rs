@@ -1,7 +1,7 @@
 //! Listings, and what is remembered.
 
 use super::*;
-use crate::pace::poll_once;
+use crate::rate_allowance::poll_once;
 
 fn listing(site: &Site, target: &str) -> String {
     let r = site.get(target);

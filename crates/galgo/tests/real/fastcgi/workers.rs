@@ -7,7 +7,7 @@ use super::*;
 fn workers_are_replaced_one_by_one() {
     let site = new_site();
     let mark = mark("replaced");
-    let config = crew(&site, "/usr/bin/php-cgi", 2, 5, &mark);
+    let config = worker_pool(&site, "/usr/bin/php-cgi", 2, 5, &mark);
     let server = site.config(&config).start();
     curl(&[&server.url(WORKED)]).ok();
     wait_until("two workers", || pids_of(&mark).len() == 2);
@@ -28,7 +28,7 @@ fn workers_are_replaced_one_by_one() {
 fn workers_do_not_outlive_a_server_that_is_killed() {
     let site = new_site();
     let mark = mark("killed");
-    let config = crew(&site, "/usr/bin/php-cgi", 2, 0, &mark);
+    let config = worker_pool(&site, "/usr/bin/php-cgi", 2, 0, &mark);
     let mut server = site.config(&config).start();
     curl(&[&server.url(WORKED)]).ok();
     wait_until("two workers", || pids_of(&mark).len() == 2);
@@ -41,7 +41,7 @@ fn workers_do_not_outlive_a_server_that_is_killed() {
 fn a_worker_that_dies_is_followed_by_another() {
     let site = new_site();
     let mark = mark("dies");
-    let config = crew(&site, "/usr/bin/php-cgi", 1, 0, &mark);
+    let config = worker_pool(&site, "/usr/bin/php-cgi", 1, 0, &mark);
     let server = site.config(&config).start();
     let first = curl(&[&server.url(WORKED)]).ok().text();
     let pid = galgo_testkit::process::pid(first.parse().unwrap());
@@ -59,7 +59,7 @@ fn workers_are_replaced_when_their_program_changes() {
     let mark = mark("changes");
     site.program("run", "#!/bin/sh\nGENERATION=1 exec /usr/bin/php-cgi\n");
     let run = site.path("cgi-bin/run");
-    let config = crew(&site, &run.display().to_string(), 2, 0, &mark);
+    let config = worker_pool(&site, &run.display().to_string(), 2, 0, &mark);
     site.write("php/page.php", "<?php echo getenv('GENERATION');");
     let server = site.config(&config).start();
     assert_eq!(curl(&[&server.url(WORKED)]).ok().text(), "1");
@@ -82,7 +82,7 @@ fn workers_that_end_at_once() {
     let mark = mark("at-once");
     site.program("run", "#!/bin/sh\necho 'no database' >&2\nexit 3\n");
     let run = site.path("cgi-bin/run");
-    let config = crew(&site, &run.display().to_string(), 2, 0, &mark);
+    let config = worker_pool(&site, &run.display().to_string(), 2, 0, &mark);
     let server = site.config(&config).start();
     server.says("no database");
     server.says("it ended with status 3");

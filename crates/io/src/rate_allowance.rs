@@ -1,6 +1,6 @@
 //! How long a client may keep us waiting: a total allowance that grows with every byte it moves.
 //!
-//! There are two. The one of `min_rate` ends whoever uses it up. The one of `busy_rate` ends who holds a place that others
+//! There are two. The one of `min_rate` ends whoever uses it up. The one of `busy_rate` ends who holds a permit that others
 //! wait for. What a client reads is what its kernel has acknowledged: our own takes in megabytes of an answer at once, and has
 //! room for more seconds later, however steadily they are read.
 
@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{tick, transport::Transport};
 
-/// What a wait ends with when the client is slower than `busy_rate` and others wait for its place.
+/// What a wait ends with when the client is slower than `busy_rate` and others wait for its permit.
 pub const GIVES_WAY: ErrorKind = ErrorKind::ResourceBusy;
 /// How often it is looked at what a client has read, at most.
 const LOOK: Duration = Duration::from_secs(1);
@@ -29,44 +29,44 @@ const LOOK: Duration = Duration::from_secs(1);
 pub struct Rates {
     /// Slowest acceptable client, bytes a second, measured over `grace`; 0: any.
     pub least: u64,
-    /// The slowest client that keeps its place while others wait for one, likewise.
+    /// The slowest client that keeps its permit while others wait for one, likewise.
     pub busy: u64,
     /// How long a client may be slower.
     pub grace: Duration,
 }
 
-/// A place that others may wait for.
-pub trait Place: Debug + Send + Sync {
-    /// Whether its holder, whose client is slow, must give way to somebody who waits. Asked again and again.
+/// A permit that others may wait for.
+pub trait HeldPermit: Debug + Send + Sync {
+    /// Whether its holder, whose client is slow, must give way to a request that waits. Asked again and again.
     fn gives_way(&self, slow_for_long: bool) -> bool;
 }
 
-/// The place that a request may have, for who waits for its client.
+/// The permit that a request may have, for who waits for its client.
 #[derive(Debug, Clone, Default)]
-pub struct Holding(Option<Weak<dyn Place>>);
+pub struct Holding(Option<Weak<dyn HeldPermit>>);
 
 impl Holding {
-    /// That place, for as long as it is held.
-    pub fn of<P: Place + 'static>(place: &Arc<P>) -> Self {
-        let place: Weak<P> = Arc::downgrade(place);
-        Self(Some(place))
+    /// That permit, for as long as it is held.
+    pub fn of<P: HeldPermit + 'static>(permit: &Arc<P>) -> Self {
+        let permit: Weak<P> = Arc::downgrade(permit);
+        Self(Some(permit))
     }
 
-    /// Whether there is a place.
+    /// Whether there is a permit.
     pub fn is_held(&self) -> bool {
         self.0.as_ref().is_some_and(|p| p.strong_count() > 0)
     }
 
     /// Whether there is one, and its holder must give way.
     pub fn gives_way(&self, slow_for_long: bool) -> bool {
-        let place = self.0.as_ref().and_then(Weak::upgrade);
-        place.is_some_and(|place| place.gives_way(slow_for_long))
+        let permit = self.0.as_ref().and_then(Weak::upgrade);
+        permit.is_some_and(|permit| permit.gives_way(slow_for_long))
     }
 }
 
 /// The allowances of one client in one direction. Only time spent waiting for the client counts.
 #[derive(Debug)]
-pub struct Pace {
+pub struct RateAllowance {
     /// By `min_rate`.
     least: Allowance,
     /// By `busy_rate`.
@@ -78,10 +78,10 @@ pub struct Pace {
     since: Option<Instant>,
     /// Wakes the task when it is time to look at that.
     timer: Option<Pin<Box<Sleep>>>,
-    /// When it is asked whether the place is wanted.
-    beat: tick::Wait,
-    /// The place it may have to give up.
-    place: Holding,
+    /// When it is asked whether the permit is wanted.
+    tick: tick::Wait,
+    /// The permit it may have to give up.
+    permit: Holding,
     reader: Option<Reader>,
 }
 
@@ -125,7 +125,7 @@ impl Allowance {
         self.set(self.left.saturating_sub(time));
     }
 
-    fn earn(&mut self, bytes: usize, most: u64) {
+    fn grow(&mut self, bytes: usize, most: u64) {
         let earned = self.per_byte.saturating_mul(bytes as u64);
         self.set(self.left.saturating_add(earned).min(most));
     }
@@ -159,7 +159,7 @@ impl Reader {
     }
 }
 
-impl Pace {
+impl RateAllowance {
     /// `grace` of waiting is free, and each byte moved earns `1 / min_rate` seconds more, up to `grace`. With a rate of 0 all
     /// of it is.
     pub fn new(grace: Duration, min_rate: u64) -> Self {
@@ -170,8 +170,8 @@ impl Pace {
             grace,
             since: None,
             timer: None,
-            beat: tick::Wait::default(),
-            place: Holding::default(),
+            tick: tick::Wait::default(),
+            permit: Holding::default(),
             reader: None,
         }
     }
@@ -183,9 +183,9 @@ impl Pace {
 
     /// The allowance of a client, as configured.
     pub fn of(rates: &Rates) -> Self {
-        let mut pace = Self::new(rates.grace, rates.least);
-        pace.begin(rates);
-        pace
+        let mut allowance = Self::new(rates.grace, rates.least);
+        allowance.begin(rates);
+        allowance
     }
 
     /// The same, for what the client reads from `sock`.
@@ -204,14 +204,14 @@ impl Pace {
     }
 
     /// The same, for one of several answers that share `sock`, and waits until the client lets it go on. What the client reads
-    /// shows that it is there; a place that others wait for it keeps by what moves for this answer alone.
+    /// shows that it is there; a permit that others wait for it keeps by what moves for this answer alone.
     #[must_use]
     pub fn sharing(rates: &Rates, sock: &Rc<Transport>) -> Self {
-        let mut pace = Self::reading(rates, sock);
-        if let Some(reader) = &mut pace.reader {
+        let mut allowance = Self::reading(rates, sock);
+        if let Some(reader) = &mut allowance.reader {
             reader.shared = true;
         }
-        pace
+        allowance
     }
 
     /// Begins a new request, as configured now.
@@ -221,7 +221,7 @@ impl Pace {
         self.busy = Allowance::new(self.grace, rates.busy);
         self.since = None;
         self.timer = None;
-        self.place = Holding::default();
+        self.permit = Holding::default();
         if let Some(reader) = &mut self.reader {
             (reader.unread, reader.ahead) = (None, 0);
         }
@@ -235,9 +235,9 @@ impl Pace {
         self.since = None;
     }
 
-    /// The client's request has a place that others may wait for.
-    pub fn has_place(&mut self, place: Holding) {
-        self.place = place;
+    /// The client's request has a permit that others may wait for.
+    pub fn has_permit(&mut self, permit: Holding) {
+        self.permit = permit;
     }
 
     /// Waits for `io`, which says how many bytes it moved, within the allowance.
@@ -248,7 +248,7 @@ impl Pace {
         poll_fn(|cx| self.poll_wait(cx, |cx| io.as_mut().poll(cx))).await
     }
 
-    /// As [`Pace::wait`], polled.
+    /// As [`RateAllowance::wait`], polled.
     pub fn poll_wait(
         &mut self,
         cx: &mut Context<'_>,
@@ -262,7 +262,7 @@ impl Pace {
             self.spend(since.elapsed());
             self.timer = None;
         }
-        Poll::Ready(done.inspect(|&n| self.earn(n)))
+        Poll::Ready(done.inspect(|&n| self.grow(n)))
     }
 
     /// Ready once the client has been waited for too long.
@@ -289,8 +289,8 @@ impl Pace {
                 return Poll::Ready(e);
             }
         }
-        while self.is_slow() && self.beat.poll(cx).is_ready() {
-            if self.place.gives_way(self.busy.is_used_up()) {
+        while self.is_slow() && self.tick.poll(cx).is_ready() {
+            if self.permit.gives_way(self.busy.is_used_up()) {
                 return Poll::Ready(GIVES_WAY.into());
             }
         }
@@ -308,10 +308,10 @@ impl Pace {
         quarter.clamp(Duration::from_millis(1), LOOK)
     }
 
-    /// Whether the client may have to give up its place: it has lost more than one look's time.
+    /// Whether the client may have to give up its permit: it has lost more than one look's time.
     fn is_slow(&self) -> bool {
         let enough = self.grace.saturating_sub(nanos(self.step()));
-        self.busy.left <= enough && self.place.is_held()
+        self.busy.left <= enough && self.permit.is_held()
     }
 
     /// Looks at what has become of the allowances.
@@ -321,9 +321,9 @@ impl Pace {
         }
         if let Some(reader) = &mut self.reader {
             let read = reader.read();
-            self.least.earn(read, self.grace);
+            self.least.grow(read, self.grace);
             if !reader.shared {
-                self.busy.earn(read, self.grace);
+                self.busy.grow(read, self.grace);
             }
         }
         if self.least.is_used_up() {
@@ -353,14 +353,14 @@ impl Pace {
         self.busy.spend(nanos(time));
     }
 
-    /// Bytes were moved otherwise than by what [`Pace::wait`] waited for.
-    pub fn earn(&mut self, bytes: usize) {
+    /// Bytes were moved otherwise than by what [`RateAllowance::wait`] waited for.
+    pub fn grow(&mut self, bytes: usize) {
         let bytes = match &mut self.reader {
             Some(reader) => reader.written(bytes),
             None => bytes,
         };
-        self.least.earn(bytes, self.grace);
-        self.busy.earn(bytes, self.grace);
+        self.least.grow(bytes, self.grace);
+        self.busy.grow(bytes, self.grace);
     }
 }
 
@@ -379,11 +379,11 @@ mod tests {
 
     #[test]
     fn bytes_earn_time_up_to_the_grace() {
-        let mut p = Pace::new(Duration::from_secs(10), 1000);
+        let mut p = RateAllowance::new(Duration::from_secs(10), 1000);
         p.spend(Duration::from_secs(20));
-        p.earn(2000);
+        p.grow(2000);
         assert_eq!(p.least.left, 2_000_000_000);
-        p.earn(1 << 30);
+        p.grow(1 << 30);
         assert_eq!(p.least.left, 10_000_000_000);
         p.spend(Duration::from_secs(20));
         p.reset();
@@ -397,7 +397,7 @@ mod tests {
             .build()
             .unwrap();
         rt.block_on(async {
-            let mut p = Pace::new(Duration::from_millis(1), 1);
+            let mut p = RateAllowance::new(Duration::from_millis(1), 1);
             let late = p.wait(std::future::pending()).await.unwrap_err();
             assert_eq!(late.kind(), io::ErrorKind::TimedOut);
             assert_eq!(p.wait(async { Ok(5) }).await.unwrap(), 5);
