@@ -33,10 +33,13 @@ def trace(what, tid, at=None, data=None):
     if done == -1 and what != PEEK: raise OSError(ctypes.get_errno(), what)
     return done
 def controls(tid):
-    trace(SEIZE, tid); trace(INTERRUPT, tid); os.waitpid(tid, 0x40000000)
     old, new = Regs(), Regs()
-    trace(GETREGS, tid, None, ctypes.addressof(old)); trace(GETREGS, tid, None, ctypes.addressof(new))
-    # It waits in a system call: the instruction before is one.
+    while True:
+        trace(SEIZE, tid); trace(INTERRUPT, tid); os.waitpid(tid, 0x40000000)
+        trace(GETREGS, tid, None, ctypes.addressof(old)); trace(GETREGS, tid, None, ctypes.addressof(new))
+        # One that waits in a system call, as most do, has the instruction for it behind it.
+        if trace(PEEK, tid, old.rip - 2) & 0xffff == 0x050f: break
+        trace(DETACH, tid)
     new.rip -= 2; new.orig_rax = 2**64 - 1
     path = (old.rsp - 512) & ~15
     was = [trace(PEEK, tid, path + n) for n in (0, 8)]
