@@ -12,7 +12,7 @@ use std::{cell::Cell, mem, rc::Rc, sync::Arc};
 
 use galgo_front::settings::Settings;
 use galgo_handlers::{
-    files, program, status,
+    files, status,
     steps::{
         Steps,
         errors::{self, Errors},
@@ -33,7 +33,7 @@ use crate::{
     body::Response,
     config::Sites,
     fault::Fault,
-    handle::{Instead, changed_for_handler, handle, is_file, said},
+    handle::{Instead, by_program, changed_for_handler, handle, is_file, said},
     id::Id,
     link::Link,
     live,
@@ -355,9 +355,7 @@ async fn meant<'a>(
         site.shared.admission.refuse_if_full(request.peer())?;
         let (cgi, script) = owned.found?;
         let limit = site.limit_of(route);
-        let answer =
-            program::cached::answer(cx.dispatch.context(), request, head, cgi, limit, script).await;
-        return said(answer?);
+        return said(by_program(cx.dispatch, request, head, cgi, limit, script).await?);
     }
     let found = route::find(&site.config.routes, &head.host, path);
     let programs = found.is_some_and(|f| matches!(f.route.handler, Handler::Cgi(_)));

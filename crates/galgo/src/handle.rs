@@ -5,17 +5,19 @@ use std::{rc::Rc, sync::Arc};
 use galgo_front::settings::Settings;
 use galgo_handlers::{
     application,
+    cache::rules,
     context::{Answer, Context},
     files, program,
     resources::Resources,
     respond,
-    script::{self, AmongFiles, UpstreamPath, UpstreamScript},
+    script::{self, AmongFiles, FoundProgram, UpstreamPath, UpstreamScript},
     status,
     steps::redirect,
 };
 use galgo_proto::{h1::Head, target::Target};
 
 use crate::{
+    admission::ConcurrencyLimit,
     body::Response,
     config::{Cgi, Files},
     fault::Fault,
@@ -83,7 +85,7 @@ pub(crate) async fn handle(
             cx.site.shared.admission.refuse_if_full(request.peer())?;
             let script = script::program(cgi, &route.path, head.target.url_path())?;
             let limit = found.limit.or_else(|| cx.site.limit_of(route));
-            let answer = program::cached::answer(cx.context(), request, head, cgi, limit, script);
+            let answer = by_program(cx, request, head, cgi, limit, script);
             said(Box::pin(answer).await?)
         }
         Handler::Upstream(up) => {
@@ -165,6 +167,33 @@ pub(crate) fn index_of<'s>(script: &'s UpstreamScript<'_>, path: &[u8]) -> Optio
     str::from_utf8(name).ok().filter(|name| !name.is_empty())
 }
 
+/// Runs `script`; or answers by what another request has made of it, where the route allows that. `limit` is the route's own
+/// concurrency limit.
+pub(crate) async fn by_program(
+    cx: &Dispatch,
+    request: &mut Request<'_>,
+    head: &Rc<Head>,
+    cgi: &Arc<Cgi>,
+    limit: Option<&Arc<ConcurrencyLimit>>,
+    script: FoundProgram<'_>,
+) -> Result<Answer, Fault> {
+    match &cgi.cache {
+        Some(cache) if !script.nph && rules::takes_part(request, head) => {
+            let shared = (cgi, cache);
+            Box::pin(program::cached::answer(
+                cx.context(),
+                request,
+                head,
+                shared,
+                limit,
+                script,
+            ))
+            .await
+        }
+        _ => program::answer(cx.context(), request, head, cgi, limit, script).await,
+    }
+}
+
 /// Answers by a program in a folder of files. `Ok(None)`: none is meant.
 async fn among(
     cx: &Dispatch,
@@ -184,6 +213,6 @@ async fn among(
     };
     cx.site.shared.admission.refuse_if_full(request.peer())?;
     let limit = cx.site.limit_of(route);
-    let answer = program::cached::answer(cx.context(), request, head, cgi, limit, script).await?;
+    let answer = by_program(cx, request, head, cgi, limit, script).await?;
     Ok(Some(answer))
 }

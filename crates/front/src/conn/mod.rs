@@ -15,7 +15,6 @@ mod sender;
 mod stdin;
 mod stream;
 mod wire;
-mod write;
 
 use std::{cell::RefCell, rc::Rc};
 

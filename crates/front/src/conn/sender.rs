@@ -7,7 +7,7 @@ use std::{
 
 use galgo_io::{rate_allowance::RateAllowance, transport::Transport};
 
-use super::{wire::Wire, write::write_more};
+use super::wire::{Wire, write_more};
 
 /// The sending side of a connection.
 #[derive(Debug)]

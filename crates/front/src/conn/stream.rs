@@ -17,8 +17,7 @@ use galgo_service::{
 use super::{
     framing::{Framing, MOST_DROPPED},
     sender::Sender,
-    wire::Wire,
-    write::write_all,
+    wire::{Wire, write_all},
 };
 
 /// One program's output on its way to one client.

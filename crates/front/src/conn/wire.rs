@@ -1,11 +1,13 @@
-//! What stands around the bytes of a response: nothing (HTTP, SCGI), or FastCGI records.
+//! How the bytes of a response are written: within the client's allowance, and with what stands around them: nothing (HTTP,
+//! SCGI), or FastCGI records.
 
-use std::io::{self, IoSlice};
+use std::{
+    future::poll_fn,
+    io::{self, IoSlice},
+};
 
 use galgo_io::{rate_allowance::RateAllowance, transport::Transport};
 use galgo_proto::fcgi::{self, HEADER, Header, Kind, MOST, Outcome};
-
-use super::write::{write_all, write_more};
 
 /// How a response stands on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +21,36 @@ pub(super) enum Wire {
         /// The id that the front server gave the request.
         id: u16,
     },
+}
+
+/// Writes all of `parts`; `more`: telling the kernel that more follows, bytes or the end of the connection.
+pub(super) async fn write_all(
+    sock: &Transport,
+    allowance: &mut RateAllowance,
+    mut parts: &mut [IoSlice<'_>],
+    more: bool,
+) -> io::Result<()> {
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        let mut waits = false;
+        let write = poll_fn(|cx| {
+            allowance.poll_wait(cx, |cx| sock.poll_write(parts, more, &mut waits, cx))
+        });
+        match write.await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => IoSlice::advance_slices(&mut parts, n),
+        }
+    }
+    Ok(())
+}
+
+/// Writes `bytes`, telling the kernel that more follows.
+pub(super) async fn write_more(
+    sock: &Transport,
+    allowance: &mut RateAllowance,
+    bytes: &[u8],
+) -> io::Result<()> {
+    write_all(sock, allowance, &mut [IoSlice::new(bytes)], true).await
 }
 
 /// What ends a request: END_REQUEST would end STDOUT as well, but some front servers want to read its end.

@@ -25,27 +25,9 @@ use crate::{
     status,
 };
 
-/// Answers a request by `script`, or by what another request has made of it, where the route allows that. `limit` is the
-/// route's own concurrency limit.
-pub async fn answer(
-    cx: Context<'_>,
-    request: &mut Request<'_>,
-    head: &Rc<Head>,
-    cgi: &Arc<Cgi>,
-    limit: Option<&Arc<ConcurrencyLimit>>,
-    script: FoundProgram<'_>,
-) -> Result<Answer, Fault> {
-    match &cgi.cache {
-        Some(cache) if !script.nph && rules::takes_part(request, head) => {
-            Box::pin(shared(cx, request, head, (cgi, cache), limit, script)).await
-        }
-        _ => run(cx, request, head, cgi, limit, script).await,
-    }
-}
-
 /// Answers from memory, or as the one that makes the answer for all who wait, or for itself alone. Nobody waits for another
 /// one longer than for a permit (`queue_wait`).
-async fn shared(
+pub async fn answer(
     cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,

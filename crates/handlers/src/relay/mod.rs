@@ -2,7 +2,6 @@
 
 pub(crate) mod backend;
 pub(crate) mod clock;
-mod errors;
 pub(crate) mod process;
 pub(crate) mod program;
 pub(crate) mod pump;

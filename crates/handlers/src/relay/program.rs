@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::{
     clock::Clocks,
-    errors::StderrPipe,
     process::{Process, unfinished},
     pump::{PumpEnd, pump},
     spill::Spill,
+    stderr::StderrPipe,
     way::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Way, way},
 };
 use crate::{

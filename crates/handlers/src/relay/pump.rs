@@ -8,8 +8,8 @@ use std::{
 
 use super::{
     clock::Clocks,
-    errors::StderrPipe,
     process::Process,
+    stderr::StderrPipe,
     way::{EXIT_GRACE, PIPE_MOST, Way, way},
 };
 use crate::{
