@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     os::unix::fs::PermissionsExt,
     path::Path,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -11,7 +12,7 @@ use std::{
 
 use super::{c, perl, python, site};
 use crate::harness::list;
-use galgo_testkit::{Server, file::compile};
+use galgo_testkit::{Server, eventually, file::compile};
 
 list![
     a_program_replaced_by_a_rename,
@@ -68,6 +69,16 @@ fn a_program_replaced_by_a_rename() {
     }
 }
 
+/// A template of it may be executed just now, and while the kernel looks for its interpreter it lets nobody write.
+fn write_in_place(script: &Path, text: &str) {
+    eventually("a script that can be written", || {
+        match fs::write(script, text) {
+            Err(e) if e.kind() == ErrorKind::ExecutableFileBusy => None,
+            written => Some(written.unwrap()),
+        }
+    });
+}
+
 fn a_script_written_in_place() {
     let server = site()
         .file("cgi-bin/p.pl", perl("", "'0'"), 0o755)
@@ -76,8 +87,8 @@ fn a_script_written_in_place() {
     let folder = server.path("cgi-bin");
     for n in 0..4 {
         // The same length each time: its time alone tells.
-        fs::write(folder.join("p.pl"), perl("", &format!("'{n}'"))).unwrap();
-        fs::write(folder.join("p.py"), python("", &format!("'{n}'"))).unwrap();
+        write_in_place(&folder.join("p.pl"), &perl("", &format!("'{n}'")));
+        write_in_place(&folder.join("p.py"), &python("", &format!("'{n}'")));
         for target in ["/cgi-bin/p.pl", "/cgi-bin/p.py"] {
             version(&server, target, &n.to_string());
             version(&server, target, &n.to_string());
