@@ -14,7 +14,7 @@ use std::{
 use galgo_proto::{glob::Glob, hosts::Hosts};
 
 use super::{
-    checked::{CgiRoot, Config, Files, Handler, Placed, Route, Sites},
+    checked::{Application, CgiRoot, Config, Files, Handler, Placed, Route, Sites},
     error::ConfigError,
     error::ConfigText,
     raw::RawConfig,
@@ -55,18 +55,20 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Conf
 
 /// That the programs of a route would be shown at a URL, and what to do.
 fn shown(files: &Files, route: &Route, url: &str) -> String {
-    let own = route.programs().map_or(&[][..], |cgi| &cgi.names);
-    let names: Vec<_> = match &route.handler {
-        Handler::Upstream(up) => up.endings.iter().map(|end| format!("*{end}")).collect(),
-        _ => route
-            .names
-            .iter()
-            .chain(own)
-            .map(|name| name.as_str().to_owned())
-            .collect(),
+    let names = match &route.handler {
+        Handler::Upstream(up) => script_names(up),
+        _ => {
+            let own = route.programs().map_or(&[][..], |cgi| &cgi.names);
+            let all = route.names.iter().chain(own);
+            all.map(|name| name.as_str().to_owned()).collect()
+        }
     };
     let instead = match &names[..] {
         [] => "name them here by `cgi_names`, in the place of that route".to_owned(),
+        // Every file would be a program.
+        names if names.iter().any(|name| name == "*") => {
+            "name the endings of scripts there by `scripts`, and here by `cgi_names`".to_owned()
+        }
         names => format!("name them here too: cgi_names = {names:?}"),
     };
     let path = &route.path;
@@ -75,6 +77,17 @@ fn shown(files: &Files, route: &Route, url: &str) -> String {
         "files: {} holds the programs of \"{path}{pattern}\", and their sources could be read at {url:?}: move the programs out, add a `cgi` route with that path, or {instead}",
         files.path.display()
     )
+}
+
+/// Patterns for the names of an application's scripts.
+fn script_names(up: &Application) -> Vec<String> {
+    match &up.scripts {
+        Some(CgiRoot::Program { path }) => {
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            name.into_iter().map(Into::into).collect()
+        }
+        _ => up.endings.iter().map(|end| format!("*{end}")).collect(),
+    }
 }
 
 /// Whether the files route knows all programs of a route as such, by their names.

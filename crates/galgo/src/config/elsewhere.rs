@@ -194,12 +194,11 @@ impl ConfigText<'_> {
         let (Some(pattern), Some(to)) = (&raw.pattern, &raw.to) else {
             return Err(self.bare(typed.span(), "rewrite: needs `pattern` and `to`"));
         };
-        let path = path_pattern(pattern.get_ref());
-        let path = path.map_err(|e| self.error(pattern.span(), words(&e)))?;
-        let query = raw.query.as_ref().map(|query| {
-            query_pattern(query.get_ref()).map_err(|e| self.error(query.span(), words(&e)))
-        });
-        let query = query.transpose()?;
+        let path = self.regex(pattern, path_pattern)?;
+        let query = raw.query.as_ref();
+        let query = query
+            .map(|query| self.regex(query, query_pattern))
+            .transpose()?;
         let mut groups: Vec<&str> = path.capture_names().flatten().collect();
         groups.extend(
             query
@@ -217,10 +216,25 @@ impl ConfigText<'_> {
             status,
         })
     }
+
+    /// What `read` makes of a pattern.
+    pub(super) fn regex<R>(
+        &self,
+        typed: &raw::Text,
+        read: impl Fn(&str) -> Result<R, String>,
+    ) -> Checked<R> {
+        let text = typed.get_ref();
+        // Somebody meant the end of a word.
+        if text.contains('\u{8}') {
+            let message = "holds a backspace, which is what \"\\b\" in double quotes means: write the pattern in single quotes";
+            return Err(self.error(typed.span(), message));
+        }
+        read(text).map_err(|e| self.error(typed.span(), words(&e)))
+    }
 }
 
 /// The last line of what the crate says: the ones before draw the place.
-pub(super) fn words(error: &str) -> String {
+fn words(error: &str) -> String {
     let last = error.lines().last().unwrap_or(error);
     format!("is no pattern: {}", last.trim_start_matches("error: "))
 }

@@ -289,7 +289,8 @@ fn written(key: &str) -> Option<(&'static str, &'static str)> {
 
 /// serde's words for a person who does not know its data model.
 fn plain(message: &str) -> String {
-    if message.starts_with("missing escaped value") {
+    let escapes = ["missing escaped value", "too few unicode value digits"];
+    if escapes.iter().any(|words| message.starts_with(words)) {
         return "a backslash in double quotes begins an escape: write the text in single quotes"
             .into();
     }

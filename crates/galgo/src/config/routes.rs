@@ -112,6 +112,9 @@ fn conventional(text: &ConfigText<'_>) -> Vec<Raw> {
     routes.map(|route| Spanned::new(0..0, route)).collect()
 }
 
+/// nginx's `root` is another one.
+const ROOT_ALONE: &str = "is the folder of an application's scripts, beside `fastcgi` or `scgi`: for files write files = \"public\"";
+
 const NO_ROUTE: &str = "there is no route: add a [[route]] with `path` and one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
 /// Two routes have no path and host in common.
@@ -233,7 +236,10 @@ impl ConfigText<'_> {
             (Some(handler), 0) => Ok(handler),
             (None, _) => match self.redirects_alone(route) {
                 Some(handler) => Ok(handler),
-                None => fail("no handler: give it"),
+                None => match &route.root {
+                    Some(root) => Err(self.error(root.span(), ROOT_ALONE)),
+                    None => fail("no handler: give it"),
+                },
             },
             _ => fail("more than one handler: keep"),
         }

@@ -8,7 +8,6 @@ use toml::Spanned;
 
 use super::{
     checked::Config,
-    elsewhere::words,
     environment::computed,
     error::{Checked, ConfigText},
     fields::token,
@@ -81,9 +80,6 @@ impl ConfigText<'_> {
     }
 
     fn pattern(&self, typed: &raw::Text) -> Checked<Pattern> {
-        let pattern = path_pattern(typed.get_ref());
-        pattern
-            .map(Pattern)
-            .map_err(|e| self.error(typed.span(), words(&e)))
+        self.regex(typed, path_pattern).map(Pattern)
     }
 }

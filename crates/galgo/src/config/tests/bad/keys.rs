@@ -50,6 +50,58 @@ pub(super) const KEYS: &[super::Refused] = &[
         "4:13: passwords: write it as in passwords = \"site.htpasswd\"",
     ),
     (
+        "[[rewrite]]\npattern = \"^/\\user$\"\nto = \"/y\"",
+        "2:16: a backslash in double quotes begins an escape: write the text in single quotes",
+    ),
+    (
+        "[[rewrite]]\npattern = \"/x\\b\"\nto = \"/y\"",
+        "2:11: pattern: holds a backspace, which is what \"\\b\" in double quotes means: write the pattern in single quotes",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nredirect = { to = \"https://$host/\" }",
+        "3:19: to: \"https://$host/\" holds a $: write {path}, {query} or {host}; and name a group in the pattern, (?P<name>…), to write {name}",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\ntry = [\"$uri\"]",
+        "4:8: try: \"$uri\" holds a $: write {path}, {query} or {host}; and name a group in the pattern, (?P<name>…), to write {name}",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\npasswords = \"p\"\nrequire = [\"valid-user\"]",
+        "5:12: require: everybody who has a password may enter where there is no `require`: delete it",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \"public\"\npasswords = \"p\"\nrequire = \"valid-user\"",
+        "5:11: require: write it as in require = [\"alice\", \"@staff\"]",
+    ),
+    (
+        "access_log = true",
+        "1:14: access_log: write it as in access_log = \"access.log\"",
+    ),
+    (
+        "ServerName = \"a\"",
+        "1:1: unknown key \"ServerName\": write host = \"example.org\" in a [[route]]",
+    ),
+    (
+        "[[route]]\nAdd-Header = \"a\"",
+        "2:1: unknown key \"Add-Header\": write headers = { Name = \"value\" } in a [[route]]",
+    ),
+    (
+        "[[route]]\nexec_cgi = true",
+        "2:1: unknown key \"exec_cgi\": write cgi_names = [\"*.cgi\"] in a route of files",
+    ),
+    (
+        "[[route]]\nwebsocket = true",
+        "2:1: unknown key \"websocket\": write upgrade = true in a route of programs",
+    ),
+    (
+        "[[route]]\nOrder = \"Deny,Allow\"",
+        "2:1: unknown key \"Order\": write access = { allow = [\"10.0.0.0/8\"] } in a [[route]]",
+    ),
+    (
+        "[[route]]\nenv_rules = [{ user_agent = \"a\" }]",
+        "2:16: unknown key \"user_agent\": write headers = { User-Agent = \"…\" } in one of `env_rules`",
+    ),
+    (
         "listen = \"127.0.0.1:80\"",
         "1:10: listen: write it as in listen = [\"0.0.0.0:80\"]",
     ),

@@ -6,6 +6,10 @@ pub(super) const ROUTES: &[super::Refused] = &[
         "1:1: this route has no handler: give it one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`",
     ),
     (
+        "[[route]]\npath = \"/\"\nroot = \"public\"",
+        "3:8: root: is the folder of an application's scripts, beside `fastcgi` or `scgi`: for files write files = \"public\"",
+    ),
+    (
         "# a\n[[route]]\npath = \"/\"\nfiles = \"public\"\ncgi = \"cgi-bin\"",
         "2:1: this route has more than one handler: keep one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`",
     ),
@@ -104,6 +108,18 @@ pub(super) const ROUTES: &[super::Refused] = &[
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\nfastcgi = \"unix:a\"\nroot = \"cgi-bin\"",
         "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name them here too: cgi_names = [\"*.php\"]",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\nfastcgi = \"unix:a\"\nroot = \"cgi-bin\"\nscripts = [\"*\"]",
+        "1:1: files: DIR holds the programs of \"/programs/\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name the endings of scripts there by `scripts`, and here by `cgi_names`",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/app\"\nfastcgi = \"unix:a\"\nroot = \"pixel.gif\"",
+        "1:1: files: DIR holds the programs of \"/app\", and their sources could be read at \"/pixel.gif\": move the programs out, add a `cgi` route with that path, or name them here too: cgi_names = [\"pixel.gif\"]",
+    ),
+    (
+        "[[route]]\npath = \"/\"\nfiles = \".\"\ncgi_names = [\"*.php\"]\n[[route]]\npath = \"/*.php\"\nfastcgi = \"unix:a\"\nroot = \"cgi-bin\"\nscripts = [\".php\", \".bak\"]",
+        "1:1: files: DIR holds the programs of \"/*.php\", and their sources could be read at \"/cgi-bin/\": move the programs out, add a `cgi` route with that path, or name them here too: cgi_names = [\"*.php\", \"*.bak\"]",
     ),
     (
         "[[route]]\npath = \"/\"\nfiles = \".\"\ncgi_names = [\"*.pl\"]\n[[route]]\npath = \"/cgi-bin/*.cgi\"\ncgi = \"cgi-bin\"",
