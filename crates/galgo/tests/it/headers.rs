@@ -276,6 +276,10 @@ fn wrong_configurations_are_named() {
             "Host is not to be changed",
         ),
         (
+            "request_headers = { add = { te = \"b\" } }",
+            "te is not to be changed",
+        ),
+        (
             "request_headers = { remove = [\"A_B\"] }",
             "A_B is not to be changed",
         ),
