@@ -12,7 +12,7 @@ use std::{
 
 use super::{c, perl, python, site};
 use crate::harness::list;
-use galgo_testkit::{Server, eventually, file::compile};
+use galgo_testkit::{Server, file::compile, wait_until};
 
 list![
     a_program_replaced_by_a_rename,
@@ -71,11 +71,12 @@ fn a_program_replaced_by_a_rename() {
 
 /// A template of it may be executed just now, and while the kernel looks for its interpreter it lets nobody write.
 fn write_in_place(script: &Path, text: &str) {
-    eventually("a script that can be written", || {
-        match fs::write(script, text) {
-            Err(e) if e.kind() == ErrorKind::ExecutableFileBusy => None,
-            written => Some(written.unwrap()),
-        }
+    wait_until("a script that can be written", || {
+        let written = fs::write(script, text);
+        let is_busy = |e: &std::io::Error| e.kind() == ErrorKind::ExecutableFileBusy;
+        let busy = written.as_ref().is_err_and(is_busy);
+        assert!(busy || written.is_ok(), "{written:?}");
+        !busy
     });
 }
 
