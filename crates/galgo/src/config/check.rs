@@ -15,6 +15,7 @@ use super::{
     identity::identity,
     include,
     raw::{self, RawConfig, RawOptions, Typed},
+    read::Misread,
     routes,
     units::{Count, G, K, M, OrNone, Size, T, Time, Value},
 };
@@ -45,10 +46,11 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     if source.trim().is_empty() {
         return Err(text.error(0..0, EMPTY));
     }
-    let mut raw: RawConfig = toml::from_str(source).map_err(|e| text.parse_error(&e))?;
+    let mut misread = Misread::default();
+    let mut raw: RawConfig = misread.read(&text, source, 0).unwrap_or_default();
     let wrong = &mut Vec::new();
-    let included = or_default(wrong, include::sites(&mut text, &mut raw));
-    let all_read = wrong.is_empty();
+    let included = or_default(wrong, include::sites(&mut text, &mut raw, &mut misread));
+    let all_read = wrong.is_empty() && misread.is_empty();
     let mut config = Config {
         included,
         trusted: or_default(wrong, text.trusted(&raw)),
@@ -95,7 +97,7 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     config.errors = or_default(wrong, text.errors(&raw.errors));
     config.sites = or_default(wrong, text.sites(&raw, &config));
     or_default(wrong, routes::fill(&text, &raw, all_read, &mut config));
-    ConfigError::all(std::mem::take(wrong)).map_or(Ok(config), Err)
+    ConfigError::all(misread.with(std::mem::take(wrong))).map_or(Ok(config), Err)
 }
 
 /// Goes on with what was checked, so that what is wrong elsewhere is said too.

@@ -41,13 +41,15 @@ impl ConfigError {
         }
     }
 
+    /// The error, and what is wrong behind it, one by one.
+    pub(super) fn each(mut self) -> impl Iterator<Item = Self> {
+        let more = std::mem::take(&mut self.more);
+        std::iter::once(self).chain(more)
+    }
+
     /// All that is wrong, in the order of the files; `None`: nothing is.
     pub(super) fn all(errors: Vec<Self>) -> Option<Self> {
-        let alone = |mut error: Self| {
-            let more = std::mem::take(&mut error.more);
-            std::iter::once(error).chain(more)
-        };
-        let mut errors: Vec<_> = errors.into_iter().flat_map(alone).collect();
+        let mut errors: Vec<_> = errors.into_iter().flat_map(Self::each).collect();
         errors.sort_by_key(|error| error.offset);
         // What is said once for all routes of a file is wrong once.
         errors.dedup();
@@ -62,6 +64,11 @@ impl ConfigError {
     /// Line and column in the file, counted from 1, in characters.
     pub fn place(&self) -> Option<(usize, usize)> {
         self.place
+    }
+
+    /// Where it is in all files together, counted in bytes.
+    pub(super) fn offset(&self) -> usize {
+        self.offset
     }
 
     /// What is wrong and how to mend it, without the place.

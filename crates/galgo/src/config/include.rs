@@ -6,10 +6,7 @@ use std::{collections::BTreeMap, fs, io, path::PathBuf};
 
 use galgo_proto::glob::Glob;
 use serde::Deserialize;
-use toml::{
-    Spanned,
-    de::{DeArray, DeTable, DeValue, Deserializer},
-};
+use toml::Spanned;
 
 use super::{
     error::{Checked, ConfigError, ConfigText},
@@ -19,6 +16,7 @@ use super::{
         Groups, Map, RawAccess, RawCertificate, RawChanges, RawConfig, RawCors, RawHeaderRule,
         RawRateLimit, RawRewrite, RawRoute, RawTls, RawTo, Text, Typed,
     },
+    read::Misread,
     units::{Size, Time, Value},
 };
 
@@ -73,7 +71,11 @@ site! {
 }
 
 /// Reads the files that `include` names, in the order of their names, and adds what they hold to `raw`; returns their paths.
-pub(super) fn sites(text: &mut ConfigText<'_>, raw: &mut RawConfig) -> Checked<Vec<PathBuf>> {
+pub(super) fn sites(
+    text: &mut ConfigText<'_>,
+    raw: &mut RawConfig,
+    misread: &mut Misread,
+) -> Checked<Vec<PathBuf>> {
     let Some(typed) = raw.include.clone() else {
         return Ok(Vec::new());
     };
@@ -81,14 +83,13 @@ pub(super) fn sites(text: &mut ConfigText<'_>, raw: &mut RawConfig) -> Checked<V
     if files.is_empty() && raw.route.is_none() && raw.userdir.is_none() && raw.sites.is_none() {
         return Err(text.error(typed.span(), NO_FILE));
     }
-    let mut wrong = Vec::new();
     for file in &files {
-        match read(text, file, &typed) {
-            Ok(site) => site.become_part_of(raw),
-            Err(e) => wrong.push(e),
+        match read(text, file, &typed, misread) {
+            Ok(site) => site.into_iter().for_each(|site| site.become_part_of(raw)),
+            Err(e) => misread.errors.push(e),
         }
     }
-    ConfigError::all(wrong).map_or(Ok(files), Err)
+    Ok(files)
 }
 
 impl ConfigText<'_> {
@@ -142,46 +143,20 @@ fn names(folder: &std::path::Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn read(text: &mut ConfigText<'_>, file: &std::path::Path, typed: &Text) -> Checked<RawSite> {
+/// Reads one file; `None`: nothing of it can be used.
+fn read(
+    text: &mut ConfigText<'_>,
+    file: &std::path::Path,
+    typed: &Text,
+    misread: &mut Misread,
+) -> Checked<Option<RawSite>> {
     let unread = |e: ConfigError| text.error(typed.span(), e.message());
     let source = folder::text(file).map_err(unread)?;
     let from = text.include(file, source.clone())?;
     if source.trim().is_empty() {
         return Err(text.bare(from..from, EMPTY));
     }
-    let table = DeTable::parse(&source).map_err(|e| {
-        let span = e.span().map(|span| span.start + from..span.end + from);
-        text.parse_error_at(&e, span)
-    })?;
-    let mut value = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
-    shift(&mut value, from);
-    let (span, DeValue::Table(table)) = (value.span(), value.into_inner()) else {
-        return Ok(RawSite::default());
-    };
-    let table = Deserializer::from(Spanned::new(span, table));
-    RawSite::deserialize(table).map_err(|e| text.parse_error(&e))
-}
-
-/// Has all spans of a value begin `by` bytes later.
-fn shift(value: &mut Spanned<DeValue<'_>>, by: usize) {
-    let moved = |span: std::ops::Range<usize>| span.start + by..span.end + by;
-    let span = moved(value.span());
-    let mut inner = std::mem::replace(value.get_mut(), DeValue::Boolean(false));
-    match &mut inner {
-        DeValue::Table(table) => {
-            let entries = std::mem::replace(table, DeTable::new());
-            for (key, mut value) in entries {
-                shift(&mut value, by);
-                table.insert(Spanned::new(moved(key.span()), key.into_inner()), value);
-            }
-        }
-        DeValue::Array(items) => {
-            let items: &mut DeArray<'_> = items;
-            items.iter_mut().for_each(|item| shift(item, by));
-        }
-        _ => {}
-    }
-    *value = Spanned::new(span, inner);
+    Ok(misread.read(text, &source, from))
 }
 
 impl RawSite {

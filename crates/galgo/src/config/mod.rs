@@ -6,6 +6,7 @@
 //! | `checked` | the configuration as the server uses it |
 //! | `listen` | an entry of `listen` |
 //! | `raw`, `units` | keys and values as they are typed |
+//! | `read` | from text to what was typed, past what is wrong with it |
 //! | `error` | errors with file, line, column, key and mend |
 //! | `include` | files that hold sites |
 //! | `check`, `routes`, `handlers`, `environment`, `variables`, `sandbox`, `upstream`, `fields`, `rate`, `userdir`, `logs` | from typed to checked |
@@ -39,6 +40,7 @@ mod listen;
 mod logs;
 mod rate;
 mod raw;
+mod read;
 mod routes;
 mod sandbox;
 mod source;

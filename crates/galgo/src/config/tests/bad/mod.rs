@@ -50,3 +50,30 @@ fn several_at_once() {
         (21, Some("and 10 more"))
     );
 }
+
+/// What cannot be read hides nothing else. What is missing in its table then is not blamed on the user.
+#[test]
+fn unknown_keys_and_wrong_types_hide_nothing() {
+    let dir = site();
+    let source = "lisen = []\nlisten = 80\nmax_fields = 1\n\
+        [[route]]\npaht = \"/a/\"\nfiles = 5\ncgi = \"none\"\n\
+        [[route]]\npath = \"/\"\nfiles = \"none\"\n\
+        [tls]\ncertificate = \"none.pem\"\nkeys = \"none.pem\"\n\
+        [defaults]\nmax_stderr = \"2T\"\ntimout = 1";
+    let said = parse(dir.path(), source).unwrap_err().to_string();
+    let want = [
+        (1, "unknown key \"lisen\""),
+        (2, "listen: "),
+        (3, "max_fields: "),
+        (5, "unknown key \"paht\""),
+        (6, "files: found integer"),
+        (10, "files: "),
+        (13, "unknown key \"keys\""),
+        (16, "unknown key \"timout\""),
+    ];
+    assert_eq!(said.lines().count(), want.len(), "{said}");
+    for (line, (number, words)) in said.lines().zip(want) {
+        let right = line.contains(&format!("galgo.toml:{number}:")) && line.contains(words);
+        assert!(right, "{said}");
+    }
+}
