@@ -60,6 +60,19 @@ pub fn memory(pid: u32, name: &str) -> u64 {
     figure(pid, name) << 10
 }
 
+/// Whether SIGSTOP has stopped all threads of a process: one on another processor goes on until it is told.
+pub fn stands_still(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    let stopped = |thread: fs::DirEntry| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit(") ").next();
+        state.is_some_and(|state| state.starts_with('T'))
+    };
+    threads.flatten().all(stopped)
+}
+
 /// Children of a process, exited ones among them, but none that waits for a request.
 pub fn children(of: u32) -> Vec<u32> {
     let own = |pid: &u32| parent(*pid) == Some(of) && !waits_for_a_request(*pid);

@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 
 use crate::harness::{check_refuses, list, new_site, watch::Watch};
-use galgo_testkit::{End, Reply, Server, Site};
+use galgo_testkit::{Client, End, Reply, Server, Site, process::stands_still, wait_until};
+use rustix::process::Signal;
 
 list![
     every_coding_gives_back_what_went_in,
@@ -14,6 +15,7 @@ list![
     a_client_that_reads_slowly,
     who_waits_keeps_no_other_waiting,
     so_many_at_once,
+    a_crowd_for_small_bodies,
     wrong_configurations_are_named,
 ];
 
@@ -345,6 +347,29 @@ fn so_many_at_once() {
     }
     // Their places are free again.
     let reply = accepting(&server, "/large.txt", "gzip");
+    assert_eq!(reply.field("content-encoding"), Some("gzip"));
+}
+
+/// An event loop that finds more requests for small bodies than it codes in one go sends the rest as it is.
+fn a_crowd_for_small_bodies() {
+    let server = site().start();
+    let request = "GET /small.html HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n";
+    let mut clients: Vec<_> = (0..48).map(|_| server.connect()).collect();
+    // Each is a connection of the event loop already.
+    for client in &mut clients {
+        client.send(request);
+        assert_eq!(client.reply().field("content-encoding"), Some("gzip"));
+    }
+    server.signal(Signal::STOP);
+    wait_until("a server that stands still", || stands_still(server.pid()));
+    clients.iter_mut().for_each(|client| client.send(request));
+    server.signal(Signal::CONT);
+    let replies: Vec<_> = clients.iter_mut().map(Client::reply).collect();
+    let coded = |reply: &&Reply| reply.field("content-encoding").is_some();
+    assert_eq!(replies.iter().filter(coded).count(), 32);
+    assert!(replies.iter().all(|reply| decoded(reply).len() == 2000));
+    // Then it codes again.
+    let reply = accepting(&server, "/small.html", "gzip");
     assert_eq!(reply.field("content-encoding"), Some("gzip"));
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 use rustix::process::Signal;
 
 use crate::harness::{child::pattern, list, new_site, watch::Watch};
-use galgo_testkit::{Client, End, Server, wait_until};
+use galgo_testkit::{Client, End, Server, process::stands_still, wait_until};
 
 const MB: usize = 1_000_000;
 /// What the server may take at its peak, whatever flows through it.
@@ -343,17 +343,7 @@ fn what_is_there_already_goes_out_together() {
     assert_eq!(client.head().status, 200);
     assert_eq!(client.chunk().unwrap(), b"a");
     server.signal(Signal::STOP);
-    // A thread on another processor goes on until it is told.
-    wait_until("a server that stands still", || {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
-        let stopped = |task: &std::path::Path| {
-            let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
-            stat.rsplit(") ")
-                .next()
-                .is_some_and(|rest| rest.starts_with('T'))
-        };
-        tasks.flatten().all(|task| stopped(&task.path()))
-    });
+    wait_until("a server that stands still", || stands_still(server.pid()));
     server.set("go");
     server.wait_for("written");
     server.signal(Signal::CONT);

@@ -26,6 +26,8 @@ const MOST: usize = 32;
 
 thread_local! {
     static CODING: Cell<usize> = const { Cell::new(0) };
+    /// Small ones, which are coded in one go, since the event loop last looked for events.
+    static SMALL: Cell<usize> = const { Cell::new(0) };
     static TURN: Arc<Semaphore> = Arc::new(Semaphore::new(1));
 }
 
@@ -40,14 +42,29 @@ async fn turn() -> Option<OwnedSemaphorePermit> {
 pub(super) struct Place(());
 
 impl Place {
-    /// `None`: there are enough.
-    pub(super) fn take() -> Option<Self> {
+    /// `None`: there are enough. Must be called on an event loop.
+    pub(super) fn take(small: bool) -> Option<Self> {
         let taken = CODING.get();
-        (taken < MOST).then(|| {
-            CODING.set(taken + 1);
-            Self(())
-        })
+        if taken == MOST || small && !count_small() {
+            return None;
+        }
+        CODING.set(taken + 1);
+        Some(Self(()))
     }
+}
+
+/// Counts a small body; whether it may be coded.
+fn count_small() -> bool {
+    let before = SMALL.get();
+    if before == 0 {
+        // A task that yields runs again once the event loop has looked for events.
+        tokio::task::spawn_local(async {
+            tokio::task::yield_now().await;
+            SMALL.set(0);
+        });
+    }
+    SMALL.set(MOST.min(before + 1));
+    before < MOST
 }
 
 impl Drop for Place {

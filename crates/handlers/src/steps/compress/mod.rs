@@ -78,7 +78,8 @@ impl Compress {
         if response.status == 304 || head.method == Method::Head {
             return response;
         }
-        let (Some(coding), Some(place)) = (chosen(head), Place::take()) else {
+        let (Some(coding), Some(place)) = (chosen(head), Place::take(is_small(&response.body)))
+        else {
             return response;
         };
         let source = || {
@@ -160,6 +161,16 @@ fn chosen(head: &Head) -> Option<Coding> {
         }
     }
     best.filter(|&best| quality(best) >= quality(Coding::Identity))
+}
+
+/// Whether all of a body is there, and coded in one go.
+fn is_small(body: &Body) -> bool {
+    match body {
+        Body::Stream(output) => {
+            output.producer.output_ended() && output.producer.ready() <= AT_ONCE
+        }
+        body => body.len() <= AT_ONCE as u64,
+    }
 }
 
 /// A small body, coded; as it is where that makes it no smaller.
