@@ -194,6 +194,7 @@ impl ConfigText<'_> {
         let (Some(pattern), Some(to)) = (&raw.pattern, &raw.to) else {
             return Err(self.bare(typed.span(), "rewrite: needs `pattern` and `to`"));
         };
+        self.fits_paths(pattern)?;
         let path = self.regex(pattern, path_pattern)?;
         let query = raw.query.as_ref();
         let query = query
@@ -217,6 +218,20 @@ impl ConfigText<'_> {
         })
     }
 
+    /// Refuses a pattern for paths that none can fit: Apache's .htaccess leaves out the first slash.
+    pub(super) fn fits_paths(&self, typed: &raw::Text) -> Checked<()> {
+        let text = typed.get_ref();
+        let first = text.strip_prefix('^').and_then(|rest| rest.chars().next());
+        if first.is_some_and(|first| first.is_alphanumeric() || "_-~%".contains(first)) {
+            let message = format!(
+                "fits no path, because each begins with \"/\": write \"^/{}\"",
+                &text[1..]
+            );
+            return Err(self.error(typed.span(), message));
+        }
+        Ok(())
+    }
+
     /// What `read` makes of a pattern.
     pub(super) fn regex<R>(
         &self,
@@ -224,7 +239,7 @@ impl ConfigText<'_> {
         read: impl Fn(&str) -> Result<R, String>,
     ) -> Checked<R> {
         let text = typed.get_ref();
-        // Somebody meant the end of a word.
+        // It was meant as the end of a word.
         if text.contains('\u{8}') {
             let message = "holds a backspace, which is what \"\\b\" in double quotes means: write the pattern in single quotes";
             return Err(self.error(typed.span(), message));

@@ -188,6 +188,9 @@ impl ConfigText<'_> {
                 "names with \"*\" are those of a folder, and this is one program",
             ));
         }
+        if let Some(files) = route.files.as_ref().filter(|_| names.is_none()) {
+            self.is_no_file(path, &own, files)?;
+        }
         let authorizer = route.authorizer.as_ref();
         Ok(Route {
             host,
@@ -279,6 +282,18 @@ impl ConfigText<'_> {
             return Err(self.error(typed.span(), message));
         }
         Ok(host.trim_end_matches('.').to_ascii_lowercase())
+    }
+
+    /// Refuses the path of a file for a folder: what is meant for that file would not hold for it.
+    fn is_no_file(&self, typed: &raw::Text, own: &str, files: &raw::Text) -> Checked<()> {
+        let name = &own[own.rfind('/').map_or(0, |at| at + 1)..];
+        if name.is_empty() || !self.path(files)?.join(name).is_file() {
+            return Ok(());
+        }
+        let message = format!(
+            "{own:?} is a file, and `files` serves a folder: write \"{own}*\" for that name in it, or \"{own}/\" for another folder"
+        );
+        Err(self.error(typed.span(), message))
     }
 
     /// The path of a route is compared with the decoded path of a request.

@@ -51,6 +51,9 @@ impl ConfigText<'_> {
             }
             headers.push((name.get_ref().clone(), self.pattern(value)?));
         }
+        if let Some(path) = &raw.path {
+            self.fits_paths(path)?;
+        }
         let rule = VariableRule {
             headers,
             path: self.optional_pattern(&raw.path)?,

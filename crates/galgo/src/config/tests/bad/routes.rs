@@ -262,6 +262,18 @@ pub(super) const ROUTES: &[super::Refused] = &[
         "3:1: unknown key \"file\"; did you mean \"files\"?",
     ),
     (
+        "[[route]]\npath = \"/index.html\"\nfiles = \"public\"",
+        "2:8: path: \"/index.html\" is a file, and `files` serves a folder: write \"/index.html*\" for that name in it, or \"/index.html/\" for another folder",
+    ),
+    (
+        "[[rewrite]]\npattern = \"^index\"\nto = \"/y\"",
+        "2:11: pattern: fits no path, because each begins with \"/\": write \"^/index\"",
+    ),
+    (
+        "[[route]]\npath = \"/c/\"\ncgi = \"cgi-bin\"\nenv_rules = [{ path = \"^c/\", set = { A = \"1\" } }]",
+        "4:23: path: fits no path, because each begins with \"/\": write \"^/c/\"",
+    ),
+    (
         "[[route]]\npath = \"/\"\nfiles = \"public\"\nlog_format = \"json\"",
         "4:14: log_format: needs an `access_log` beside it",
     ),
