@@ -3,7 +3,7 @@
 
 use galgo_proto::{
     Parsed,
-    fcgi::{Header, Pairs, Params, Piece, RecordError, Records, reply, request},
+    fcgi::{Header, NameValuePairs, Params, RecordPiece, RecordError, Records, reply, request},
     vars::Sink,
 };
 use libfuzzer_sys::fuzz_target;
@@ -81,11 +81,11 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(requests_of(input, step), requests_of(input, whole));
     // A header is the same where it stands and as it arrives.
     let began = match Records::default().step(input) {
-        Ok(Parsed::Complete(Piece::Begin(header), _)) => Some(header),
+        Ok(Parsed::Complete(RecordPiece::Begin(header), _)) => Some(header),
         _ => None,
     };
     assert_eq!(Header::parse(input).ok().flatten(), began);
-    for pair in Pairs::new(input).flatten() {
+    for pair in NameValuePairs::new(input).flatten() {
         assert!(pair.0.len() + pair.1.len() <= input.len());
     }
     // The bytes as variables: what is written comes back.
@@ -101,6 +101,6 @@ fuzz_target!(|data: &[u8]| {
     params.finish();
     let (content, _, marks, error) = requests_of(&out, step);
     assert_eq!((&marks[..], error), ("ParamsEnd(7) ", None));
-    let back: Vec<_> = Pairs::new(&content).map(Result::unwrap).collect();
+    let back: Vec<_> = NameValuePairs::new(&content).map(Result::unwrap).collect();
     assert_eq!(back, pairs);
 });

@@ -4,7 +4,7 @@ use galgo_proto::{
     Parsed,
     cgi::{Reply, ReplyLimits, ReplyScan},
     h1::{Chunk, Chunked, Head, HeadLimits, HeadScan},
-    vars::{self, Connection, Script, Server, Sink},
+    vars::{self, ConnectionVars, Script, ServerVars, Sink},
 };
 use galgo_spawn::EnvBlock;
 
@@ -102,7 +102,7 @@ pub fn head(text: &[u8]) -> Head {
 
 /// The variables of a request, all three stages.
 pub fn variables(head: &Head, sink: &mut impl Sink) {
-    const CONNECTION: Connection<'_> = Connection {
+    const CONNECTION: ConnectionVars<'_> = ConnectionVars {
         remote_addr: "127.0.0.1",
         remote_port: Some(50_000),
         server_addr: "127.0.0.1",
@@ -110,7 +110,7 @@ pub fn variables(head: &Head, sink: &mut impl Sink) {
         https: false,
         tls: None,
     };
-    let server = Server {
+    let server = ServerVars {
         redirect_status: b"200",
         software: "galgo/0.1.0",
         path: "/usr/local/bin:/usr/bin:/bin",

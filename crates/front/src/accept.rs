@@ -22,7 +22,7 @@ use crate::{
     listener::{BACKLOG, Listener},
     settings::Speaks,
     shared::{Accepted, Handed, Shared},
-    site::{NewSite, Site},
+    site::{NewSite, SiteService},
 };
 
 /// Connections accepted in a row before those that are there get their turn.
@@ -52,7 +52,7 @@ struct Open {
 
 impl Listeners {
     /// Has the new site answer from now on. Closes what it does not name, and accepts from what is new.
-    pub(crate) fn follow<S: Site>(
+    pub(crate) fn follow<S: SiteService>(
         &mut self,
         event_loop: &Rc<EventLoop<S>>,
         new: NewSite<S>,
@@ -91,14 +91,14 @@ impl Listeners {
 }
 
 /// Accepts the connections of one listener.
-struct Acceptor<S: Site> {
+struct Acceptor<S: SiteService> {
     event_loop: Rc<EventLoop<S>>,
     listener: Listener,
     speaks: Rc<Cell<Speaks>>,
     serve: Serve<S>,
 }
 
-impl<S: Site> Acceptor<S> {
+impl<S: SiteService> Acceptor<S> {
     /// Accepts until the listener is closed.
     async fn run(self, closed: oneshot::Receiver<()>) {
         tokio::select! {

@@ -26,10 +26,10 @@ const ROUNDS: usize = 4;
 
 /// All connections of the server.
 #[derive(Debug, Default)]
-pub(crate) struct Crowd(Mutex<Groups>);
+pub(crate) struct Crowd(Mutex<AddressGroups>);
 
 #[derive(Debug, Default)]
-struct Groups {
+struct AddressGroups {
     groups: HashMap<Peer, Group>,
     /// Connections, but for those that were asked to close.
     stay: usize,
@@ -41,9 +41,9 @@ struct Group {
     /// Many clients ask from this address: it is that of a web server or proxy in front of us.
     exempt: bool,
     /// In the order they came.
-    all: BTreeMap<u64, Connection>,
+    all: BTreeMap<u64, CountedConnection>,
     /// Those that were asked to close.
-    leave: BTreeMap<u64, Connection>,
+    leave: BTreeMap<u64, CountedConnection>,
     /// The number of the next one.
     next: u64,
     /// The number at which the next look begins.
@@ -51,7 +51,7 @@ struct Group {
 }
 
 #[derive(Debug)]
-struct Connection {
+struct CountedConnection {
     since: Since,
     at: Location,
 }
@@ -98,7 +98,9 @@ pub(crate) struct Member<'c> {
 impl Crowd {
     /// Adds a connection of `peer`. It counts for nothing if `peer` is `exempt`.
     pub(crate) fn join(&self, peer: Peer, exempt: bool, since: Since, at: Location) -> Member<'_> {
-        let key = self.lock().enter(peer, exempt, Connection { since, at });
+        let key = self
+            .lock()
+            .enter(peer, exempt, CountedConnection { since, at });
         Member {
             crowd: self,
             peer,
@@ -128,7 +130,7 @@ impl Crowd {
         self.lock().stay
     }
 
-    fn lock(&self) -> MutexGuard<'_, Groups> {
+    fn lock(&self) -> MutexGuard<'_, AddressGroups> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -183,8 +185,8 @@ impl Drop for Member<'_> {
     }
 }
 
-impl Groups {
-    fn enter(&mut self, peer: Peer, exempt: bool, one: Connection) -> u64 {
+impl AddressGroups {
+    fn enter(&mut self, peer: Peer, exempt: bool, one: CountedConnection) -> u64 {
         let group = self.groups.entry(peer).or_default();
         group.exempt = exempt;
         let key = group.next;
@@ -194,7 +196,7 @@ impl Groups {
         key
     }
 
-    fn leave(&mut self, peer: Peer, key: u64) -> Option<Connection> {
+    fn leave(&mut self, peer: Peer, key: u64) -> Option<CountedConnection> {
         let group = self.groups.get_mut(&peer)?;
         let stayed = group.all.remove(&key);
         self.stay -= usize::from(stayed.is_some());

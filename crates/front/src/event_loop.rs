@@ -10,18 +10,19 @@ use std::{
 
 use galgo_service::{
     id::Ids,
-    log::{access::AccessEntry, own::OwnLog, time::first_of_second, told::Told},
+    log::{access::AccessEntry, own::OwnLog, time::first_of_second, told::NamedClients},
 };
 use rustix::time::{ClockId, clock_gettime};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    handshakes::Handshakes, idle::IdlePool, shared::Shared, site::Site, throttle::RetryThrottle,
+    handshakes::Handshakes, idle::IdlePool, shared::Shared, site::SiteService,
+    throttle::RetryThrottle,
 };
 
 /// The state of one event loop, which one thread runs.
 #[derive(Debug)]
-pub struct EventLoop<S: Site> {
+pub struct EventLoop<S: SiteService> {
     /// What it shares with the others.
     pub(crate) shared: Arc<Shared<S>>,
     site: RefCell<Rc<S>>,
@@ -41,7 +42,7 @@ pub struct EventLoop<S: Site> {
     /// In which second since the epoch it was last logged that a connection was closed because of who opened it.
     unannounced: Cell<u64>,
     /// Clients of whose handshakes it was logged in this second why they failed.
-    pub(crate) told: Told,
+    pub(crate) told: NamedClients,
     /// No task begins any more.
     pub(crate) ending: Cell<bool>,
     lines: RefCell<Vec<u8>>,
@@ -53,7 +54,7 @@ pub struct EventLoop<S: Site> {
 const LOG_EVERY: Duration = Duration::from_millis(20);
 const LOG_BYTES: usize = 32 << 10;
 
-impl<S: Site> EventLoop<S> {
+impl<S: SiteService> EventLoop<S> {
     /// The event loop at `index`, whose requests `site` answers.
     pub fn new(shared: Arc<Shared<S>>, index: usize, site: S) -> Rc<Self> {
         Rc::new(Self {
@@ -67,7 +68,7 @@ impl<S: Site> EventLoop<S> {
             throttle: RetryThrottle::default(),
             date: RefCell::new((0, "".into())),
             unannounced: Cell::new(0),
-            told: Told::default(),
+            told: NamedClients::default(),
             ending: Cell::new(false),
             lines: RefCell::default(),
             own_lines: RefCell::default(),
@@ -182,7 +183,7 @@ impl<S: Site> EventLoop<S> {
     }
 }
 
-impl<S: Site> Drop for EventLoop<S> {
+impl<S: SiteService> Drop for EventLoop<S> {
     fn drop(&mut self) {
         self.flush_log();
     }

@@ -33,7 +33,7 @@ struct Ticket {
 
 /// The place of a handshake in the queue, while it is there.
 #[derive(Debug)]
-struct Place<'h> {
+struct QueuedHandshake<'h> {
     handshakes: &'h Handshakes,
     ticket: Option<Rc<Ticket>>,
 }
@@ -42,7 +42,7 @@ impl Handshakes {
     /// Does a handshake with a client at `peer`, a step at each of its turns.
     pub(crate) async fn in_turn<T>(&self, peer: Peer, handshake: impl Future<Output = T>) -> T {
         let mut handshake = pin!(handshake);
-        let mut place = Place {
+        let mut place = QueuedHandshake {
             handshakes: self,
             ticket: None,
         };
@@ -71,7 +71,7 @@ impl Handshakes {
     }
 }
 
-impl Place<'_> {
+impl QueuedHandshake<'_> {
     fn poll_turn(&mut self, peer: Peer, cx: &Context<'_>) -> Poll<()> {
         let Some(ticket) = &self.ticket else {
             let mut turns = self.handshakes.turns.borrow_mut();
@@ -95,7 +95,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuedHandshake<'_> {
     /// A connection that has ended leaves its turn to the next one.
     fn drop(&mut self) {
         let ticket = self.ticket.as_ref();

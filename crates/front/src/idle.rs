@@ -16,7 +16,7 @@ use crate::crowd::{BUSY, Since};
 
 /// What an idle connection waits for: which list it is in. Each begins and ends at an entry that no connection has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Awaited {
+pub(crate) enum AwaitedRequest {
     /// Its first request, which may be on its way.
     First,
     /// Another one.
@@ -46,7 +46,7 @@ pub(crate) struct IdlePool {
 
 /// The entry of a connection, for as long as it lives.
 #[derive(Debug)]
-pub(crate) struct Lease<'a> {
+pub(crate) struct IdleEntry<'a> {
     idle: &'a IdlePool,
     at: usize,
     /// Since when it waits, for other event loops to read.
@@ -55,7 +55,7 @@ pub(crate) struct Lease<'a> {
 
 /// A connection that waits, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Waiting<'s, 'a>(&'s Lease<'a>);
+pub(crate) struct IdleWait<'s, 'a>(&'s IdleEntry<'a>);
 
 #[derive(Debug)]
 struct Entries {
@@ -76,14 +76,14 @@ struct Node {
 
 impl IdlePool {
     /// An entry for a connection, which is busy at first.
-    pub(crate) fn lease(&self) -> Lease<'_> {
+    pub(crate) fn lease(&self) -> IdleEntry<'_> {
         let mut entries = self.entries.borrow_mut();
         let at = entries.free.pop().unwrap_or(entries.all.len());
         if at == entries.all.len() {
             entries.all.push(Node::alone(at));
         }
         let since = Since::new(BUSY.into());
-        Lease {
+        IdleEntry {
             idle: self,
             at,
             since,
@@ -102,12 +102,12 @@ impl IdlePool {
     }
 
     /// Closes all of a list that are idle now.
-    pub(crate) fn end_all(&self, list: Awaited) {
+    pub(crate) fn end_all(&self, list: AwaitedRequest) {
         while self.end_first(list, |_| true) {}
     }
 
     /// Closes each connection that has waited for `most`; never ends.
-    pub(crate) async fn expire(&self, list: Awaited, most: Duration) {
+    pub(crate) async fn expire(&self, list: AwaitedRequest, most: Duration) {
         let most = nanos(most);
         loop {
             let first = self.first_since(list);
@@ -121,7 +121,7 @@ impl IdlePool {
     }
 
     /// Ends the connection that is idle longest, if `ends` says so of its time. False: there is none such.
-    fn end_first(&self, list: Awaited, ends: impl Fn(u64) -> bool) -> bool {
+    fn end_first(&self, list: AwaitedRequest, ends: impl Fn(u64) -> bool) -> bool {
         let entries = self.entries.borrow_mut();
         let at = entries.all[list as usize].after;
         if at == list as usize || !ends(entries.all[at].since) {
@@ -132,7 +132,7 @@ impl IdlePool {
     }
 
     /// Since when the first of the list is idle.
-    fn first_since(&self, list: Awaited) -> u64 {
+    fn first_since(&self, list: AwaitedRequest) -> u64 {
         let entries = self.entries.borrow();
         entries.all[entries.all[list as usize].after].since
     }
@@ -149,25 +149,25 @@ fn end(mut entries: RefMut<'_, Entries>, at: usize) {
     }
 }
 
-impl<'a> Lease<'a> {
+impl<'a> IdleEntry<'a> {
     /// The number of the entry, and since when the connection waits.
     pub(crate) fn mark(&self) -> (usize, Since) {
         (self.at, self.since.clone())
     }
 
     /// The connection is idle from now on.
-    pub(crate) fn enter(&self, list: Awaited) -> Waiting<'_, 'a> {
+    pub(crate) fn enter(&self, list: AwaitedRequest) -> IdleWait<'_, 'a> {
         let mut entries = self.idle.entries.borrow_mut();
         self.begin(&mut entries);
         entries.link_last(list as usize, self.at);
-        Waiting(self)
+        IdleWait(self)
     }
 
     /// A piece of a head has come: the connection may have to make room for others still, but it does not time out here,
     /// for `head_timeout` runs.
-    pub(crate) fn hears(&self) -> Waiting<'_, 'a> {
+    pub(crate) fn hears(&self) -> IdleWait<'_, 'a> {
         self.begin(&mut self.idle.entries.borrow_mut());
-        Waiting(self)
+        IdleWait(self)
     }
 
     fn begin(&self, entries: &mut Entries) {
@@ -178,7 +178,7 @@ impl<'a> Lease<'a> {
     }
 }
 
-impl Drop for Lease<'_> {
+impl Drop for IdleEntry<'_> {
     fn drop(&mut self) {
         let mut entries = self.idle.entries.borrow_mut();
         entries.all[self.at] = Node::alone(self.at);
@@ -186,7 +186,7 @@ impl Drop for Lease<'_> {
     }
 }
 
-impl Waiting<'_, '_> {
+impl IdleWait<'_, '_> {
     /// Whether this connection must close, whatever has come meanwhile: it does not count any longer.
     pub(crate) fn is_ended(&self) -> bool {
         self.0.idle.entries.borrow().all[self.0.at].ended
@@ -210,7 +210,7 @@ impl Waiting<'_, '_> {
     }
 }
 
-impl Drop for Waiting<'_, '_> {
+impl Drop for IdleWait<'_, '_> {
     fn drop(&mut self) {
         let mut entries = self.0.idle.entries.borrow_mut();
         entries.unlink(self.0.at);
@@ -263,7 +263,7 @@ impl Node {
 mod tests {
     use super::*;
 
-    fn is_ended(waiting: &Waiting<'_, '_>) -> bool {
+    fn is_ended(waiting: &IdleWait<'_, '_>) -> bool {
         waiting.is_ended()
     }
 
@@ -273,22 +273,22 @@ mod tests {
         let entries: Vec<_> = (0..4).map(|_| idle.lease()).collect();
         let waiting: Vec<_> = entries
             .iter()
-            .map(|entry| entry.enter(Awaited::Next))
+            .map(|entry| entry.enter(AwaitedRequest::Next))
             .collect();
         let [a, b, c, d] = <[_; 4]>::try_from(waiting).unwrap();
         drop(b);
         drop(a);
-        let a = entries[0].enter(Awaited::Next);
-        idle.end_first(Awaited::Next, |_| true);
+        let a = entries[0].enter(AwaitedRequest::Next);
+        idle.end_first(AwaitedRequest::Next, |_| true);
         assert_eq!([&c, &d, &a].map(is_ended), [true, false, false]);
         // Being ended and leaving do not take another's waiting.
         drop(c);
-        idle.end_first(Awaited::Next, |_| true);
+        idle.end_first(AwaitedRequest::Next, |_| true);
         assert_eq!([&d, &a].map(is_ended), [true, false]);
-        assert_ne!(idle.first_since(Awaited::Next), BUSY);
-        idle.end_all(Awaited::Next);
+        assert_ne!(idle.first_since(AwaitedRequest::Next), BUSY);
+        idle.end_all(AwaitedRequest::Next);
         assert!(is_ended(&a));
-        assert_eq!(idle.first_since(Awaited::Next), BUSY);
+        assert_eq!(idle.first_since(AwaitedRequest::Next), BUSY);
     }
 
     #[test]
@@ -296,19 +296,19 @@ mod tests {
         let idle = IdlePool::default();
         let (one, other) = (idle.lease(), idle.lease());
         let (at, since) = one.mark();
-        let [waiting, idles] = [one.hears(), other.enter(Awaited::Next)];
+        let [waiting, idles] = [one.hears(), other.enter(AwaitedRequest::Next)];
         let seen = since.load(Relaxed);
         assert!(!idle.shed(at, seen + 1) && !is_ended(&waiting));
         assert!(idle.shed(at, seen) && is_ended(&waiting) && !is_ended(&idles));
         drop(waiting);
         assert_eq!(since.load(Relaxed), BUSY);
-        let waiting = one.enter(Awaited::Next);
+        let waiting = one.enter(AwaitedRequest::Next);
         assert!(!idle.shed(at, BUSY) && !is_ended(&waiting));
         // A connection whose head has begun to come has another clock.
         let idle = IdlePool::default();
         let lease = idle.lease();
         let waiting = lease.hears();
-        idle.end_all(Awaited::Next);
+        idle.end_all(AwaitedRequest::Next);
         assert!(!is_ended(&waiting));
     }
 
@@ -316,10 +316,13 @@ mod tests {
     fn one_that_waits_for_its_first_request_has_a_clock_of_its_own() {
         let idle = IdlePool::default();
         let (new, other) = (idle.lease(), idle.lease());
-        let (new, other) = (new.enter(Awaited::First), other.enter(Awaited::Next));
-        idle.end_all(Awaited::Next);
+        let (new, other) = (
+            new.enter(AwaitedRequest::First),
+            other.enter(AwaitedRequest::Next),
+        );
+        idle.end_all(AwaitedRequest::Next);
         assert_eq!([&new, &other].map(is_ended), [false, true]);
-        idle.end_all(Awaited::First);
+        idle.end_all(AwaitedRequest::First);
         assert!(is_ended(&new));
     }
 
@@ -327,13 +330,13 @@ mod tests {
     fn an_entry_is_used_again_without_its_past() {
         let idle = IdlePool::default();
         let lease = idle.lease();
-        let waiting = lease.enter(Awaited::Next);
-        idle.end_all(Awaited::Next);
+        let waiting = lease.enter(AwaitedRequest::Next);
+        idle.end_all(AwaitedRequest::Next);
         drop(waiting);
-        assert!(!is_ended(&lease.enter(Awaited::Next)));
+        assert!(!is_ended(&lease.enter(AwaitedRequest::Next)));
         drop(lease);
         let lease = idle.lease();
-        assert!(!is_ended(&lease.enter(Awaited::Next)));
+        assert!(!is_ended(&lease.enter(AwaitedRequest::Next)));
         assert_eq!(idle.entries.borrow().all.len(), LISTS + 1);
     }
 
@@ -345,10 +348,13 @@ mod tests {
             .unwrap();
         let idle = IdlePool::default();
         let (first, second) = (idle.lease(), idle.lease());
-        let (first, second) = (first.enter(Awaited::Next), second.enter(Awaited::Next));
+        let (first, second) = (
+            first.enter(AwaitedRequest::Next),
+            second.enter(AwaitedRequest::Next),
+        );
         runtime.block_on(async {
             tokio::select! {
-                () = idle.expire(Awaited::Next, Duration::from_millis(1)) => unreachable!("it never ends"),
+                () = idle.expire(AwaitedRequest::Next, Duration::from_millis(1)) => unreachable!("it never ends"),
                 () = async { second.ended().await; } => assert!(is_ended(&first)),
             }
         });

@@ -6,11 +6,11 @@ use galgo_io::transport::Transport;
 use galgo_service::{body::Output, log::access::AccessEntry, request::Request};
 use tokio::time::Instant;
 
-use crate::{event_loop::EventLoop, site::Site};
+use crate::{event_loop::EventLoop, site::SiteService};
 
 /// A request that is being answered. The end of the server may drop it: then it is logged, and its
 /// client sees that the response was cut.
-pub(crate) struct Unfinished<'l, S: Site> {
+pub(crate) struct Unfinished<'l, S: SiteService> {
     pub(crate) event_loop: &'l Rc<EventLoop<S>>,
     /// The connection, where nothing else would tell the client.
     pub(crate) sock: Option<Rc<Transport>>,
@@ -19,7 +19,7 @@ pub(crate) struct Unfinished<'l, S: Site> {
     pub(crate) over: bool,
 }
 
-impl<S: Site> Drop for Unfinished<'_, S> {
+impl<S: SiteService> Drop for Unfinished<'_, S> {
     fn drop(&mut self) {
         if self.over {
             return;
@@ -39,12 +39,12 @@ impl<S: Site> Drop for Unfinished<'_, S> {
 
 /// The log line of a request whose program may still be ending: it is written when that is over, or when the server ends
 /// before.
-pub(crate) struct Line<S: Site> {
+pub(crate) struct DeferredLogLine<S: SiteService> {
     event_loop: Rc<EventLoop<S>>,
     entry: Rc<RefCell<AccessEntry>>,
 }
 
-impl<S: Site> Line<S> {
+impl<S: SiteService> DeferredLogLine<S> {
     /// Of a request whose response is over, with so many bytes of body.
     pub(crate) fn new(event_loop: &Rc<EventLoop<S>>, request: &Request<'_>, sent: u64) -> Self {
         let mut entry = request.entry.borrow_mut();
@@ -76,7 +76,7 @@ impl<S: Site> Line<S> {
     }
 }
 
-impl<S: Site> Drop for Line<S> {
+impl<S: SiteService> Drop for DeferredLogLine<S> {
     fn drop(&mut self) {
         self.event_loop.log(&self.entry.borrow());
     }

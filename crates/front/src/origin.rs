@@ -9,7 +9,7 @@ use galgo_proto::{
 };
 use galgo_service::{fault::Fault, link::Link, log::Level};
 
-use crate::{event_loop::EventLoop, site::Site};
+use crate::{event_loop::EventLoop, site::SiteService};
 
 /// What trusted proxies say of the client whose request came over `link`: it asked that host, over the link returned. `None`:
 /// they say nothing.
@@ -17,7 +17,7 @@ use crate::{event_loop::EventLoop, site::Site};
 /// # Errors
 /// What they say cannot be read.
 pub(crate) fn origin(
-    event_loop: &EventLoop<impl Site>,
+    event_loop: &EventLoop<impl SiteService>,
     trusted: &Trusted,
     link: &Link,
     head: &mut Rc<Head>,

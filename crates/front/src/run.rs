@@ -7,8 +7,8 @@ use galgo_service::phase::Phase;
 use tokio::sync::mpsc;
 
 use crate::{
-    accept::Listeners, conn, crowd::Shed, event_loop::EventLoop, idle::Awaited, shared::Handed,
-    site::Site,
+    accept::Listeners, conn, crowd::Shed, event_loop::EventLoop, idle::AwaitedRequest,
+    shared::Handed, site::SiteService,
 };
 
 /// Once the server drains, a connection may wait for its first request for this part of `shutdown_grace`: the request may be
@@ -20,7 +20,7 @@ const TENTH: u32 = 10;
 ///
 /// # Errors
 /// The kernel has no event loop for it.
-pub fn run<S: Site>(
+pub fn run<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
     given: mpsc::UnboundedReceiver<Handed<S>>,
     beside: impl Future<Output = ()> + 'static,
@@ -51,7 +51,7 @@ pub fn run<S: Site>(
 }
 
 /// Serves what other threads hand to this event loop, until the server drains.
-async fn take<S: Site>(
+async fn take<S: SiteService>(
     event_loop: Rc<EventLoop<S>>,
     mut given: mpsc::UnboundedReceiver<Handed<S>>,
 ) {
@@ -84,23 +84,23 @@ async fn take<S: Site>(
 }
 
 /// Closes a connection to make room, if it is still idle.
-fn shed_one<S: Site>(event_loop: &EventLoop<S>, shed: &Shed) {
+fn shed_one<S: SiteService>(event_loop: &EventLoop<S>, shed: &Shed) {
     if !event_loop.idle.shed(shed.at.entry, shed.since) {
         event_loop.shared.crowd.stays(shed);
     }
 }
 
 /// What an event loop does beside its requests, until `shutdown_grace` has passed after it began to drain.
-async fn keep<S: Site>(event_loop: Rc<EventLoop<S>>, beside: impl Future<Output = ()>) {
+async fn keep<S: SiteService>(event_loop: Rc<EventLoop<S>>, beside: impl Future<Output = ()>) {
     let mut phase = event_loop.shared.phase.clone();
     let ends = async {
         let _ = phase.wait_for(|p| *p >= Phase::Draining).await;
-        event_loop.idle.end_all(Awaited::Next);
+        event_loop.idle.end_all(AwaitedRequest::Next);
         let grace = event_loop.site().settings().shutdown_grace;
         let over = tokio::time::timeout(grace, phase.wait_for(|p| *p == Phase::Ending));
         tokio::select! {
             _ = over => {}
-            () = event_loop.idle.expire(Awaited::First, grace / TENTH) => {}
+            () = event_loop.idle.expire(AwaitedRequest::First, grace / TENTH) => {}
         }
     };
     let expire = async {
@@ -109,8 +109,8 @@ async fn keep<S: Site>(event_loop: Rc<EventLoop<S>>, beside: impl Future<Output 
             let http = &site.settings().http;
             let (first, next) = (http.keep_alive.max(http.head_timeout), http.keep_alive);
             tokio::select! {
-                () = event_loop.idle.expire(Awaited::First, first) => {}
-                () = event_loop.idle.expire(Awaited::Next, next) => {}
+                () = event_loop.idle.expire(AwaitedRequest::First, first) => {}
+                () = event_loop.idle.expire(AwaitedRequest::Next, next) => {}
                 () = event_loop.reloaded.notified() => {}
             }
         }

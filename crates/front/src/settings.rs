@@ -22,7 +22,7 @@ pub struct Settings {
     /// How long requests may go on once the server drains.
     pub shutdown_grace: Duration,
     /// What is agreed upon with clients of listeners that speak TLS; `None`: there are none.
-    pub tls: Option<tls::Server>,
+    pub tls: Option<tls::TlsServer>,
     /// Some program may be given a client's connection: clients of HTTP/2 are told that they may ask (RFC 8441, 3).
     pub upgrades: bool,
     /// Format of the access log; `None`: there is none.

@@ -9,7 +9,7 @@ use crate::{listener::Listener, settings::Settings};
 
 /// What answers the requests of one event loop, as it is configured. A request holds the site that it began with, so what
 /// is behind a site is dropped with the last request of it.
-pub trait Site: Service + 'static {
+pub trait SiteService: Service + 'static {
     /// How clients are spoken with.
     fn settings(&self) -> &Settings;
 }

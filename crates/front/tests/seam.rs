@@ -17,7 +17,7 @@ use galgo_front::{
     run::run,
     settings::{Http, Listen, Settings, Speaks},
     shared::{Accepted, Handed, Handle, Shared},
-    site::{NewSite, Site},
+    site::{NewSite, SiteService},
 };
 use galgo_io::address::Address;
 use galgo_proto::forwarded::Trusted;
@@ -69,7 +69,7 @@ impl Service for Shout {
     }
 }
 
-impl Site for Shout {
+impl SiteService for Shout {
     fn settings(&self) -> &Settings {
         &self.settings
     }

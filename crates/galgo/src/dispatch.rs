@@ -149,7 +149,7 @@ impl Dispatch {
     }
 }
 
-impl galgo_front::site::Site for Dispatch {
+impl galgo_front::site::SiteService for Dispatch {
     fn settings(&self) -> &Settings {
         &self.settings
     }

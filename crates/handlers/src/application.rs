@@ -16,7 +16,7 @@ use crate::{
     body_spool,
     context::{Answer, Context},
     fault::Fault,
-    log::Source,
+    log::LogSource,
     program::settings::BodyMode,
     relay::{backend::Backend, clock::Clocks},
     reply::{Answering, heard, may_repeat, wait_for},
@@ -75,7 +75,7 @@ struct Ask<'a, 'r, 'c> {
     upstream: &'c Arc<Upstream>,
     script: UpstreamScript<'a>,
     /// Names it in the log.
-    source: Source,
+    source: LogSource,
 }
 
 impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
@@ -93,7 +93,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             Role::Authorizer => "authorizer".into(),
             _ => String::from_utf8_lossy(&script.script_name),
         };
-        let source = Source::new(cx.resources.errors.clone(), request.id(), &name);
+        let source = LogSource::new(cx.resources.errors.clone(), request.id(), &name);
         Self {
             cx,
             request,

@@ -5,12 +5,12 @@ use crate::{
     fault::Fault,
     id::Id,
     link::Link,
-    log::{ErrorLog, Level, told::Told},
+    log::{ErrorLog, Level, told::NamedClients},
 };
 
 /// Clients that one event loop has named in this second.
 #[derive(Debug, Default)]
-pub(crate) struct Reasons(Told);
+pub(crate) struct Reasons(NamedClients);
 
 impl Reasons {
     /// Says in `errors` why `fault` is the client's. `path` is empty where it is not known.

@@ -17,7 +17,7 @@ use crate::{
     body::{Body, Output, Response},
     context::{Answer, Context},
     fault::Fault,
-    log::{Level, Source},
+    log::{Level, LogSource},
     pool,
     producer::{OutputEvent, Producer},
     program::settings::CgiOptions,
@@ -43,7 +43,7 @@ pub(super) struct Answering<'a, 'r, 'c> {
     /// The client asks for another protocol on its connection, which the program may be given.
     pub(super) upgrades: bool,
     /// Names it in the log.
-    pub(super) source: Source,
+    pub(super) source: LogSource,
 }
 
 /// Waits for a permit, or a connection; a client that leaves meanwhile is noticed. The time counts as

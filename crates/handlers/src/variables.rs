@@ -7,7 +7,7 @@ use galgo_proto::{
 
 use crate::{
     fault::Fault,
-    log::{Level, Source},
+    log::{Level, LogSource},
     program::settings::CgiOptions,
     request::Request,
     shared::HandlersShared,
@@ -57,7 +57,7 @@ pub fn constants_of_server(path: &str) -> Vec<(String, String)> {
 }
 
 fn of_server(path: &str, redirect_status: &[u8], sink: &mut impl Sink) {
-    let server = vars::Server {
+    let server = vars::ServerVars {
         redirect_status,
         software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
         path,
@@ -123,7 +123,7 @@ pub(crate) fn put(
         .map_err(|_| Fault::Client(400, "a header field that holds one value came twice"))
 }
 
-pub(crate) fn warn_shellshock(source: &Source) {
+pub(crate) fn warn_shellshock(source: &LogSource) {
     source.write(
         Level::Warn,
         "a header field that begins with `() {` was dropped (drop_shellshock)",

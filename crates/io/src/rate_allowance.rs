@@ -82,7 +82,7 @@ pub struct RateAllowance {
     tick: tick::Wait,
     /// The permit it may have to give up.
     permit: Holding,
-    reader: Option<Reader>,
+    reader: Option<ReadingClient>,
 }
 
 /// Time that is left, in nanoseconds: every request counts with it.
@@ -97,7 +97,7 @@ const ENDLESS: u64 = u64::MAX;
 
 /// A client that reads.
 #[derive(Debug)]
-struct Reader {
+struct ReadingClient {
     sock: Rc<Transport>,
     /// What it had not acknowledged when that was looked at last, in this wait.
     unread: Option<usize>,
@@ -135,7 +135,7 @@ impl Allowance {
     }
 }
 
-impl Reader {
+impl ReadingClient {
     /// Bytes that were acknowledged since it was last looked at; nothing was written meanwhile, or only by others.
     fn read(&mut self) -> usize {
         let now = self.sock.unacknowledged();
@@ -191,7 +191,7 @@ impl RateAllowance {
     /// The same, for what the client reads from `sock`.
     #[must_use]
     pub fn reading(rates: &Rates, sock: &Rc<Transport>) -> Self {
-        let reader = Reader {
+        let reader = ReadingClient {
             sock: sock.clone(),
             unread: None,
             ahead: 0,

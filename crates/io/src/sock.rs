@@ -26,7 +26,7 @@ use tokio::io::{
 
 /// What [`Sock::waiting`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Came {
+pub enum WaitingInput {
     /// This many bytes were read; 0 is end of file.
     Read(usize),
     /// This many bytes wait in the pipe.
@@ -308,17 +308,17 @@ impl Sock {
 
     /// Waits for output that may stay where it is: says how much is in the pipe. Less than `least`, and
     /// the end of file, are read instead.
-    pub async fn waiting(&self, least: usize, buf: &mut Vec<u8>) -> io::Result<Came> {
+    pub async fn waiting(&self, least: usize, buf: &mut Vec<u8>) -> io::Result<WaitingInput> {
         loop {
             let mut guard = self.ready(Direction::In).await?;
             let there = rustix::io::ioctl_fionread(&self.fd)?;
             if let Ok(there) = usize::try_from(there)
                 && there >= least
             {
-                return Ok(Came::Waiting(there));
+                return Ok(WaitingInput::Waiting(there));
             }
             match self.try_read(buf)? {
-                Some(n) => return Ok(Came::Read(n)),
+                Some(n) => return Ok(WaitingInput::Read(n)),
                 None => guard.clear_ready(),
             }
         }

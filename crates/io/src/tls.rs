@@ -17,7 +17,7 @@ pub use certificates::Certificate;
 pub use clients::{ClientCertificate, Clients, UserIs};
 pub use facts::{Facts, date};
 pub(crate) use server::H2;
-pub use server::{Agreed, Server};
+pub use server::{Agreed, TlsServer};
 pub(crate) use session::Session;
 pub use session::why;
 pub(crate) use shown::ACME;

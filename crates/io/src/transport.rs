@@ -17,7 +17,7 @@ use crate::{
     buf::Buf,
     pool,
     sock::Sock,
-    tls::{self, Agreed, Server, Session},
+    tls::{self, Agreed, Session, TlsServer},
 };
 
 /// A connection, with an event loop of its own thread.
@@ -44,7 +44,7 @@ impl Transport {
     ///
     /// # Errors
     /// There was no agreement; the client has been told why, as far as TLS has words for it.
-    pub async fn accept(&self, server: &Server, buf: &mut Buf) -> io::Result<()> {
+    pub async fn accept(&self, server: &TlsServer, buf: &mut Buf) -> io::Result<()> {
         let session = RefCell::new(Session::new(server, std::mem::take(buf))?);
         let tls = self.tls.get_or_init(|| Box::new(session));
         let mut waits = false;

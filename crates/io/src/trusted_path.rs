@@ -24,7 +24,7 @@ const MAX_LINKS: usize = 40;
 
 /// The end of a path that only root can change.
 #[derive(Debug)]
-pub struct Place {
+pub struct TrustedEntry {
     /// The folder.
     pub folder: OwnedFd,
     /// The name in it.
@@ -37,7 +37,7 @@ pub struct Place {
 ///
 /// # Errors
 /// A folder is missing, or the system's error.
-pub fn place(path: &Path) -> io::Result<Option<Place>> {
+pub fn place(path: &Path) -> io::Result<Option<TrustedEntry>> {
     let mut left = Vec::new();
     let mut folder = root()?;
     push(&mut left, &std::path::absolute(path)?);
@@ -47,7 +47,7 @@ pub fn place(path: &Path) -> io::Result<Option<Place>> {
         let mut entry = match hold(&folder, &name, OFlags::NOFOLLOW) {
             Err(Errno::NOENT) if left.is_empty() => {
                 let entry = None;
-                let place = Place {
+                let place = TrustedEntry {
                     folder,
                     name,
                     entry,
@@ -79,7 +79,7 @@ pub fn place(path: &Path) -> io::Result<Option<Place>> {
         }
         if left.is_empty() {
             let entry = Some(entry);
-            return Ok(Some(Place {
+            return Ok(Some(TrustedEntry {
                 folder,
                 name,
                 entry,

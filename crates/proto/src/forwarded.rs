@@ -2,7 +2,7 @@
 //!
 //! Decisions:
 //! - Nothing is read unless the peer is trusted, and only the fields that the proxies are known to write
-//!   ([`Field`]): one that a proxy passes through untouched is the client's to forge.
+//!   ([`ForwardedField`]): one that a proxy passes through untouched is the client's to forge.
 //! - The list is walked from the right, the end our peer wrote. While an address is that of a trusted
 //!   proxy, what it said in turn, to its left, is believed; the first that is not is the client. What is left of
 //!   it was the client's to write, and is not looked at.
@@ -80,13 +80,13 @@ pub struct Trusted {
     /// Whoever connects to a Unix socket.
     pub unix: bool,
     /// The fields they are known to write.
-    pub fields: Vec<Field>,
+    pub fields: Vec<ForwardedField>,
 }
 
 /// A field that says who a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Field {
+pub enum ForwardedField {
     Forwarded,
     For,
     Proto,
@@ -94,7 +94,7 @@ pub enum Field {
     Port,
 }
 
-impl Field {
+impl ForwardedField {
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Forwarded,
@@ -118,7 +118,7 @@ impl Field {
 
 /// What is said of the other end. What is `None` was not said.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct ForwardedParams {
     /// The client.
     pub client: Option<IpAddr>,
     /// Its port.
@@ -131,7 +131,7 @@ pub struct Origin {
     pub port: Option<u16>,
 }
 
-impl Origin {
+impl ForwardedParams {
     /// SERVER_PORT: the one that was said, that of the host, or that of the scheme.
     pub fn server_port(&self) -> Option<u16> {
         let of_scheme = self.https.map(|tls| if tls { 443 } else { 80 });
@@ -162,24 +162,24 @@ impl Trusted {
         &self,
         fields: &Fields,
         peer: Option<IpAddr>,
-    ) -> Result<Option<Origin>, Unreadable> {
+    ) -> Result<Option<ForwardedParams>, Unreadable> {
         if !self.covers(peer) {
             return Ok(None);
         }
-        let origin = match self.fields.contains(&Field::Forwarded) {
+        let origin = match self.fields.contains(&ForwardedField::Forwarded) {
             true => self.forwarded(fields)?,
             false => self.x_forwarded(fields)?,
         };
-        Ok((origin != Origin::default()).then_some(origin))
+        Ok((origin != ForwardedParams::default()).then_some(origin))
     }
 
-    fn forwarded(&self, fields: &Fields) -> Result<Origin, Unreadable> {
-        let bad = Unreadable(Field::Forwarded.name());
+    fn forwarded(&self, fields: &Fields) -> Result<ForwardedParams, Unreadable> {
+        let bad = Unreadable(ForwardedField::Forwarded.name());
         let mut hops = Vec::new();
         for line in fields.all("forwarded") {
             elements(line, &mut hops).ok_or(bad)?;
         }
-        let mut origin = Origin::default();
+        let mut origin = ForwardedParams::default();
         for hop in hops.iter().rev() {
             let node = match &hop.node {
                 None => None,
@@ -205,8 +205,8 @@ impl Trusted {
         Ok(origin)
     }
 
-    fn x_forwarded(&self, fields: &Fields) -> Result<Origin, Unreadable> {
-        let list = |field: Field| -> Vec<&[u8]> {
+    fn x_forwarded(&self, fields: &Fields) -> Result<ForwardedParams, Unreadable> {
+        let list = |field: ForwardedField| -> Vec<&[u8]> {
             match self.fields.contains(&field) {
                 true => fields
                     .all(field.name())
@@ -216,11 +216,11 @@ impl Trusted {
                 false => Vec::new(),
             }
         };
-        let mut origin = Origin::default();
-        let nodes = list(Field::For);
+        let mut origin = ForwardedParams::default();
+        let nodes = list(ForwardedField::For);
         let mut at = nodes.len();
         for node in nodes.iter().rev() {
-            let node = NodeName::parse(node).ok_or(Unreadable(Field::For.name()))?;
+            let node = NodeName::parse(node).ok_or(Unreadable(ForwardedField::For.name()))?;
             at -= 1;
             let NodeName::Address(client, port) = node else {
                 break;
@@ -231,7 +231,7 @@ impl Trusted {
             }
         }
         // One for all, or one for each hop.
-        let pick = |field: Field| -> Result<Option<&[u8]>, Unreadable> {
+        let pick = |field: ForwardedField| -> Result<Option<&[u8]>, Unreadable> {
             let said = list(field);
             match said.len() {
                 0 => Ok(None),
@@ -240,15 +240,15 @@ impl Trusted {
                 _ => Err(Unreadable(field.name())),
             }
         };
-        let read = |field: Field| move || Unreadable(field.name());
-        origin.https = pick(Field::Proto)?
-            .map(|p| scheme(p).ok_or_else(read(Field::Proto)))
+        let read = |field: ForwardedField| move || Unreadable(field.name());
+        origin.https = pick(ForwardedField::Proto)?
+            .map(|p| scheme(p).ok_or_else(read(ForwardedField::Proto)))
             .transpose()?;
-        origin.host = pick(Field::Host)?
-            .map(|h| Authority::parse(h).ok_or_else(read(Field::Host)))
+        origin.host = pick(ForwardedField::Host)?
+            .map(|h| Authority::parse(h).ok_or_else(read(ForwardedField::Host)))
             .transpose()?;
-        origin.port = pick(Field::Port)?
-            .map(|p| port(p).ok_or_else(read(Field::Port)))
+        origin.port = pick(ForwardedField::Port)?
+            .map(|p| port(p).ok_or_else(read(ForwardedField::Port)))
             .transpose()?;
         Ok(origin)
     }

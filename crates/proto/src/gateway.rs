@@ -53,7 +53,7 @@ pub struct Gateway {
 
 /// What is picked out of the variables, the last of equal names.
 #[derive(Debug, Default)]
-struct Known<'p> {
+struct HeadVariables<'p> {
     values: [Option<&'p [u8]>; NAMES.len()],
 }
 
@@ -83,7 +83,7 @@ const fn bad(why: &'static str) -> HeadError {
     HeadError::new(400, why)
 }
 
-impl<'p> Known<'p> {
+impl<'p> HeadVariables<'p> {
     /// The value of a variable; one that is empty is not set.
     fn value(&self, name: &str) -> Option<&'p [u8]> {
         let at = NAMES.iter().position(|&n| n == name)?;
@@ -103,7 +103,7 @@ pub fn request<'p>(
     params: impl IntoIterator<Item = (&'p [u8], &'p [u8])>,
     limits: &HeadLimits,
 ) -> Result<Gateway, HeadError> {
-    let mut known = Known::default();
+    let mut known = HeadVariables::default();
     let mut fields = Fields::new();
     let mut auth_type = None;
     for (count, (name, value)) in params.into_iter().enumerate() {
@@ -168,7 +168,7 @@ fn address(text: &str) -> Option<IpAddr> {
         .map(|a: IpAddr| a.to_canonical())
 }
 
-fn https(known: &Known<'_>) -> bool {
+fn https(known: &HeadVariables<'_>) -> bool {
     let is = |name, wanted: &str| {
         let value: Option<&str> = known.text(name);
         value.is_some_and(|v| v.eq_ignore_ascii_case(wanted))
@@ -179,14 +179,14 @@ fn https(known: &Known<'_>) -> bool {
     }
 }
 
-fn user(known: &Known<'_>, auth_type: Option<&[u8]>) -> Option<(String, String)> {
+fn user(known: &HeadVariables<'_>, auth_type: Option<&[u8]>) -> Option<(String, String)> {
     let user = known.text("REMOTE_USER").filter(|u| !u.contains('\0'))?;
     let scheme = str::from_utf8(auth_type.unwrap_or_default()).ok()?;
     Some((user.to_owned(), scheme.replace('\0', "")))
 }
 
 /// SCRIPT_NAME and PATH_INFO.
-fn path<'p>(known: &Known<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError> {
+fn path<'p>(known: &HeadVariables<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError> {
     let script_name = known.value("SCRIPT_NAME").unwrap_or_default();
     let path_info = known.value("PATH_INFO").unwrap_or_default();
     let whole = [script_name, path_info];
@@ -204,7 +204,7 @@ fn path<'p>(known: &Known<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError> {
 }
 
 fn head(
-    known: &Known<'_>,
+    known: &HeadVariables<'_>,
     fields: Fields,
     path: Vec<u8>,
     limits: &HeadLimits,
@@ -236,7 +236,7 @@ fn head(
 }
 
 /// Host, else SERVER_NAME, which may be a pattern and is no reason to refuse anything.
-fn authority(known: &Known<'_>, fields: &Fields) -> Result<Authority, HeadError> {
+fn authority(known: &HeadVariables<'_>, fields: &Fields) -> Result<Authority, HeadError> {
     match fields.first("host") {
         Some(host) if !host.is_empty() => {
             Authority::parse(host).ok_or(bad("Host is not a host and a port"))

@@ -15,7 +15,7 @@ use crate::{
 
 /// The pseudo-fields of a request, and whether a body follows. The scheme says nothing that the connection does not.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct PseudoFields<'a> {
     /// `:method`.
     pub method: &'a [u8],
     /// `:authority`.
@@ -49,7 +49,7 @@ const fn bad(why: &'static str) -> HeadError {
 /// # Errors
 /// Those of [`Head::parse`], and what RFC 9113, 8.2 and 8.3.1 call malformed.
 pub fn head<'a>(
-    asked: &Asked<'a>,
+    asked: &PseudoFields<'a>,
     fields: impl Iterator<Item = (&'a str, &'a [u8])>,
     limits: &HeadLimits,
 ) -> Result<Head, HeadError> {
@@ -162,7 +162,7 @@ mod tests {
 
     type Pairs<'a> = &'a [(&'a str, &'a str)];
 
-    const GET: Asked<'static> = Asked {
+    const GET: PseudoFields<'static> = PseudoFields {
         method: b"GET",
         authority: Some(b"Example.org:8080"),
         path: b"/a%20b?c=d",
@@ -170,7 +170,7 @@ mod tests {
         websocket: None,
     };
 
-    fn read(asked: Asked<'_>, fields: Pairs<'_>) -> Result<Head, HeadError> {
+    fn read(asked: PseudoFields<'_>, fields: Pairs<'_>) -> Result<Head, HeadError> {
         let fields = fields.iter().map(|(name, value)| (*name, value.as_bytes()));
         let limits = HeadLimits {
             bytes: 1000,
@@ -194,7 +194,7 @@ mod tests {
     /// RFC 8441, 5: the same request in HTTP/1.1 is a GET with these fields.
     #[test]
     fn a_websocket_is_asked_for_as_in_http_1() {
-        let asked = Asked {
+        let asked = PseudoFields {
             method: b"CONNECT",
             ended: false,
             websocket: Some("a2V5"),
@@ -215,7 +215,7 @@ mod tests {
         let refused = read(asked, &[("content-length", "0")]).unwrap_err();
         assert_eq!(refused.status, 400);
         // Without the protocol it is a CONNECT.
-        let none = Asked {
+        let none = PseudoFields {
             websocket: None,
             ..asked
         };
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn s8_3_1_authority_and_host() {
-        let no = Asked {
+        let no = PseudoFields {
             authority: None,
             ..GET
         };
@@ -253,13 +253,13 @@ mod tests {
         }
         for authority in ["", "user@example.org", "a/b", "example.org:"] {
             let authority = Some(authority.as_bytes());
-            assert_eq!(host(Asked { authority, ..GET }, &[]), Err(400));
+            assert_eq!(host(PseudoFields { authority, ..GET }, &[]), Err(400));
         }
     }
 
     #[test]
     fn bodies() {
-        let open = Asked {
+        let open = PseudoFields {
             ended: false,
             ..GET
         };
@@ -326,7 +326,7 @@ mod tests {
         ] {
             let (method, path) = (method.as_bytes(), path.as_bytes());
             let refused = read(
-                Asked {
+                PseudoFields {
                     method,
                     path,
                     ..GET
@@ -339,7 +339,7 @@ mod tests {
         let (method, path) = (&b"OPTIONS"[..], &b"*"[..]);
         assert!(
             read(
-                Asked {
+                PseudoFields {
                     method,
                     path,
                     ..GET
@@ -354,7 +354,7 @@ mod tests {
         #[test]
         fn no_input_panics(method: Vec<u8>, path: Vec<u8>, host: Option<Vec<u8>>, name in "\\PC{0,9}", value: Vec<u8>, ended: bool) {
             let authority = host.as_deref();
-            let asked = Asked { method: &method, authority, path: &path, ended, websocket: None };
+            let asked = PseudoFields { method: &method, authority, path: &path, ended, websocket: None };
             let _ = head(&asked, [(&*name, &*value)].into_iter(), &HeadLimits::default());
         }
     }

@@ -16,7 +16,7 @@ mod protocol;
 #[cfg(test)]
 mod tests;
 
-pub use given::{Client, Connection, Script, Server, Sink, Tls};
+pub use given::{ClientVars, ConnectionVars, Script, ServerVars, Sink, TlsVars};
 pub use protocol::{Ambiguous, Dropped};
 
 use crate::h1::Head;
@@ -82,7 +82,7 @@ pub fn is_of_request(name: &str) -> bool {
 }
 
 /// GATEWAY_INTERFACE, SERVER_SOFTWARE, PATH, REDIRECT_STATUS.
-pub fn server(s: &Server<'_>, sink: &mut impl Sink) {
+pub fn server(s: &ServerVars<'_>, sink: &mut impl Sink) {
     sink.put(b"GATEWAY_INTERFACE", b"CGI/1.1");
     sink.put(b"SERVER_SOFTWARE", s.software.as_bytes());
     sink.put(b"PATH", s.path.as_bytes());
@@ -92,7 +92,7 @@ pub fn server(s: &Server<'_>, sink: &mut impl Sink) {
 
 /// REMOTE_ADDR, REMOTE_HOST, REMOTE_PORT, SERVER_ADDR, SERVER_PORT, HTTPS, REQUEST_SCHEME, and of a client that speaks TLS
 /// to this server itself SSL_PROTOCOL, SSL_CIPHER, SSL_SERVER_NAME and SSL_CLIENT_*, as mod_ssl and others name them.
-pub fn connection(c: &Connection<'_>, sink: &mut impl Sink) {
+pub fn connection(c: &ConnectionVars<'_>, sink: &mut impl Sink) {
     sink.put(b"REMOTE_ADDR", c.remote_addr.as_bytes());
     sink.put(b"REMOTE_HOST", c.remote_addr.as_bytes());
     if let Some(port) = c.remote_port {
@@ -118,7 +118,7 @@ pub fn connection(c: &Connection<'_>, sink: &mut impl Sink) {
 }
 
 /// What a client has shown that was asked for a certificate.
-fn client(tls: &Tls<'_>, sink: &mut impl Sink) {
+fn client(tls: &TlsVars<'_>, sink: &mut impl Sink) {
     if !tls.asked {
         return;
     }
@@ -150,10 +150,10 @@ fn client(tls: &Tls<'_>, sink: &mut impl Sink) {
 ///
 /// Fields that Connection nominates stay. RFC 9110 7.6.1 has them removed by who forwards a message;
 /// here it has arrived. Removal would let a client hide from a program what a proxy in front has added
-/// (`Connection: X-Real-IP`), and gains nothing: a client that wants a field gone does not send it.
+/// (`ConnectionVars: X-Real-IP`), and gains nothing: a client that wants a field gone does not send it.
 pub fn request(
     head: &Head,
-    conn: &Connection<'_>,
+    conn: &ConnectionVars<'_>,
     script: &Script<'_>,
     sink: &mut impl Sink,
 ) -> Result<Dropped, Ambiguous> {
@@ -171,7 +171,7 @@ fn request_line(head: &Head, sink: &mut impl Sink) {
 }
 
 /// SERVER_NAME, and SERVER_PORT where the connection has none.
-fn host(head: &Head, conn: &Connection<'_>, sink: &mut impl Sink) {
+fn host(head: &Head, conn: &ConnectionVars<'_>, sink: &mut impl Sink) {
     let name = [head.host.as_str(), conn.server_addr, "localhost"]
         .into_iter()
         .find(|name| !name.is_empty())

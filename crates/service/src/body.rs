@@ -6,7 +6,7 @@ use galgo_proto::Fields;
 
 use crate::{
     fault::Fault,
-    log::{Level, Source},
+    log::{Level, LogSource},
     producer::Producer,
     spool::SpoolShare,
 };
@@ -36,7 +36,7 @@ pub enum Body {
     /// A piece of an open file, sent without copying it.
     File(FilePart),
     /// Pieces in a row: multipart/byteranges.
-    Parts(Vec<Part>),
+    Parts(Vec<BodyPart>),
     /// Produced while it is sent.
     Stream(Box<Output>),
 }
@@ -55,7 +55,7 @@ pub struct Output {
     /// It has printed more than its Content-Length.
     pub excess: bool,
     /// Names it in the log.
-    pub source: Source,
+    pub source: LogSource,
     /// Where it may wait for its client.
     pub spool: SpoolShare,
 }
@@ -74,7 +74,7 @@ pub struct FilePart {
 /// A piece of a body.
 #[derive(Debug)]
 #[allow(missing_docs)]
-pub enum Part {
+pub enum BodyPart {
     Bytes(Vec<u8>),
     File(FilePart),
 }
@@ -129,7 +129,7 @@ impl Body {
             Self::Bytes(b) => b.len() as u64,
             Self::Shared(b) => b.len() as u64,
             Self::File(f) => f.len,
-            Self::Parts(p) => p.iter().map(Part::len).sum(),
+            Self::Parts(p) => p.iter().map(BodyPart::len).sum(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Body {
     }
 }
 
-impl Part {
+impl BodyPart {
     fn len(&self) -> u64 {
         match self {
             Self::Bytes(b) => b.len() as u64,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use galgo_io::tls::Agreed;
-use galgo_proto::{forwarded::Origin, gateway::Gateway, vars};
+use galgo_proto::{forwarded::ForwardedParams, gateway::Gateway, vars};
 
 /// What is known of both ends: from the connection itself, or from the proxy that passes requests on.
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ impl Link {
 
     /// The link of a client that a trusted proxy speaks for.
     #[must_use]
-    pub fn behind(&self, origin: &Origin) -> Self {
+    pub fn behind(&self, origin: &ForwardedParams) -> Self {
         let mut link = Self {
             https: origin.https.unwrap_or(self.https),
             port: origin.server_port().unwrap_or(self.port),
@@ -111,8 +111,8 @@ impl Link {
     }
 
     /// As the variables want it.
-    pub fn connection(&self) -> vars::Connection<'_> {
-        vars::Connection {
+    pub fn connection(&self) -> vars::ConnectionVars<'_> {
+        vars::ConnectionVars {
             remote_addr: match self.remote_ip {
                 Some(_) => &self.remote,
                 None => "",
@@ -121,12 +121,12 @@ impl Link {
             server_addr: &self.local,
             server_port: self.port,
             https: self.https,
-            tls: self.tls.as_ref().map(|tls| vars::Tls {
+            tls: self.tls.as_ref().map(|tls| vars::TlsVars {
                 protocol: tls.protocol,
                 cipher: &tls.cipher,
                 server_name: tls.server_name.as_deref(),
                 asked: tls.asked,
-                client: tls.client.as_ref().map(|client| vars::Client {
+                client: tls.client.as_ref().map(|client| vars::ClientVars {
                     subject: &client.subject,
                     common_name: client.common_name.as_deref(),
                     issuer: &client.issuer,

@@ -12,16 +12,16 @@ use galgo_service::{
 use crate::{
     crowd::{Location, Member, Room},
     event_loop::EventLoop,
-    idle::Lease,
+    idle::IdleEntry,
     settings::Speaks,
     shared::Accepted,
-    site::Site,
+    site::SiteService,
 };
 
 /// Counts a connection among those of its address.
 pub(super) fn joins<'l>(
-    event_loop: &'l EventLoop<impl Site>,
-    lease: &Lease<'l>,
+    event_loop: &'l EventLoop<impl SiteService>,
+    lease: &IdleEntry<'l>,
     accepted: &Accepted,
 ) -> Member<'l> {
     let ip = accepted.remote.map(|at| at.ip());
@@ -37,13 +37,16 @@ pub(super) fn joins<'l>(
 }
 
 /// Whether the peer at that address speaks for many clients: a trusted proxy does, and one behind a Unix socket.
-pub(super) fn speaks_for_many(event_loop: &EventLoop<impl Site>, ip: Option<IpAddr>) -> bool {
+pub(super) fn speaks_for_many(
+    event_loop: &EventLoop<impl SiteService>,
+    ip: Option<IpAddr>,
+) -> bool {
     ip.is_none() || event_loop.site().settings().trusted.covers(ip)
 }
 
 /// Whether there is room for one more connection of its address, and for one more of all; makes some by closing one that
 /// waits.
-pub(super) fn has_room(event_loop: &EventLoop<impl Site>, member: &Member<'_>) -> bool {
+pub(super) fn has_room(event_loop: &EventLoop<impl SiteService>, member: &Member<'_>) -> bool {
     let (all, each) = event_loop.site().settings().max_connections;
     let shared = &event_loop.shared;
     match member.room(all, each) {
@@ -65,7 +68,11 @@ pub(super) fn refuse(accepted: Accepted) {
 
 /// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are, and so does a header of the PROXY
 /// protocol. Who may connect to a Unix socket is decided by its mode.
-pub(super) fn may_speak(event_loop: &EventLoop<impl Site>, speaks: Speaks, link: &Link) -> bool {
+pub(super) fn may_speak(
+    event_loop: &EventLoop<impl SiteService>,
+    speaks: Speaks,
+    link: &Link,
+) -> bool {
     let site = event_loop.site();
     let trusted = &site.settings().trusted;
     let listed = |ip| trusted.covers(Some(ip));
@@ -91,7 +98,7 @@ pub(super) fn may_speak(event_loop: &EventLoop<impl Site>, speaks: Speaks, link:
 
 /// Says that a connection came without the PROXY header that its listener wants. The access log has no request of it, and
 /// an operator who sets up a proxy needs the reason.
-pub(super) fn unannounced(event_loop: &EventLoop<impl Site>, link: &Link, fault: &Fault) {
+pub(super) fn unannounced(event_loop: &EventLoop<impl SiteService>, link: &Link, fault: &Fault) {
     if matches!(fault, Fault::Client(..)) && event_loop.says_unannounced() {
         let words =
             format!("the connection was closed: {fault}, which a proxy+ listener wants first");
@@ -101,7 +108,11 @@ pub(super) fn unannounced(event_loop: &EventLoop<impl Site>, link: &Link, fault:
 }
 
 /// Says why a handshake failed, where there is something to say: no request of that connection is in the access log.
-pub(super) fn unencrypted(event_loop: &EventLoop<impl Site>, link: &Link, why: &Option<String>) {
+pub(super) fn unencrypted(
+    event_loop: &EventLoop<impl SiteService>,
+    link: &Link,
+    why: &Option<String>,
+) {
     if let Some(why) = why
         && event_loop.told.is_first(link.remote_ip)
     {

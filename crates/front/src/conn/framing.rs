@@ -6,8 +6,8 @@ use galgo_service::{
     request::Request,
 };
 
-use super::{end::DRAIN, wire::Wire};
-use crate::{event_loop::EventLoop, site::Site};
+use super::{end::DRAIN, wire::WireFormat};
+use crate::{event_loop::EventLoop, site::SiteService};
 
 /// Bytes of a body that are read though they are not sent (HEAD, 204, 304), so that the program does not block. One that
 /// prints more may never end: it is not read further.
@@ -65,7 +65,7 @@ pub(crate) fn program_framing(request: &Request<'_>, status: u16, output: &Outpu
 }
 
 pub(super) fn keeps_alive(
-    event_loop: &EventLoop<impl Site>,
+    event_loop: &EventLoop<impl SiteService>,
     request: &Request<'_>,
     framing: Framing,
 ) -> bool {
@@ -81,12 +81,12 @@ pub(super) fn keeps_alive(
 
 /// The head of a response whose body is not a program's: HEAD gets the length the body would have.
 pub(super) fn static_head(
-    event_loop: &EventLoop<impl Site>,
+    event_loop: &EventLoop<impl SiteService>,
     request: &Request<'_>,
     response: &Response,
     body: &Body,
     framing: Framing,
-    wire: Wire,
+    wire: WireFormat,
     keep_alive: bool,
 ) -> Vec<u8> {
     let head_only = framing == Framing::Bodiless && !matches!(response.status, 204 | 304);
@@ -112,10 +112,10 @@ pub(crate) fn promise(response: &mut Response, framing: Framing, output: &Output
 /// Writes the head of a response. A front server gets what a CGI program would print (RFC 3875, 6), and adds the fields of
 /// HTTP itself.
 pub(super) fn head(
-    event_loop: &EventLoop<impl Site>,
+    event_loop: &EventLoop<impl SiteService>,
     response: &Response,
     framing: Framing,
-    wire: Wire,
+    wire: WireFormat,
     version: Version,
     keep_alive: bool,
 ) -> Vec<u8> {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use galgo_proto::{
     Parsed,
-    fcgi::{self, HEADER, Header, Kind, MANAGEMENT, Outcome, Pairs, Role},
+    fcgi::{self, HEADER, Header, MANAGEMENT, NameValuePairs, Outcome, RecordType, Role},
     gateway::{self, Gateway},
     h1::{BodyLen, Head, HeadLimits},
     scgi as netstring,
@@ -18,7 +18,7 @@ use super::{
     body::RequestBody,
     input::Input,
     stdin::{BROKEN, Stdin},
-    wire::{self, Wire},
+    wire::{self, WireFormat},
 };
 
 /// FCGI_KEEP_CONN (FastCGI, 5.1).
@@ -51,10 +51,10 @@ struct Begun {
 /// `wire` is that of the request as soon as its id is known.
 pub(super) async fn fastcgi(
     input: &mut Input,
-    wire: &mut Wire,
+    wire: &mut WireFormat,
     limits: &HeadLimits,
 ) -> Result<Option<Arrived>, Fault> {
-    *wire = Wire::FastCgi { id: 0 };
+    *wire = WireFormat::FastCgi { id: 0 };
     let mut begun: Option<Begun> = None;
     loop {
         let Some((header, content)) = whole(input).await? else {
@@ -66,23 +66,23 @@ pub(super) async fn fastcgi(
             };
         };
         match (header.kind, &mut begun) {
-            (Kind::GetValues, _) if header.id == MANAGEMENT => say(input, &values(&content)?),
+            (RecordType::GetValues, _) if header.id == MANAGEMENT => say(input, &values(&content)?),
             (kind, _) if header.id == MANAGEMENT => say(input, &fcgi::unknown_type(kind)),
-            (Kind::Begin, None) => {
+            (RecordType::Begin, None) => {
                 begun = begin(input, header.id, &content)?;
                 if begun.is_some() {
-                    *wire = Wire::FastCgi { id: header.id };
+                    *wire = WireFormat::FastCgi { id: header.id };
                 }
             }
-            (Kind::Begin, Some(b)) if b.id != header.id => {
+            (RecordType::Begin, Some(b)) if b.id != header.id => {
                 say(input, &fcgi::end(header.id, 0, Outcome::CannotMultiplex));
             }
-            (Kind::Abort, Some(b)) if b.id == header.id => {
+            (RecordType::Abort, Some(b)) if b.id == header.id => {
                 say(input, &wire::end(header.id, 0));
                 begun = None;
-                *wire = Wire::FastCgi { id: 0 };
+                *wire = WireFormat::FastCgi { id: 0 };
             }
-            (Kind::Params, Some(b)) if b.id == header.id => {
+            (RecordType::Params, Some(b)) if b.id == header.id => {
                 if content.is_empty() {
                     return arrived(input, std::mem::take(b), limits).map(Some);
                 }
@@ -92,7 +92,7 @@ pub(super) async fn fastcgi(
                 }
             }
             // What is left of a request that is over, or was refused, is ignored (FastCGI, 3.3).
-            (Kind::Params | Kind::Stdin | Kind::Data | Kind::Abort, b)
+            (RecordType::Params | RecordType::Stdin | RecordType::Data | RecordType::Abort, b)
                 if b.as_ref().is_none_or(|b| b.id != header.id) => {}
             _ => return Err(BROKEN),
         }
@@ -149,7 +149,7 @@ fn values(content: &[u8]) -> Result<Vec<u8>, Fault> {
 type Pair<'c> = (&'c [u8], &'c [u8]);
 
 fn pairs(content: &[u8]) -> Result<Vec<Pair<'_>>, Fault> {
-    Pairs::new(content)
+    NameValuePairs::new(content)
         .collect::<Result<_, _>>()
         .map_err(|_| BROKEN)
 }
@@ -174,10 +174,10 @@ fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arriv
 /// Reads an SCGI request up to its body. `Ok(None)`: the connection ended before one.
 pub(super) async fn scgi(
     input: &mut Input,
-    wire: &mut Wire,
+    wire: &mut WireFormat,
     limits: &HeadLimits,
 ) -> Result<Option<Arrived>, Fault> {
-    *wire = Wire::Scgi;
+    *wire = WireFormat::Scgi;
     loop {
         let used = match netstring::parse(input.buf.bytes(), limits.bytes) {
             Ok(Parsed::Complete(variables, used)) => {

@@ -24,7 +24,7 @@ const OPEN_PIECE: usize = 64 << 10;
 
 /// The client of one request on a connection.
 #[derive(Debug)]
-pub(super) struct Incoming<'c> {
+pub(super) struct ConnectionClient<'c> {
     /// The connection.
     pub input: &'c mut Input,
     /// How far its body has been taken in.
@@ -37,7 +37,7 @@ pub(super) struct Incoming<'c> {
     pub version: Version,
 }
 
-impl<'c> Incoming<'c> {
+impl<'c> ConnectionClient<'c> {
     /// The client of the request that has just come over `input`.
     pub(super) fn new(input: &'c mut Input, body: RequestBody, version: Version) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl<'c> Incoming<'c> {
     }
 }
 
-impl Client for Incoming<'_> {
+impl Client for ConnectionClient<'_> {
     fn next(&mut self) -> Result<Next, Fault> {
         self.body.next(&mut self.input.buf)
     }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     /// Splices a body of 10 bytes: what came, and why there was no more.
-    async fn spliced(incoming: &mut Incoming<'_>) -> (Vec<u8>, Fault) {
+    async fn spliced(incoming: &mut ConnectionClient<'_>) -> (Vec<u8>, Fault) {
         let client: &mut dyn Client = incoming;
         let (mut reader, writer) = std::io::pipe().unwrap();
         let pipe = Sock::writer(writer.into());
@@ -327,7 +327,7 @@ mod tests {
     fn a_body_is_spliced_and_the_next_request_stays() {
         on_a_loop(async {
             let (_client, mut input) = input(b"0123456789GET", false);
-            let mut incoming = Incoming::new(&mut input, ten_bytes(), Version::Http11);
+            let mut incoming = ConnectionClient::new(&mut input, ten_bytes(), Version::Http11);
             let (got, _) = spliced(&mut incoming).await;
             assert!(incoming.is_over() && got == b"0123456789");
             assert_eq!(incoming.body.taken(), 10);
@@ -342,7 +342,7 @@ mod tests {
         on_a_loop(async {
             for ends in [true, false] {
                 let (_client, mut input) = input(b"01234", ends);
-                let mut incoming = Incoming::new(&mut input, ten_bytes(), Version::Http11);
+                let mut incoming = ConnectionClient::new(&mut input, ten_bytes(), Version::Http11);
                 let (got, fault) = spliced(&mut incoming).await;
                 assert!(!incoming.is_over() && got == b"01234");
                 assert_eq!(incoming.has_half_closed(), ends);

@@ -14,7 +14,7 @@ use galgo_io::{
 };
 use galgo_service::fault::Fault;
 
-use super::wire::Wire;
+use super::wire::WireFormat;
 
 /// What one read of a body asks for.
 pub(super) const BODY_READ: usize = 64 << 10;
@@ -31,7 +31,7 @@ pub(super) struct Input {
     /// The client has shut down its sending side.
     pub half_closed: bool,
     /// What is spoken. Only a client that speaks HTTP may half-close and go on reading.
-    pub wire: Wire,
+    pub wire: WireFormat,
     /// A read was tried, and is awaited.
     waits: bool,
     /// A client whose request is complete is not watched before this tick.
@@ -50,7 +50,7 @@ impl Input {
             sock,
             allowance,
             half_closed: false,
-            wire: Wire::Http,
+            wire: WireFormat::Http,
             waits: false,
             tick: tick::Wait::default(),
         }

@@ -39,24 +39,24 @@ use crate::{
     crowd::Member,
     event_loop::EventLoop,
     http2,
-    idle::{Awaited, Lease},
+    idle::{AwaitedRequest, IdleEntry},
     logged::Unfinished,
     origin::origin,
     settings::{Http, Settings, Speaks},
     shared::Accepted,
-    site::Site,
+    site::SiteService,
 };
 use admit::{has_room, joins, may_speak, refuse, speaks_for_many, unannounced, unencrypted};
 use body::RequestBody;
 use end::{After, linger, rest_of_body};
 use gateway::Arrived;
-use incoming::Incoming;
+use incoming::ConnectionClient;
 use input::Input;
-use sender::Sender;
-use wire::Wire;
+use sender::ConnectionSender;
+use wire::WireFormat;
 
 /// Serves a connection in a task of its own.
-pub(crate) fn start<S: Site>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
+pub(crate) fn start<S: SiteService>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
         let _counted = event_loop.shared.loops[event_loop.index].counted();
         let lease = event_loop.idle.lease();
@@ -76,15 +76,19 @@ pub(crate) fn start<S: Site>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
 }
 
 /// How many bytes the future of one request of HTTP/1 takes: a connection allocates it for each.
-pub fn future_size<S: Site>() -> usize {
-    fn of<'c, S: Site, F>(_request: fn(&'c mut Conn<'c, S>) -> F) -> usize {
+pub fn future_size<S: SiteService>() -> usize {
+    fn of<'c, S: SiteService, F>(_request: fn(&'c mut Conn<'c, S>) -> F) -> usize {
         size_of::<F>()
     }
     of(Conn::<S>::request)
 }
 
 /// What `said` resolves to; `None` where that takes longer than until `by`, or another connection needs the room.
-async fn in_time<T>(said: impl Future<Output = T>, by: Instant, lease: &Lease<'_>) -> Option<T> {
+async fn in_time<T>(
+    said: impl Future<Output = T>,
+    by: Instant,
+    lease: &IdleEntry<'_>,
+) -> Option<T> {
     let waiting = lease.hears();
     let said = tokio::select! {
         biased;
@@ -106,8 +110,8 @@ const CLIENT_CERT: &str = "CLIENT-CERT";
 /// The connection is over; why, where there is something to say of it.
 async fn encrypt(
     input: &mut Input,
-    (event_loop, peer): (&EventLoop<impl Site>, Peer),
-    lease: &Lease<'_>,
+    (event_loop, peer): (&EventLoop<impl SiteService>, Peer),
+    lease: &IdleEntry<'_>,
     settings: &Settings,
 ) -> Result<Agreed, Option<String>> {
     let by = Instant::now() + settings.http.head_timeout;
@@ -137,24 +141,24 @@ async fn encrypt(
     sock.agreed().ok_or(None)
 }
 
-struct Conn<'l, S: Site> {
+struct Conn<'l, S: SiteService> {
     event_loop: &'l Rc<EventLoop<S>>,
     /// Ends before its lease, which another connection may have next.
     member: Member<'l>,
-    lease: Lease<'l>,
+    lease: IdleEntry<'l>,
     speaks: Speaks,
     link: Link,
     input: Input,
-    sender: Sender,
+    sender: ConnectionSender,
     host: LastHost,
     /// The last request was refused for want of capacity.
     refused: bool,
 }
 
-impl<'l, S: Site> Conn<'l, S> {
+impl<'l, S: SiteService> Conn<'l, S> {
     async fn open(
         event_loop: &'l Rc<EventLoop<S>>,
-        lease: Lease<'l>,
+        lease: IdleEntry<'l>,
         mut member: Member<'l>,
         accepted: Accepted,
     ) -> Option<Self> {
@@ -198,7 +202,7 @@ impl<'l, S: Site> Conn<'l, S> {
             link.https = true;
         }
         let allowance = RateAllowance::reading(&http.rates, &sock);
-        let sender = Sender::new(sock, allowance);
+        let sender = ConnectionSender::new(sock, allowance);
         Some(Self {
             event_loop,
             member,
@@ -222,9 +226,9 @@ impl<'l, S: Site> Conn<'l, S> {
 
     /// Serves until the connection is over.
     async fn serve(&mut self) {
-        let mut awaited = Awaited::First;
+        let mut awaited = AwaitedRequest::First;
         while self.await_request(awaited).await {
-            awaited = Awaited::Next;
+            awaited = AwaitedRequest::Next;
             // Boxed, so that an idle connection is small.
             match Box::pin(self.request()).await {
                 After::KeepAlive => {
@@ -247,12 +251,12 @@ impl<'l, S: Site> Conn<'l, S> {
     }
 
     /// Waits for the first byte of a request. False: the connection is over.
-    async fn await_request(&mut self, awaited: Awaited) -> bool {
+    async fn await_request(&mut self, awaited: AwaitedRequest) -> bool {
         if !self.input.buf.is_empty() {
             return true;
         }
         // A client that has half-closed may have pipelined more before: the next read will tell.
-        if awaited == Awaited::Next && self.event_loop.shared.ends_idle() {
+        if awaited == AwaitedRequest::Next && self.event_loop.shared.ends_idle() {
             return false;
         }
         let waiting = self.lease.enter(awaited);
@@ -269,7 +273,7 @@ impl<'l, S: Site> Conn<'l, S> {
     ///
     /// # Errors
     /// There is no request: what becomes of the connection.
-    async fn arrives(&mut self, site: &impl Site) -> Result<Arrived, After> {
+    async fn arrives(&mut self, site: &impl SiteService) -> Result<Arrived, After> {
         match self.arrive(site.settings()).await {
             Ok(Some(arrived)) => Ok(arrived),
             Ok(None) => Err(After::Close),
@@ -282,7 +286,7 @@ impl<'l, S: Site> Conn<'l, S> {
         let http = &settings.http;
         let limits = http.head_limits();
         let by = || Instant::now() + http.head_timeout;
-        self.sender.begin(Wire::Http);
+        self.sender.begin(WireFormat::Http);
         let (input, wire) = (&mut self.input, &mut self.sender.wire);
         let arrived = match self.speaks {
             Speaks::Http | Speaks::Https | Speaks::H2c | Speaks::Proxied => {
@@ -354,7 +358,7 @@ impl<'l, S: Site> Conn<'l, S> {
         let said_all = !head.keep_alive && head.body == BodyLen::None;
         let entry = Rc::new(RefCell::new(self.entry(Some(head.clone()), link)));
         let owes_continue = head.expects_continue && head.body != BodyLen::None;
-        let mut client = Incoming::new(&mut self.input, body, head.version);
+        let mut client = ConnectionClient::new(&mut self.input, body, head.version);
         client.owes_continue = owes_continue;
         let mut request = Request {
             named,
@@ -413,7 +417,7 @@ impl<'l, S: Site> Conn<'l, S> {
         let response = (!gone).then(|| service.refuse(&self.link, entry.id, fault));
         // Without the id of a request there is nothing to answer in.
         if let Some(response) = response
-            && self.sender.wire != (Wire::FastCgi { id: 0 })
+            && self.sender.wire != (WireFormat::FastCgi { id: 0 })
         {
             let sent = self.sender.send_simple(self.event_loop, response).await;
             entry.bytes = sent.unwrap_or(0);

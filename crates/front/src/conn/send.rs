@@ -8,7 +8,7 @@ use std::{
 
 use galgo_proto::h1::Version;
 use galgo_service::{
-    body::{Body, FilePart, Output, Part, Response},
+    body::{Body, BodyPart, FilePart, Output, Response},
     fault::Fault,
     request::Request,
     service::Service,
@@ -17,16 +17,16 @@ use galgo_service::{
 use super::{
     end::After,
     framing::{Framing, head, keeps_alive, program_framing, promise, static_head},
-    sender::Sender,
-    stream::Stream,
+    sender::ConnectionSender,
+    stream::ConnectionOutput,
 };
-use crate::{event_loop::EventLoop, logged::Line, site::Site};
+use crate::{event_loop::EventLoop, logged::DeferredLogLine, site::SiteService};
 
-impl Sender {
+impl ConnectionSender {
     /// Sends a response that was made without a request, and that ends the connection.
     pub(super) async fn send_simple(
         &mut self,
-        event_loop: &EventLoop<impl Site>,
+        event_loop: &EventLoop<impl SiteService>,
         response: Response,
     ) -> io::Result<u64> {
         self.allowance.reset();
@@ -51,7 +51,7 @@ impl Sender {
     /// Sends `response` and logs the request.
     pub(super) async fn send(
         &mut self,
-        event_loop: &Rc<EventLoop<impl Site>>,
+        event_loop: &Rc<EventLoop<impl SiteService>>,
         service: &impl Service,
         request: &mut Request<'_>,
         response: &mut Response,
@@ -118,12 +118,12 @@ impl Sender {
         Ok(bytes.len() as u64)
     }
 
-    async fn parts(&mut self, head: &[u8], parts: &[Part]) -> io::Result<()> {
+    async fn parts(&mut self, head: &[u8], parts: &[BodyPart]) -> io::Result<()> {
         self.write_more(head).await?;
         for part in parts {
             match part {
-                Part::Bytes(b) => self.write_more(b).await?,
-                Part::File(f) => self.send_file(f).await?,
+                BodyPart::Bytes(b) => self.write_more(b).await?,
+                BodyPart::File(f) => self.send_file(f).await?,
             }
         }
         // The last part is never followed by more: an empty send pushes what is held back.
@@ -165,7 +165,7 @@ impl Sender {
     /// Sends what a program prints, as it prints it.
     async fn program(
         &mut self,
-        event_loop: &Rc<EventLoop<impl Site>>,
+        event_loop: &Rc<EventLoop<impl SiteService>>,
         service: &impl Service,
         request: &mut Request<'_>,
         response: &mut Response,
@@ -184,7 +184,7 @@ impl Sender {
                 )
             }
         };
-        let streamed = Stream {
+        let streamed = ConnectionOutput {
             sender: self,
             request,
             output: &mut output,
@@ -196,7 +196,7 @@ impl Sender {
         if result.is_ok() {
             result = self.end().await.map_err(|_| Fault::Gone(GONE));
         }
-        let line = Line::new(event_loop, request, sent);
+        let line = DeferredLogLine::new(event_loop, request, sent);
         let Err(fault) = result else {
             line.finish(*output);
             return match keep_alive {

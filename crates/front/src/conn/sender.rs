@@ -7,14 +7,14 @@ use std::{
 
 use galgo_io::{rate_allowance::RateAllowance, transport::Transport};
 
-use super::wire::{Wire, write_more};
+use super::wire::{WireFormat, write_more};
 
 /// The sending side of a connection.
 #[derive(Debug)]
-pub(super) struct Sender {
+pub(super) struct ConnectionSender {
     pub(super) sock: Rc<Transport>,
     pub(super) allowance: RateAllowance,
-    pub(super) wire: Wire,
+    pub(super) wire: WireFormat,
     /// Bytes of files that have been written.
     pub(super) sent: u64,
     /// The end of the response has been written.
@@ -25,13 +25,13 @@ pub(super) struct Sender {
     pub(super) closing: bool,
 }
 
-impl Sender {
+impl ConnectionSender {
     /// The sending side of `sock`.
     pub(super) fn new(sock: Rc<Transport>, allowance: RateAllowance) -> Self {
         Self {
             sock,
             allowance,
-            wire: Wire::Http,
+            wire: WireFormat::Http,
             sent: 0,
             ended: false,
             status: 0,
@@ -40,7 +40,7 @@ impl Sender {
     }
 
     /// A request came: its response stands on the `wire`.
-    pub(super) fn begin(&mut self, wire: Wire) {
+    pub(super) fn begin(&mut self, wire: WireFormat) {
         self.allowance.reset();
         self.wire = wire;
         self.sent = 0;
@@ -65,7 +65,7 @@ impl Sender {
 
     /// Writes the end of a response, where it has one of its own and that has not been written.
     pub(super) async fn end(&mut self) -> io::Result<()> {
-        match self.ended || !matches!(self.wire, Wire::FastCgi { .. }) {
+        match self.ended || !matches!(self.wire, WireFormat::FastCgi { .. }) {
             true => Ok(()),
             false => self.write(&mut [], true).await,
         }
@@ -74,8 +74,10 @@ impl Sender {
     /// Writes a part of a response that more follows.
     pub(super) async fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self.wire {
-            Wire::FastCgi { .. } => self.write(&mut [IoSlice::new(bytes)], false).await,
-            Wire::Http | Wire::Scgi => write_more(&self.sock, &mut self.allowance, bytes).await,
+            WireFormat::FastCgi { .. } => self.write(&mut [IoSlice::new(bytes)], false).await,
+            WireFormat::Http | WireFormat::Scgi => {
+                write_more(&self.sock, &mut self.allowance, bytes).await
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The input of a FastCGI request, out of its records.
 
 use galgo_io::buf::Buf;
-use galgo_proto::fcgi::{self, HEADER, Header, Kind, MANAGEMENT, Outcome};
+use galgo_proto::fcgi::{self, HEADER, Header, MANAGEMENT, Outcome, RecordType};
 use galgo_service::{client::Next, fault::Fault};
 
 /// Bytes of answers that wait for the running request to end; a front server asks for less.
@@ -78,16 +78,16 @@ impl Stdin {
     fn record(&mut self, header: Header) -> Result<(), Fault> {
         self.skip = header.padding.into();
         match header.kind {
-            Kind::Stdin if header.id == self.id => return self.input(header.content.into()),
-            Kind::Abort if header.id == self.id => {
+            RecordType::Stdin if header.id == self.id => return self.input(header.content.into()),
+            RecordType::Abort if header.id == self.id => {
                 return Err(Fault::Gone("the front server aborted the request"));
             }
-            Kind::Data => {}
-            Kind::Begin if header.id != self.id && header.id != MANAGEMENT => {
+            RecordType::Data => {}
+            RecordType::Begin if header.id != self.id && header.id != MANAGEMENT => {
                 let refused = fcgi::end(header.id, 0, Outcome::CannotMultiplex);
                 self.owed.extend_from_slice(&refused);
             }
-            Kind::Stdin | Kind::Params | Kind::Abort if header.id != self.id => {}
+            RecordType::Stdin | RecordType::Params | RecordType::Abort if header.id != self.id => {}
             _ => return Err(BROKEN),
         }
         if self.owed.len() > MOST_OWED {

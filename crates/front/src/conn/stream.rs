@@ -16,13 +16,13 @@ use galgo_service::{
 
 use super::{
     framing::{Framing, MOST_DROPPED},
-    sender::Sender,
-    wire::{Wire, write_all},
+    sender::ConnectionSender,
+    wire::{WireFormat, write_all},
 };
 
 /// One program's output on its way to one client.
-pub(super) struct Stream<'s, 'r, 'i> {
-    pub(super) sender: &'s mut Sender,
+pub(super) struct ConnectionOutput<'s, 'r, 'i> {
+    pub(super) sender: &'s mut ConnectionSender,
     pub(super) request: &'r mut Request<'i>,
     pub(super) output: &'s mut Output,
     pub(super) framing: Framing,
@@ -30,7 +30,7 @@ pub(super) struct Stream<'s, 'r, 'i> {
     pub(super) dropped: usize,
 }
 
-impl Stream<'_, '_, '_> {
+impl ConnectionOutput<'_, '_, '_> {
     /// Returns the body bytes sent, and how it ended.
     pub(super) async fn run(mut self, head: Vec<u8>) -> (u64, Result<(), Fault>) {
         if self.framing != Framing::Bodiless && !self.output.discard {
@@ -53,7 +53,7 @@ impl Stream<'_, '_, '_> {
                 _ => None,
             };
             last &= killed.is_none();
-            if last && matches!(self.sender.wire, Wire::FastCgi { .. }) {
+            if last && matches!(self.sender.wire, WireFormat::FastCgi { .. }) {
                 self.sender.status = exit_status(&mut *self.output.producer).await;
             }
             let out = std::mem::take(self.output.producer.out());
@@ -112,7 +112,7 @@ impl Stream<'_, '_, '_> {
                 Framing::Length(n) => self.output.discard || self.sent + len as u64 == n,
                 _ => true,
             };
-        let Sender {
+        let ConnectionSender {
             sock,
             allowance,
             wire,
@@ -163,7 +163,7 @@ impl Stream<'_, '_, '_> {
             let mut size = [0; 20];
             self.frame(chunk_size(&mut size, len), true).await?;
         }
-        let Sender {
+        let ConnectionSender {
             sock,
             allowance,
             wire,
@@ -191,7 +191,7 @@ impl Stream<'_, '_, '_> {
     /// Sends `left` bytes that were announced and that the client did not take as fast as they came.
     async fn follow(&mut self, mut left: usize) -> Result<(), Fault> {
         while left > 0 {
-            let Sender {
+            let ConnectionSender {
                 sock, allowance, ..
             } = &mut *self.sender;
             let client = &mut *self.request.client;
@@ -222,7 +222,7 @@ impl Stream<'_, '_, '_> {
 
     /// Sends framing around spliced data.
     async fn frame(&mut self, bytes: &[u8], more: bool) -> Result<(), Fault> {
-        let Sender {
+        let ConnectionSender {
             sock, allowance, ..
         } = &mut *self.sender;
         let parts = &mut [IoSlice::new(bytes)];

@@ -7,11 +7,11 @@ use std::{
 };
 
 use galgo_io::{rate_allowance::RateAllowance, transport::Transport};
-use galgo_proto::fcgi::{self, HEADER, Header, Kind, MOST, Outcome};
+use galgo_proto::fcgi::{self, HEADER, Header, MOST, Outcome, RecordType};
 
 /// How a response stands on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wire {
+pub(super) enum WireFormat {
     /// As HTTP/1.
     Http,
     /// As a CGI response, to the end of the connection.
@@ -58,12 +58,12 @@ pub(super) async fn write_more(
 pub(super) fn end(id: u16, status: u32) -> [u8; HEADER + 16] {
     let mut out = [0; HEADER + 16];
     let (stdout, end) = out.split_at_mut(HEADER);
-    stdout.copy_from_slice(&Header::new(Kind::Stdout, id, 0).bytes());
+    stdout.copy_from_slice(&Header::new(RecordType::Stdout, id, 0).bytes());
     end.copy_from_slice(&fcgi::end(id, status, Outcome::Complete));
     out
 }
 
-impl Wire {
+impl WireFormat {
     /// Whether the peer is a client that speaks HTTP.
     pub(super) fn is_http(self) -> bool {
         self == Self::Http
@@ -100,7 +100,7 @@ impl Wire {
         let len = len.min(MOST);
         let head = Header {
             padding: 0,
-            ..Header::new(Kind::Stdout, id, len)
+            ..Header::new(RecordType::Stdout, id, len)
         };
         write_more(sock, allowance, &head.bytes())
             .await
@@ -117,7 +117,7 @@ async fn records(
     status: Option<u32>,
 ) -> io::Result<()> {
     let pieces: Vec<&[u8]> = parts.iter().flat_map(|part| even(part)).collect();
-    let header = |piece: &&[u8]| Header::new(Kind::Stdout, id, piece.len());
+    let header = |piece: &&[u8]| Header::new(RecordType::Stdout, id, piece.len());
     let headers: Vec<_> = pieces.iter().map(header).collect();
     let heads: Vec<_> = headers.iter().map(|header| header.bytes()).collect();
     let end = status.map(|status| end(id, status));
@@ -167,7 +167,8 @@ mod tests {
             assert_eq!(pieces.len(), len.div_ceil(MOST), "{len}");
             assert!(pieces.iter().all(|p| !p.is_empty() && p.len() <= MOST));
             assert!(pieces.iter().all(|p| {
-                (p.len() + Header::new(Kind::Stdout, 1, p.len()).pad().len()).is_multiple_of(8)
+                (p.len() + Header::new(RecordType::Stdout, 1, p.len()).pad().len())
+                    .is_multiple_of(8)
             }));
         }
     }

@@ -26,7 +26,7 @@ const GONE: Fault = Fault::Gone("the client reset the stream, or closed the conn
 
 /// The client of one stream. Its window grows as the body is taken.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct StreamClient {
     body: RecvStream,
     out: Rc<Outgoing>,
     /// What has come of the body and was not taken.
@@ -44,7 +44,7 @@ pub(super) struct Incoming {
     held: bool,
 }
 
-impl Incoming {
+impl StreamClient {
     /// The client that sends `body`, of which it may have `declared` the length.
     pub(super) fn new(
         body: RecvStream,
@@ -101,7 +101,7 @@ impl Incoming {
     }
 }
 
-impl Client for Incoming {
+impl Client for StreamClient {
     fn next(&mut self) -> Result<Next, Fault> {
         if self.held {
             return Ok(Next::End);

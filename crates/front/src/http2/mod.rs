@@ -35,25 +35,25 @@ use crate::{
     conn::end::linger,
     crowd::Member,
     event_loop::EventLoop,
-    idle::{Awaited, Lease},
+    idle::{AwaitedRequest, IdleEntry},
     settings::Http,
-    site::Site,
+    site::SiteService,
 };
 use limits::{
     FEW_STREAMS, FRAMES, MAX_RESET_BY_CLIENT, MAX_RESET_FOR_ERRORS, MAX_RESET_HERE, MAX_STREAMS,
     SEND_BUFFER, STREAM_WINDOW,
 };
-use stream::{Came, Ended};
+use stream::{FinishedRequest, IncomingStream};
 use windows::Windows;
-use wire::Wire;
+use wire::FrameTransport;
 
 /// How long a connection that ends may take to say so.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Serves a connection over which `received` has come already, until it is over.
-pub(crate) async fn serve<S: Site>(
+pub(crate) async fn serve<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
-    (lease, member): (&Lease<'_>, &Member<'_>),
+    (lease, member): (&IdleEntry<'_>, &Member<'_>),
     link: Link,
     sock: Rc<Transport>,
     received: Buf,
@@ -61,7 +61,7 @@ pub(crate) async fn serve<S: Site>(
     let site = event_loop.site();
     let http = &site.settings().http;
     let allowance = RateAllowance::reading(&http.rates, &sock);
-    let wire = Wire::new(sock.clone(), received, allowance);
+    let wire = FrameTransport::new(sock.clone(), received, allowance);
     let upgrades = site.settings().upgrades;
     let Some(connection) = shake_hands((http, upgrades), lease, wire).await else {
         return;
@@ -104,9 +104,9 @@ pub(crate) async fn serve<S: Site>(
 /// Exchanges the prefaces (RFC 9113, 3.4). `None`: there was none in time, or another connection needs the room.
 async fn shake_hands(
     (http, upgrades): (&Http, bool),
-    lease: &Lease<'_>,
-    wire: Wire,
-) -> Option<Connection<Wire, Bytes>> {
+    lease: &IdleEntry<'_>,
+    wire: FrameTransport,
+) -> Option<Connection<FrameTransport, Bytes>> {
     let by = Instant::now() + http.head_timeout;
     // What h2 refuses itself has no line in the access log: a head between this and `max_head` is refused here.
     let most = u32::try_from(http.max_head).unwrap_or(u32::MAX);
@@ -134,21 +134,21 @@ async fn shake_hands(
 }
 
 /// A connection that is being served.
-struct Served<'l, S: Site> {
+struct Served<'l, S: SiteService> {
     event_loop: &'l Rc<EventLoop<S>>,
-    lease: &'l Lease<'l>,
+    lease: &'l IdleEntry<'l>,
     member: &'l Member<'l>,
     windows: Windows,
     link: Rc<Link>,
     sock: Rc<Transport>,
-    connection: Connection<Wire, Bytes>,
+    connection: Connection<FrameTransport, Bytes>,
     /// A request has come.
     asked: bool,
     /// The requests that are being answered.
-    streams: JoinSet<Ended>,
+    streams: JoinSet<FinishedRequest>,
 }
 
-impl<S: Site> Served<'_, S> {
+impl<S: SiteService> Served<'_, S> {
     /// Serves until the connection is over.
     async fn run(&mut self) -> Result<(), h2::Error> {
         let mut phase = self.event_loop.shared.phase.clone();
@@ -222,8 +222,8 @@ impl<S: Site> Served<'_, S> {
         // The first request of a connection may be on its way: its client has not been told yet how many there may be.
         let asked = self.asked;
         let waiting = self.lease.enter(match asked {
-            true => Awaited::Next,
-            false => Awaited::First,
+            true => AwaitedRequest::Next,
+            false => AwaitedRequest::First,
         });
         let came = tokio::select! {
             biased;
@@ -261,7 +261,7 @@ impl<S: Site> Served<'_, S> {
         at_once >= MAX_STREAMS as usize || at_once >= self.member.share_of(each)
     }
 
-    fn answer(&mut self, came: Came) {
+    fn answer(&mut self, came: IncomingStream) {
         self.asked = true;
         if stream::has_body(&came)
             && let Some(size) = self.windows.begin()
@@ -293,9 +293,9 @@ impl<S: Site> Served<'_, S> {
 
 /// Drives the connection, until it is over, or a request comes where it is `wanted`.
 async fn next(
-    connection: &mut Connection<Wire, Bytes>,
+    connection: &mut Connection<FrameTransport, Bytes>,
     wanted: bool,
-) -> Option<Result<Came, h2::Error>> {
+) -> Option<Result<IncomingStream, h2::Error>> {
     match wanted {
         true => connection.accept().await,
         false => poll_fn(|cx| connection.poll_closed(cx))

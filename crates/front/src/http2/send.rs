@@ -6,7 +6,7 @@ use bytes::Bytes;
 use galgo_io::{out::Out, pool, rate_allowance::RateAllowance};
 use galgo_proto::h2::OF_CONNECTION;
 use galgo_service::{
-    body::{Body, FilePart, Output, Part, Response},
+    body::{Body, BodyPart, FilePart, Output, Response},
     fault::Fault,
     producer::OutputEvent,
     request::Request,
@@ -21,8 +21,8 @@ use super::outgoing::Outgoing;
 use crate::{
     conn::framing::{Framing, MOST_DROPPED, SWITCHING, program_framing, promise},
     event_loop::EventLoop,
-    logged::Line,
-    site::Site,
+    logged::DeferredLogLine,
+    site::SiteService,
 };
 
 /// A frame of fewer bytes is small to clients made of `h2`, which end a connection that has sent many of them unread.
@@ -32,14 +32,14 @@ const MANY_SMALL: u32 = 16;
 const GATHER: Duration = Duration::from_millis(1);
 
 /// The sending side of a stream.
-pub(super) struct Sender {
+pub(super) struct StreamSender {
     pub(super) out: Rc<Outgoing>,
     pub(super) allowance: RateAllowance,
 }
 
-impl Sender {
+impl StreamSender {
     /// Sends `response` and logs the request.
-    pub(super) async fn send<S: Site>(
+    pub(super) async fn send<S: SiteService>(
         &mut self,
         event_loop: &Rc<EventLoop<S>>,
         service: &impl Service,
@@ -70,7 +70,7 @@ impl Sender {
     /// Sends a head and a body whose length is known, but not to HEAD and the like (`bodiless`). Says how much of the body.
     pub(super) async fn whole(
         &mut self,
-        event_loop: &EventLoop<impl Site>,
+        event_loop: &EventLoop<impl SiteService>,
         response: &Response,
         body: Body,
         bodiless: bool,
@@ -95,8 +95,8 @@ impl Sender {
                 let last = parts.len().saturating_sub(1);
                 for (i, part) in parts.into_iter().enumerate() {
                     match part {
-                        Part::Bytes(b) => self.write(b.into(), i == last).await?,
-                        Part::File(part) => self.file(&part, i == last).await?,
+                        BodyPart::Bytes(b) => self.write(b.into(), i == last).await?,
+                        BodyPart::File(part) => self.file(&part, i == last).await?,
                     }
                 }
             }
@@ -132,7 +132,7 @@ impl Sender {
     }
 
     /// Sends what a program prints, as it prints it.
-    async fn program<S: Site>(
+    async fn program<S: SiteService>(
         &mut self,
         event_loop: &Rc<EventLoop<S>>,
         service: &impl Service,
@@ -147,7 +147,7 @@ impl Sender {
             head.headers_mut()
                 .insert(http::header::CONTENT_LENGTH, n.into());
         }
-        let mut stream = Stream {
+        let mut stream = StreamOutput {
             sender: self,
             request,
             output: &mut output,
@@ -158,7 +158,7 @@ impl Sender {
             small: (response.status != SWITCHING).then_some(0),
         };
         let result = stream.run(head).await;
-        let line = Line::new(event_loop, stream.request, stream.sent);
+        let line = DeferredLogLine::new(event_loop, stream.request, stream.sent);
         let Err(fault) = result else {
             line.finish(*output);
             return;
@@ -175,8 +175,8 @@ impl Sender {
 }
 
 /// One program's output on its way to one client.
-struct Stream<'s, 'r, 'i> {
-    sender: &'s mut Sender,
+struct StreamOutput<'s, 'r, 'i> {
+    sender: &'s mut StreamSender,
     request: &'r mut Request<'i>,
     output: &'s mut Output,
     framing: Framing,
@@ -188,7 +188,7 @@ struct Stream<'s, 'r, 'i> {
     small: Option<u32>,
 }
 
-impl Stream<'_, '_, '_> {
+impl StreamOutput<'_, '_, '_> {
     async fn run(&mut self, head: http::Response<()>) -> Result<(), Fault> {
         let bodiless = self.framing == Framing::Bodiless;
         if !bodiless && !self.output.discard {
@@ -283,7 +283,7 @@ impl Stream<'_, '_, '_> {
         out.join();
         let data = Bytes::copy_from_slice(&out.front()[..fits]);
         out.clear();
-        let Sender { out, allowance } = &mut *self.sender;
+        let StreamSender { out, allowance } = &mut *self.sender;
         let written = pin!(async {
             if let Some(head) = head {
                 out.begin(head, ends && fits == 0)?;
@@ -299,7 +299,7 @@ impl Stream<'_, '_, '_> {
 }
 
 /// The head of a response, without Content-Length. Names are lower case, and nothing concerns the connection (RFC 9113, 8.2).
-fn head(event_loop: &EventLoop<impl Site>, response: &Response) -> http::Response<()> {
+fn head(event_loop: &EventLoop<impl SiteService>, response: &Response) -> http::Response<()> {
     let mut head = http::Response::new(());
     // INVARIANT: a program's status has three digits.
     *head.status_mut() = StatusCode::from_u16(response.status).unwrap_or_default();

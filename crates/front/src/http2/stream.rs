@@ -24,34 +24,35 @@ use h2::{Reason, RecvStream, ext::Protocol, server::SendResponse};
 use http::request::Parts;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{client::Incoming, limits::MAX_STREAMS, outgoing::Outgoing, send::Sender};
+use super::{client::StreamClient, limits::MAX_STREAMS, outgoing::Outgoing, send::StreamSender};
 use crate::{
-    event_loop::EventLoop, logged::Unfinished, origin::origin, settings::Settings, site::Site,
+    event_loop::EventLoop, logged::Unfinished, origin::origin, settings::Settings,
+    site::SiteService,
 };
 
 /// A request as it came.
-pub(super) type Came = (http::Request<RecvStream>, SendResponse<Bytes>);
+pub(super) type IncomingStream = (http::Request<RecvStream>, SendResponse<Bytes>);
 
 /// What its connection wants to know of a request that is over.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
+pub(super) struct FinishedRequest {
     /// It was refused for want of capacity, and its client may ask again at once.
     pub(super) refused: bool,
     pub(super) had_body: bool,
 }
 
 /// Whether a body follows the head.
-pub(super) fn has_body((request, _): &Came) -> bool {
+pub(super) fn has_body((request, _): &IncomingStream) -> bool {
     !request.body().is_end_stream()
 }
 
 /// Answers one request over `link`, whose socket is `sock`. What it came with is not a part of the future, which lives as long as the response.
-pub(super) fn serve<S: Site>(
+pub(super) fn serve<S: SiteService>(
     event_loop: Rc<EventLoop<S>>,
     link: Rc<Link>,
     sock: &Rc<Transport>,
-    came: Came,
-) -> impl Future<Output = Ended> + use<S> {
+    came: IncomingStream,
+) -> impl Future<Output = FinishedRequest> + use<S> {
     let had_body = has_body(&came);
     // One site from its first byte to its last, whatever the event loop is handed meanwhile.
     let site = event_loop.site();
@@ -67,7 +68,7 @@ pub(super) fn serve<S: Site>(
         Ok((head, behind)) => (Ok(head), behind.map_or(link, Rc::new)),
         Err(fault) => (Err(Box::new(fault)), link),
     };
-    let sender = Sender {
+    let sender = StreamSender {
         out: Rc::new(Outgoing::new(respond)),
         // A window opens once the client has read half of it: a slow link takes longer for that than `rate_grace`.
         allowance: RateAllowance::sharing(&rates(&site.settings().http.rates), sock),
@@ -76,17 +77,17 @@ pub(super) fn serve<S: Site>(
     answer((event_loop, site), link, head, (body, sender))
 }
 
-async fn answer<S: Site>(
+async fn answer<S: SiteService>(
     (event_loop, site): (Rc<EventLoop<S>>, Rc<S>),
     link: Rc<Link>,
     head: Result<Rc<Head>, Box<Fault>>,
-    ((body, had_body, held), mut sender): ((RecvStream, bool, bool), Sender),
-) -> Ended {
+    ((body, had_body, held), mut sender): ((RecvStream, bool, bool), StreamSender),
+) -> FinishedRequest {
     let head = match head {
         Ok(head) => head,
         Err(fault) => {
             Box::pin(refuse(&event_loop, &*site, &link, &mut sender, &fault)).await;
-            return Ended {
+            return FinishedRequest {
                 refused: false,
                 had_body,
             };
@@ -99,7 +100,7 @@ async fn answer<S: Site>(
     let owes_continue = head.expects_continue;
     let out = sender.out.clone();
     let allowance = RateAllowance::of(&rates(&site.settings().http.rates));
-    let mut client = Incoming::new(body, out.clone(), declared, allowance, owes_continue, held);
+    let mut client = StreamClient::new(body, out.clone(), declared, allowance, owes_continue, held);
     let entry = AccessEntry::new(
         event_loop.ids.next(),
         link.remote.clone(),
@@ -132,7 +133,7 @@ async fn answer<S: Site>(
     }
     unfinished.over = true;
     let refused = request.refused && !link.passed_on;
-    Ended { refused, had_body }
+    FinishedRequest { refused, had_body }
 }
 
 /// What a client is told that asked for a WebSocket, and got an answer: it would take each 2xx for one (RFC 8441, 5).
@@ -161,7 +162,7 @@ fn rates(of: &Rates) -> Rates {
 
 /// The head of a request, and its own link where a trusted proxy passes it on.
 fn arrived(
-    event_loop: &EventLoop<impl Site>,
+    event_loop: &EventLoop<impl SiteService>,
     settings: &Settings,
     link: &Link,
     parts: &Parts,
@@ -169,7 +170,7 @@ fn arrived(
 ) -> Result<(Rc<Head>, Option<Link>), Fault> {
     let (uri, fields) = (&parts.uri, parts.headers.iter());
     let key = parts.extensions.get::<Protocol>().map(|_| websocket_key());
-    let asked = heads::Asked {
+    let asked = heads::PseudoFields {
         websocket: key.as_deref(),
         method: parts.method.as_str().as_bytes(),
         authority: uri.authority().map(|a| a.as_str().as_bytes()),
@@ -183,11 +184,11 @@ fn arrived(
 }
 
 /// Answers what is no request.
-async fn refuse<S: Site>(
+async fn refuse<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
     service: &impl Service,
     link: &Link,
-    sender: &mut Sender,
+    sender: &mut StreamSender,
     fault: &Fault,
 ) {
     let mut entry = AccessEntry::new(event_loop.ids.next(), link.remote.clone(), None);

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// buffer is full: a flush wakes the task once more, and then what waits is sent, together with what other tasks have answered by
 /// then. A record of TLS holds 16 KiB (RFC 8446, 5.1), nine bytes less than a frame with its head.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct FrameTransport {
     sock: Rc<Transport>,
     /// Received and not yet read.
     received: Buf,
@@ -29,7 +29,7 @@ pub(super) struct Wire {
     writes: bool,
 }
 
-impl Wire {
+impl FrameTransport {
     /// The connection `sock`, over which `received` has come already.
     pub(super) fn new(sock: Rc<Transport>, received: Buf, allowance: RateAllowance) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Wire {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for FrameTransport {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -93,7 +93,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for FrameTransport {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

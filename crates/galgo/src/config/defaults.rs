@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread, time::Duration};
 
-use galgo_proto::forwarded::{Field, Trusted};
+use galgo_proto::forwarded::{ForwardedField, Trusted};
 
 use super::checked::{
     Address, AdmissionSettings, CgiOptions, Config, DevErrors, Http, Listen, LogSettings, Speaks,
@@ -27,7 +27,7 @@ impl Default for Config {
             listens_by_default: true,
             listen_passed: Vec::new(),
             trusted: Trusted {
-                fields: vec![Field::For, Field::Proto],
+                fields: vec![ForwardedField::For, ForwardedField::Proto],
                 ..Trusted::default()
             },
             socket_mode: 0o660,

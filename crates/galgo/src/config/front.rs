@@ -1,6 +1,6 @@
 //! What concerns servers in front of us: whose word counts, and the files of sockets.
 
-use galgo_proto::forwarded::{Block, Field, Trusted};
+use galgo_proto::forwarded::{Block, ForwardedField, Trusted};
 
 use super::{
     checked::{Config, Files, Sendfile},
@@ -32,7 +32,8 @@ impl ConfigText<'_> {
         trusted.fields.clear();
         for typed in fields.get_ref() {
             let field = self.field(typed)?;
-            let alone = field == Field::Forwarded || trusted.fields.contains(&Field::Forwarded);
+            let alone = field == ForwardedField::Forwarded
+                || trusted.fields.contains(&ForwardedField::Forwarded);
             if alone && !trusted.fields.is_empty() {
                 let message =
                     "Forwarded says what the X-Forwarded fields say: name the ones or the other";
@@ -43,11 +44,11 @@ impl ConfigText<'_> {
         Ok(trusted)
     }
 
-    fn field(&self, typed: &raw::Text) -> Checked<Field> {
+    fn field(&self, typed: &raw::Text) -> Checked<ForwardedField> {
         let text = typed.get_ref();
-        let named = |f: &Field| f.name().eq_ignore_ascii_case(text);
-        Field::ALL.into_iter().find(named).ok_or_else(|| {
-            let names = Field::ALL.map(Field::name).join(", ");
+        let named = |f: &ForwardedField| f.name().eq_ignore_ascii_case(text);
+        ForwardedField::ALL.into_iter().find(named).ok_or_else(|| {
+            let names = ForwardedField::ALL.map(ForwardedField::name).join(", ");
             let message = format!("{text:?} is none of {names}");
             self.error(typed.span(), message)
         })

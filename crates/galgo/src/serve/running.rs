@@ -11,7 +11,7 @@ use galgo_front::{
     site::NewSite,
 };
 use galgo_handlers::{script, upstream::WorkersThread};
-use galgo_io::tls::{Server, Shown};
+use galgo_io::tls::{Shown, TlsServer};
 use galgo_proto::target::UrlPath;
 use galgo_spawn::FileId;
 use tokio::sync::oneshot;
@@ -166,10 +166,10 @@ pub(super) fn site(
 /// A listener speaks TLS, and there is no certificate.
 fn tls(
     config: &Config,
-    before: Option<&Server>,
+    before: Option<&TlsServer>,
     store: Option<&Store>,
     logs: &Logs,
-) -> Result<Option<Server>, String> {
+) -> Result<Option<TlsServer>, String> {
     // The server was root when it read the key, and may not read it any more.
     if let (Some(before), Some(why)) = (before, &config.tls.unreadable) {
         let words =
@@ -196,7 +196,7 @@ fn tls(
         }
     }
     let clients = config.tls.clients.clone();
-    Server::new(Arc::new(shown), clients, before).map(Some)
+    TlsServer::new(Arc::new(shown), clients, before).map(Some)
 }
 
 impl Running {

@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 
-use galgo_proto::fcgi::{Kind, Outcome, Role};
+use galgo_proto::fcgi::{Outcome, RecordType, Role};
 
 use crate::harness::{
     Test,
@@ -319,7 +319,7 @@ fn rows() -> Vec<Row> {
         ),
         bad(
             "a_grant_for_another_request",
-            record(Kind::Stdout, 2, GRANT, 0),
+            record(RecordType::Stdout, 2, GRANT, 0),
             "not made",
         ),
         bad("nothing", ended(Outcome::Complete), "printed nothing"),

@@ -25,7 +25,7 @@ use super::{
     types,
     variant::Variant,
 };
-use crate::body::{Body, FilePart, Part, Response};
+use crate::body::{Body, BodyPart, FilePart, Response};
 
 /// Up to here a file is read at once, so that head and body leave in one write; beyond, sendfile wins.
 pub(super) const SMALL: u64 = 64 << 10;
@@ -158,11 +158,13 @@ fn partial(
         let head = format!(
             "{line}--{boundary}\r\nContent-Type: {media_type}\r\nContent-Range: {at}\r\n\r\n"
         );
-        parts.push(Part::Bytes(head.into_bytes()));
-        parts.push(Part::File(part(&fd, range)));
+        parts.push(BodyPart::Bytes(head.into_bytes()));
+        parts.push(BodyPart::File(part(&fd, range)));
         line = "\r\n";
     }
-    parts.push(Part::Bytes(format!("\r\n--{boundary}--\r\n").into_bytes()));
+    parts.push(BodyPart::Bytes(
+        format!("\r\n--{boundary}--\r\n").into_bytes(),
+    ));
     response.body = Body::Parts(parts);
     Ok(())
 }

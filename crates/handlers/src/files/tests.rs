@@ -30,7 +30,7 @@ use rustix::{
 use tempfile::TempDir;
 
 use super::{send::SMALL, *};
-use crate::body::{Body, Part};
+use crate::body::{Body, BodyPart};
 
 const SECRET: &[u8] = b"root:x:0:0 this must never be served";
 
@@ -161,8 +161,8 @@ fn bytes(body: &Body) -> Vec<u8> {
         Body::Parts(list) => list
             .iter()
             .flat_map(|p| match p {
-                Part::Bytes(b) => b.clone(),
-                Part::File(p) => piece(p),
+                BodyPart::Bytes(b) => b.clone(),
+                BodyPart::File(p) => piece(p),
             })
             .collect(),
     }

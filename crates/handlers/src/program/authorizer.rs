@@ -13,7 +13,7 @@ use crate::{
     client::Bodiless,
     context::{Answer, Context},
     fault::Fault,
-    log::Source,
+    log::LogSource,
     relay::backend::Backend,
     reply::Answering,
     request::Request,
@@ -64,7 +64,7 @@ async fn judge(
     cgi: &Arc<Cgi>,
     script: FoundProgram<'_>,
 ) -> Result<Option<Answer>, Fault> {
-    let source = Source::new(cx.resources.errors.clone(), request.id(), "authorizer");
+    let source = LogSource::new(cx.resources.errors.clone(), request.id(), "authorizer");
     let mut run = ProgramRun {
         cx,
         request,

@@ -25,7 +25,7 @@ use crate::{
     body_spool,
     context::{Answer, Context},
     fault::Fault,
-    log::Source,
+    log::LogSource,
     relay::backend::Backend,
     reply::{self, Answering},
     request::Request,
@@ -150,8 +150,8 @@ impl ProgramRun<'_, '_, '_> {
         Ok(permit)
     }
 
-    fn source(&self) -> Source {
+    fn source(&self) -> LogSource {
         let name = String::from_utf8_lossy(self.script.script_name);
-        Source::new(self.cx.resources.errors.clone(), self.request.id(), &name)
+        LogSource::new(self.cx.resources.errors.clone(), self.request.id(), &name)
     }
 }

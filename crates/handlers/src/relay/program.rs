@@ -20,12 +20,12 @@ use crate::{
     admission::Permit,
     client::Client,
     fault::{Fault, SHORT},
-    log::{Level, Source},
+    log::{Level, LogSource},
     off_loop::off_loop,
     out::Out,
     pool,
     producer::OutputEvent,
-    sock::{Came, Sock, is_short},
+    sock::{Sock, WaitingInput, is_short},
     spool::Stored,
     tick,
     warm::TemplateChild,
@@ -97,7 +97,7 @@ pub(crate) struct Started {
     /// Bytes of standard error that go to the log.
     pub max_stderr: usize,
     /// Names it in the log.
-    pub source: Source,
+    pub source: LogSource,
     /// Its permit to run.
     pub permit: Permit,
 }
@@ -182,7 +182,7 @@ impl RunningProgram {
         let event = tokio::select! {
             biased;
             came = come(sock, *bulk && !spill.is_slow(), out) => match came.map_err(|e| unreadable(&e))? {
-                Came::Read(n) if n > 0 => {
+                WaitingInput::Read(n) if n > 0 => {
                     out.keep_all();
                     *read = read.saturating_add(n);
                     if *splices && *read >= BULK && !*bulk {
@@ -191,8 +191,8 @@ impl RunningProgram {
                     }
                     OutputEvent::Output
                 }
-                Came::Waiting(n) => OutputEvent::Waiting(n),
-                Came::Read(_) => OutputEvent::End,
+                WaitingInput::Waiting(n) => OutputEvent::Waiting(n),
+                WaitingInput::Read(_) => OutputEvent::End,
             },
             ended = pump => match ended? {
                 PumpEnd::HalfClosed => OutputEvent::HalfClosed,
@@ -441,7 +441,7 @@ fn names(members: Vec<(i32, Vec<u8>)>) -> String {
     names.join(", ")
 }
 
-async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<Came> {
+async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<WaitingInput> {
     let out = out.buffer();
     let least = match way() {
         Way::Spliced => 1,
@@ -449,7 +449,7 @@ async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<Came> {
     };
     match bulk {
         true => sock.waiting(least, out).await,
-        false => sock.read_later(out).await.map(Came::Read),
+        false => sock.read_later(out).await.map(WaitingInput::Read),
     }
 }
 

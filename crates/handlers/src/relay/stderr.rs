@@ -6,7 +6,7 @@ use galgo_spawn::words::escape;
 use tokio::time::Instant;
 
 use super::way::PIPE_MOST;
-use crate::{log::Source, pool, sock::Sock, tick};
+use crate::{log::LogSource, pool, sock::Sock, tick};
 
 /// Standard error of a running program: its pipe, and its way to the log.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct StderrPipe {
 const DRAINS: usize = PIPE_MOST / pool::SIZE;
 
 impl StderrPipe {
-    pub(super) fn new(sock: Sock, max: usize, source: Source) -> Self {
+    pub(super) fn new(sock: Sock, max: usize, source: LogSource) -> Self {
         Self {
             sock: Some(sock),
             log: StderrLog::new(max, source),
@@ -87,12 +87,12 @@ impl Drop for StderrPipe {
 pub(crate) struct StderrLog {
     lines: Lines,
     /// Names the program in the log.
-    pub(crate) source: Source,
+    pub(crate) source: LogSource,
 }
 
 impl StderrLog {
     /// At most `most` bytes are added to the log.
-    pub(crate) fn new(most: usize, source: Source) -> Self {
+    pub(crate) fn new(most: usize, source: LogSource) -> Self {
         let lines = Lines::new(most);
         Self { lines, source }
     }

@@ -86,7 +86,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
         Some(head.clone()),
     )));
     let mut request = Request::new(head.clone(), &link, &mut client, entry);
-    let source = Source::new(errors, id, "/p");
+    let source = LogSource::new(errors, id, "/p");
 
     let lease = ExchangeLease::Application(upstream.lease(0, request.peer()).await.unwrap());
     let (ours, mut theirs) = UnixStream::pair().unwrap();

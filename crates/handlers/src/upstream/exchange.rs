@@ -24,7 +24,7 @@ use super::sending::{ID, Sending};
 use crate::{
     client::Client,
     fault::Fault,
-    log::Source,
+    log::LogSource,
     out::Out,
     producer::OutputEvent,
     relay::{clock::Clocks, pump::Fed, spill::Spill, stderr::StderrLog},
@@ -99,7 +99,7 @@ pub struct ExchangeStart {
     /// Bytes of standard error that go to the log.
     pub max_stderr: usize,
     /// Names the application in the log.
-    pub source: Source,
+    pub source: LogSource,
     /// Where the body comes from.
     pub body: BodySource,
     /// Let an instance finish when the client has gone.

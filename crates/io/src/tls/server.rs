@@ -15,7 +15,7 @@ pub(crate) const H2: &[u8] = b"h2";
 
 /// What is agreed upon with clients: certificates, and the keys of session tickets.
 #[derive(Clone)]
-pub struct Server {
+pub struct TlsServer {
     pub(super) config: Arc<ServerConfig>,
     shown: Arc<Shown>,
     pub(super) clients: Option<Clients>,
@@ -38,7 +38,7 @@ pub struct Agreed {
     pub user: Option<String>,
 }
 
-impl Server {
+impl TlsServer {
     /// A server that shows what `shown` says at the time, and asks `clients` for their certificates; `None`: it does not.
     /// Tickets of `before` are taken by it, too, if that asked the same: clients go on with their sessions when the
     /// configuration is read again.
@@ -90,7 +90,7 @@ fn tickets() -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
     aws_lc_rs::Ticketer::new()
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for TlsServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("tls::Server")
     }

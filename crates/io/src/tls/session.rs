@@ -15,7 +15,7 @@ use rustls::ServerConnection;
 
 use super::{
     clients::{ClientCertificate, UserIs},
-    server::{Agreed, Server},
+    server::{Agreed, TlsServer},
 };
 use crate::{
     buf::Buf,
@@ -43,7 +43,7 @@ const EMPTY: usize = 8;
 
 impl Session {
     /// A session in which nothing has been said. `received` came before it began.
-    pub(crate) fn new(server: &Server, received: Buf) -> io::Result<Self> {
+    pub(crate) fn new(server: &TlsServer, received: Buf) -> io::Result<Self> {
         let mut tls = ServerConnection::new(server.config.clone()).map_err(io::Error::other)?;
         tls.set_buffer_limit(Some(PENDING));
         Ok(Self {

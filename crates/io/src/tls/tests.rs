@@ -9,7 +9,7 @@ use std::{
 
 use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream, pki_types::ServerName};
 
-use super::{Certificate, Server, Shown, provider::provider};
+use super::{Certificate, Shown, TlsServer, provider::provider};
 use crate::{buf::Buf, sock::Sock, transport::Transport};
 
 struct Made {
@@ -44,9 +44,9 @@ fn client(trusts: &[&Made]) -> ClientConfig {
         .with_no_client_auth()
 }
 
-fn server(own: &Made) -> Server {
+fn server(own: &Made) -> TlsServer {
     let shown = Shown::new(&[certificate(own)], &[], None);
-    Server::new(Arc::new(shown), None, None).unwrap()
+    TlsServer::new(Arc::new(shown), None, None).unwrap()
 }
 
 fn on_a_loop<T>(run: impl Future<Output = T>) -> T {

@@ -13,7 +13,7 @@ pub const MANAGEMENT: u16 = 0;
 /// The types of records (8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum RecordType {
     Begin,
     Abort,
     End,
@@ -29,7 +29,7 @@ pub enum Kind {
     Other(u8),
 }
 
-impl Kind {
+impl RecordType {
     /// The type with this number.
     pub fn of(number: u8) -> Self {
         match number {
@@ -71,7 +71,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// What the record is.
-    pub kind: Kind,
+    pub kind: RecordType,
     /// The request it belongs to; [`MANAGEMENT`]: none.
     pub id: u16,
     /// Bytes of content.
@@ -83,7 +83,7 @@ pub struct Header {
 impl Header {
     /// The header of a record with `content` bytes, padded to a multiple of eight. More than
     /// [`MOST`] bytes are counted as that many: the rest belongs into another record.
-    pub fn new(kind: Kind, id: u16, content: usize) -> Self {
+    pub fn new(kind: RecordType, id: u16, content: usize) -> Self {
         let content = u16::try_from(content.min(MOST)).unwrap_or(0);
         Self {
             kind,
@@ -119,7 +119,7 @@ impl Header {
             return Err(RecordError::Version(b[0]));
         }
         Ok(Self {
-            kind: Kind::of(b[1]),
+            kind: RecordType::of(b[1]),
             id: u16::from_be_bytes([b[2], b[3]]),
             content: u16::from_be_bytes([b[4], b[5]]),
             padding: b[6],

@@ -17,9 +17,9 @@ pub mod request;
 mod tests;
 
 pub use error::RecordError;
-pub use header::{HEADER, Header, Kind, MANAGEMENT, MOST};
-pub use pairs::{BadPairs, Pairs, Params};
-pub use records::{Piece, Records};
+pub use header::{HEADER, Header, MANAGEMENT, MOST, RecordType};
+pub use pairs::{BadPairs, NameValuePairs, Params};
+pub use records::{RecordPiece, Records};
 
 /// What an application is asked to be (6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Outcome {
 }
 
 /// A record with eight bytes of content.
-fn short(kind: Kind, id: u16, content: [u8; 8]) -> [u8; 16] {
+fn short(kind: RecordType, id: u16, content: [u8; 8]) -> [u8; 16] {
     let mut record = [0; 16];
     record[..HEADER].copy_from_slice(&Header::new(kind, id, 8).bytes());
     record[HEADER..].copy_from_slice(&content);
@@ -101,30 +101,34 @@ fn short(kind: Kind, id: u16, content: [u8; 8]) -> [u8; 16] {
 /// BEGIN_REQUEST (5.1): `keep` asks the application to leave the connection open.
 pub fn begin(id: u16, role: Role, keep: bool) -> [u8; 16] {
     let [high, low] = role.number().to_be_bytes();
-    short(Kind::Begin, id, [high, low, keep.into(), 0, 0, 0, 0, 0])
+    short(
+        RecordType::Begin,
+        id,
+        [high, low, keep.into(), 0, 0, 0, 0, 0],
+    )
 }
 
 /// ABORT_REQUEST (5.4).
 pub fn abort(id: u16) -> [u8; HEADER] {
-    Header::new(Kind::Abort, id, 0).bytes()
+    Header::new(RecordType::Abort, id, 0).bytes()
 }
 
 /// END_REQUEST (5.5).
 pub fn end(id: u16, status: u32, outcome: Outcome) -> [u8; 16] {
     let [a, b, c, d] = status.to_be_bytes();
-    short(Kind::End, id, [a, b, c, d, outcome.number(), 0, 0, 0])
+    short(RecordType::End, id, [a, b, c, d, outcome.number(), 0, 0, 0])
 }
 
 /// UNKNOWN_TYPE (4.2): the answer to a management record of a type that is not known.
-pub fn unknown_type(kind: Kind) -> [u8; 16] {
+pub fn unknown_type(kind: RecordType) -> [u8; 16] {
     let content = [kind.number(), 0, 0, 0, 0, 0, 0, 0];
-    short(Kind::UnknownType, MANAGEMENT, content)
+    short(RecordType::UnknownType, MANAGEMENT, content)
 }
 
 /// GET_VALUES_RESULT (4.1) with these variables.
 pub fn values<'p>(pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut sink = Params::open(Kind::GetValuesResult, MANAGEMENT, &mut out);
+    let mut sink = Params::open(RecordType::GetValuesResult, MANAGEMENT, &mut out);
     for (name, value) in pairs {
         crate::vars::Sink::put(&mut sink, name, value);
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::header::{HEADER, Header, Kind, MOST};
+use super::header::{HEADER, Header, MOST, RecordType};
 use crate::vars::Sink;
 
 /// The most that a length of four bytes says.
@@ -12,7 +12,7 @@ const LONGEST: usize = 0x7fff_ffff;
 #[derive(Debug)]
 pub struct Params<'o> {
     out: &'o mut Vec<u8>,
-    kind: Kind,
+    kind: RecordType,
     id: u16,
     /// Where the header of the open record belongs.
     at: usize,
@@ -21,10 +21,10 @@ pub struct Params<'o> {
 impl<'o> Params<'o> {
     /// The PARAMS stream of request `id`, appended to `out`.
     pub fn new(id: u16, out: &'o mut Vec<u8>) -> Self {
-        Self::open(Kind::Params, id, out)
+        Self::open(RecordType::Params, id, out)
     }
 
-    pub(super) fn open(kind: Kind, id: u16, out: &'o mut Vec<u8>) -> Self {
+    pub(super) fn open(kind: RecordType, id: u16, out: &'o mut Vec<u8>) -> Self {
         let at = out.len();
         out.extend_from_slice(&[0; HEADER]);
         Self { out, kind, id, at }
@@ -129,11 +129,11 @@ impl std::error::Error for BadPairs {}
 
 /// The names and values in a whole stream's content. Ends after the first error.
 #[derive(Debug, Clone)]
-pub struct Pairs<'c> {
+pub struct NameValuePairs<'c> {
     rest: &'c [u8],
 }
 
-impl<'c> Pairs<'c> {
+impl<'c> NameValuePairs<'c> {
     /// Those in `content`.
     pub fn new(content: &'c [u8]) -> Self {
         Self { rest: content }
@@ -159,7 +159,7 @@ impl<'c> Pairs<'c> {
     }
 }
 
-impl<'c> Iterator for Pairs<'c> {
+impl<'c> Iterator for NameValuePairs<'c> {
     type Item = Result<(&'c [u8], &'c [u8]), BadPairs>;
 
     fn next(&mut self) -> Option<Self::Item> {

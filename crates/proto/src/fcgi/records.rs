@@ -8,7 +8,7 @@ use crate::Parsed;
 
 /// What comes next in a stream of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece {
+pub enum RecordPiece {
     /// A record begins.
     Begin(Header),
     /// The bytes that follow, this many and at least one, are content of the record.
@@ -45,12 +45,12 @@ impl Records {
         !matches!(self.state, RecordsState::Header(_, 0))
     }
 
-    /// The next piece of `input`. [`Parsed::Partial`] has used all of it. [`Piece::Content`] stands
+    /// The next piece of `input`. [`Parsed::Partial`] has used all of it. [`RecordPiece::Content`] stands
     /// behind what was used, and is not given again: the next call begins behind it.
     ///
     /// # Errors
     /// A record is not of version 1.
-    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Piece>, RecordError> {
+    pub fn step(&mut self, input: &[u8]) -> Result<Parsed<RecordPiece>, RecordError> {
         match self.state {
             RecordsState::Header(mut held, have) => {
                 let n = (HEADER - have).min(input.len());
@@ -61,7 +61,7 @@ impl Records {
                 }
                 let header = Header::of(held)?;
                 self.state = RecordsState::Content(header, header.content.into());
-                Ok(Parsed::Complete(Piece::Begin(header), n))
+                Ok(Parsed::Complete(RecordPiece::Begin(header), n))
             }
             RecordsState::Content(header, 0) => {
                 self.state = RecordsState::Padding(header, header.padding.into());
@@ -71,7 +71,7 @@ impl Records {
             RecordsState::Content(header, left) => {
                 let n = left.min(input.len());
                 self.state = RecordsState::Content(header, left - n);
-                Ok(Parsed::Complete(Piece::Content(header, n), 0))
+                Ok(Parsed::Complete(RecordPiece::Content(header, n), 0))
             }
             RecordsState::Padding(header, left) => {
                 let n = left.min(input.len());
@@ -80,7 +80,7 @@ impl Records {
                     return Ok(Parsed::Partial);
                 }
                 self.state = RecordsState::default();
-                Ok(Parsed::Complete(Piece::End(header), n))
+                Ok(Parsed::Complete(RecordPiece::End(header), n))
             }
         }
     }

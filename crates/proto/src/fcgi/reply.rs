@@ -6,8 +6,8 @@
 use super::{
     Outcome,
     error::RecordError,
-    header::{Header, Kind},
-    records::{Piece, Records},
+    header::{Header, RecordType},
+    records::{RecordPiece, Records},
 };
 use crate::Parsed;
 
@@ -93,19 +93,19 @@ impl ReplyReader {
             };
             at += used;
             match piece {
-                Piece::Begin(header) => {
+                RecordPiece::Begin(header) => {
                     self.expected(header)?;
                 }
-                Piece::Content(header, n) => match header.kind {
-                    Kind::Stdout => return Ok(Parsed::Complete(ReplyEvent::Stdout(n), at)),
-                    Kind::Stderr => return Ok(Parsed::Complete(ReplyEvent::Stderr(n), at)),
+                RecordPiece::Content(header, n) => match header.kind {
+                    RecordType::Stdout => return Ok(Parsed::Complete(ReplyEvent::Stdout(n), at)),
+                    RecordType::Stderr => return Ok(Parsed::Complete(ReplyEvent::Stderr(n), at)),
                     _ => {
                         self.end[self.have..self.have + n].copy_from_slice(&input[at..at + n]);
                         self.have += n;
                         at += n;
                     }
                 },
-                Piece::End(header) => {
+                RecordPiece::End(header) => {
                     if let Some(event) = self.ended(header) {
                         return Ok(Parsed::Complete(event, at));
                     }
@@ -120,10 +120,12 @@ impl ReplyReader {
             return Err(misplaced("a record belongs to a request that was not made"));
         }
         match header.kind {
-            Kind::Stdout if self.stdout_over => Err(misplaced("output goes on behind its end")),
-            Kind::Stdout | Kind::Stderr => Ok(()),
-            Kind::End if header.content == self.ends_in => Ok(()),
-            Kind::End => Err(misplaced("an END_REQUEST has not 8 bytes of content")),
+            RecordType::Stdout if self.stdout_over => {
+                Err(misplaced("output goes on behind its end"))
+            }
+            RecordType::Stdout | RecordType::Stderr => Ok(()),
+            RecordType::End if header.content == self.ends_in => Ok(()),
+            RecordType::End => Err(misplaced("an END_REQUEST has not 8 bytes of content")),
             _ => Err(misplaced(
                 "a record is of a type that applications do not send",
             )),
@@ -132,11 +134,11 @@ impl ReplyReader {
 
     fn ended(&mut self, header: Header) -> Option<ReplyEvent> {
         match header.kind {
-            Kind::Stdout if header.content == 0 => {
+            RecordType::Stdout if header.content == 0 => {
                 self.stdout_over = true;
                 Some(ReplyEvent::StdoutEnd)
             }
-            Kind::End => {
+            RecordType::End => {
                 self.over = true;
                 let [a, b, c, d, outcome, ..] = self.end;
                 let status = u32::from_be_bytes([a, b, c, d]);

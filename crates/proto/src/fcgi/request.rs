@@ -4,8 +4,8 @@
 use super::{
     Role,
     error::RecordError,
-    header::{Kind, MANAGEMENT},
-    records::{Piece, Records},
+    header::{MANAGEMENT, RecordType},
+    records::{RecordPiece, Records},
 };
 use crate::Parsed;
 
@@ -23,7 +23,7 @@ pub enum Event {
     },
     /// ABORT_REQUEST.
     Abort(u16),
-    /// The bytes that follow, this many, are a part of the variables of this request, in the form of [`super::Pairs`].
+    /// The bytes that follow, this many, are a part of the variables of this request, in the form of [`super::NameValuePairs`].
     Params(u16, usize),
     /// The variables of this request are complete.
     ParamsEnd(u16),
@@ -36,7 +36,7 @@ pub enum Event {
     /// The GET_VALUES record is complete.
     GetValuesEnd,
     /// A management record of a type to be answered with [`super::unknown_type`].
-    Unknown(Kind),
+    Unknown(RecordType),
 }
 
 /// Reads what a web server sends on one connection.
@@ -72,17 +72,17 @@ impl Requests {
             };
             at += used;
             let event = match piece {
-                Piece::Begin(header) => {
+                RecordPiece::Begin(header) => {
                     self.have = 0;
                     expected(header.kind, header.id, header.content)?;
                     None
                 }
-                Piece::Content(header, n) => match header.kind {
-                    Kind::Params => Some(Event::Params(header.id, n)),
-                    Kind::Stdin => Some(Event::Stdin(header.id, n)),
-                    Kind::GetValues => Some(Event::GetValues(n)),
+                RecordPiece::Content(header, n) => match header.kind {
+                    RecordType::Params => Some(Event::Params(header.id, n)),
+                    RecordType::Stdin => Some(Event::Stdin(header.id, n)),
+                    RecordType::GetValues => Some(Event::GetValues(n)),
                     kind => {
-                        if kind == Kind::Begin {
+                        if kind == RecordType::Begin {
                             let to = &mut self.begin[self.have..self.have + n];
                             to.copy_from_slice(&input[at..at + n]);
                             self.have += n;
@@ -91,7 +91,7 @@ impl Requests {
                         None
                     }
                 },
-                Piece::End(header) => self.ended(header.kind, header.id, header.content),
+                RecordPiece::End(header) => self.ended(header.kind, header.id, header.content),
             };
             if let Some(event) = event {
                 return Ok(Parsed::Complete(event, at));
@@ -99,9 +99,9 @@ impl Requests {
         }
     }
 
-    fn ended(&self, kind: Kind, id: u16, content: u16) -> Option<Event> {
+    fn ended(&self, kind: RecordType, id: u16, content: u16) -> Option<Event> {
         match kind {
-            Kind::Begin => {
+            RecordType::Begin => {
                 let [high, low, flags, ..] = self.begin;
                 Some(Event::Begin {
                     id,
@@ -109,29 +109,41 @@ impl Requests {
                     keep: flags & 1 != 0,
                 })
             }
-            Kind::Abort => Some(Event::Abort(id)),
-            Kind::Params if content == 0 => Some(Event::ParamsEnd(id)),
-            Kind::Stdin if content == 0 => Some(Event::StdinEnd(id)),
-            Kind::GetValues => Some(Event::GetValuesEnd),
-            Kind::Params | Kind::Stdin | Kind::Data => None,
+            RecordType::Abort => Some(Event::Abort(id)),
+            RecordType::Params if content == 0 => Some(Event::ParamsEnd(id)),
+            RecordType::Stdin if content == 0 => Some(Event::StdinEnd(id)),
+            RecordType::GetValues => Some(Event::GetValuesEnd),
+            RecordType::Params | RecordType::Stdin | RecordType::Data => None,
             kind => (id == MANAGEMENT).then_some(Event::Unknown(kind)),
         }
     }
 }
 
-fn expected(kind: Kind, id: u16, content: u16) -> Result<(), RecordError> {
+fn expected(kind: RecordType, id: u16, content: u16) -> Result<(), RecordError> {
     match kind {
-        Kind::Begin if content != 8 => Err(misplaced("a BEGIN_REQUEST has not 8 bytes of content")),
-        Kind::Abort if content != 0 => Err(misplaced("an ABORT_REQUEST has content")),
-        Kind::Begin | Kind::Abort | Kind::Params | Kind::Stdin | Kind::Data if id == MANAGEMENT => {
+        RecordType::Begin if content != 8 => {
+            Err(misplaced("a BEGIN_REQUEST has not 8 bytes of content"))
+        }
+        RecordType::Abort if content != 0 => Err(misplaced("an ABORT_REQUEST has content")),
+        RecordType::Begin
+        | RecordType::Abort
+        | RecordType::Params
+        | RecordType::Stdin
+        | RecordType::Data
+            if id == MANAGEMENT =>
+        {
             Err(misplaced("a record of a request has the id 0"))
         }
-        Kind::GetValues if id != MANAGEMENT => {
+        RecordType::GetValues if id != MANAGEMENT => {
             Err(misplaced("a GET_VALUES record has a request id"))
         }
-        Kind::End | Kind::Stdout | Kind::Stderr | Kind::GetValuesResult | Kind::UnknownType => Err(
-            misplaced("a record is of a type that only applications send"),
-        ),
+        RecordType::End
+        | RecordType::Stdout
+        | RecordType::Stderr
+        | RecordType::GetValuesResult
+        | RecordType::UnknownType => Err(misplaced(
+            "a record is of a type that only applications send",
+        )),
         // An unknown type with a request's id has no answer (4.2): passed over.
         _ => Ok(()),
     }

@@ -5,7 +5,7 @@ use crate::{Parsed, vars::Sink};
 
 fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
     let header = Header {
-        kind: Kind::of(kind),
+        kind: RecordType::of(kind),
         id,
         content: u16::try_from(content.len()).unwrap(),
         padding,
@@ -142,16 +142,16 @@ fn every_end_has_its_name() {
 #[test]
 fn s3_3_headers_pad_to_eight() {
     for n in 0..=MOST {
-        let header = Header::new(Kind::Stdin, 1, n);
+        let header = Header::new(RecordType::Stdin, 1, n);
         assert_eq!((n + header.pad().len()) % 8, 0);
         assert!(header.padding < 8 && usize::from(header.content) == n);
     }
     assert_eq!(
-        usize::from(Header::new(Kind::Stdin, 1, 1 << 20).content),
+        usize::from(Header::new(RecordType::Stdin, 1, 1 << 20).content),
         MOST
     );
     assert_eq!(
-        Header::new(Kind::Stdin, 0x1234, 0x1235).bytes(),
+        Header::new(RecordType::Stdin, 0x1234, 0x1235).bytes(),
         [1, 5, 0x12, 0x34, 0x12, 0x35, 3, 0]
     );
 }
@@ -243,7 +243,7 @@ fn requests_are_taken_apart() {
         event(request::Event::Abort(2)),
         Heard::Values(b"\x0e\0FCGI_MAX_CONNS".to_vec()),
         event(request::Event::GetValuesEnd),
-        event(request::Event::Unknown(Kind::Other(77))),
+        event(request::Event::Unknown(RecordType::Other(77))),
         event(request::Event::StdinEnd(1)),
     ];
     assert_eq!(whole, want);
@@ -279,7 +279,7 @@ fn what_web_servers_do_not_send_is_refused() {
 #[test]
 fn answers_to_management_records() {
     assert_eq!(
-        unknown_type(Kind::Other(77)),
+        unknown_type(RecordType::Other(77)),
         *b"\x01\x0b\0\0\0\x08\0\0\x4d\0\0\0\0\0\0\0"
     );
     let name: &[u8] = b"FCGI_MPXS_CONNS";
@@ -322,7 +322,7 @@ fn s3_4_lengths_take_one_byte_or_four() {
         let content = content(&written(std::slice::from_ref(&pair)));
         let overhead = if n < 128 { 1 } else { 4 } + if n / 2 < 128 { 1 } else { 4 };
         assert_eq!(content.len(), overhead + n + n / 2);
-        let read: Result<Vec<_>, _> = Pairs::new(&content).collect();
+        let read: Result<Vec<_>, _> = NameValuePairs::new(&content).collect();
         assert_eq!(read.unwrap(), [(&pair.0[..], &pair.1[..])]);
     }
 }
@@ -334,7 +334,11 @@ fn records_split_where_they_are_full() {
             (b"A".to_vec(), vec![b'v'; n]),
             (b"B".to_vec(), b"w".to_vec()),
         ];
-        assert_eq!(Pairs::new(&content(&written(&pairs))).count(), 2, "{n}");
+        assert_eq!(
+            NameValuePairs::new(&content(&written(&pairs))).count(),
+            2,
+            "{n}"
+        );
     }
 }
 
@@ -347,11 +351,11 @@ fn lengths_that_lead_astray_are_refused() {
         b"\xff\xff\xff\xff\xff\xff\xff\xffAB",
         b"\x01\0",
     ] {
-        let all: Vec<_> = Pairs::new(bytes).collect();
+        let all: Vec<_> = NameValuePairs::new(bytes).collect();
         assert_eq!(all, [Err(BadPairs)], "{bytes:?}");
     }
     assert_eq!(
-        Pairs::new(b"\0\0").collect::<Vec<_>>(),
+        NameValuePairs::new(b"\0\0").collect::<Vec<_>>(),
         [Ok((&b""[..], &b""[..]))]
     );
 }
@@ -359,7 +363,7 @@ fn lengths_that_lead_astray_are_refused() {
 #[test]
 fn a_header_is_looked_at_where_it_stands() {
     let header = Header {
-        kind: Kind::Stdin,
+        kind: RecordType::Stdin,
         id: 0x0102,
         content: 0xfffe,
         padding: 255,
@@ -409,7 +413,7 @@ proptest! {
         pairs in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..300), prop::collection::vec(any::<u8>(), 0..3000)), 0..60),
     ) {
         let content = content(&written(&pairs));
-        let read: Vec<_> = Pairs::new(&content).map(|p| p.map(|(n, v)| (n.to_vec(), v.to_vec()))).collect::<Result<_, _>>().unwrap();
+        let read: Vec<_> = NameValuePairs::new(&content).map(|p| p.map(|(n, v)| (n.to_vec(), v.to_vec()))).collect::<Result<_, _>>().unwrap();
         prop_assert_eq!(read, pairs);
     }
 }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn trusted(fields: &[Field]) -> Trusted {
+fn trusted(fields: &[ForwardedField]) -> Trusted {
     let block = |t: &&str| Block::parse(t).unwrap();
     Trusted {
         blocks: ["10.0.0.0/8", "192.0.2.7", "fd00::/8"]
@@ -14,7 +14,12 @@ fn trusted(fields: &[Field]) -> Trusted {
     }
 }
 
-const X: [Field; 4] = [Field::For, Field::Proto, Field::Host, Field::Port];
+const X: [ForwardedField; 4] = [
+    ForwardedField::For,
+    ForwardedField::Proto,
+    ForwardedField::Host,
+    ForwardedField::Port,
+];
 
 fn fields(lines: &[(&str, &str)]) -> Fields {
     let mut fields = Fields::new();
@@ -28,12 +33,12 @@ fn ip(text: &str) -> Option<IpAddr> {
     Some(text.parse().unwrap())
 }
 
-fn x(lines: &[(&str, &str)]) -> Result<Option<Origin>, Unreadable> {
+fn x(lines: &[(&str, &str)]) -> Result<Option<ForwardedParams>, Unreadable> {
     trusted(&X).origin(&fields(lines), ip("10.1.1.1"))
 }
 
-fn f(line: &str) -> Result<Option<Origin>, Unreadable> {
-    trusted(&[Field::Forwarded]).origin(&fields(&[("Forwarded", line)]), ip("10.1.1.1"))
+fn f(line: &str) -> Result<Option<ForwardedParams>, Unreadable> {
+    trusted(&[ForwardedField::Forwarded]).origin(&fields(&[("Forwarded", line)]), ip("10.1.1.1"))
 }
 
 #[test]
@@ -80,7 +85,7 @@ fn who_is_not_trusted_says_nothing() {
         ("X-Forwarded-Proto", "https"),
         ("Forwarded", "for=1.2.3.4;proto=https"),
     ]);
-    for all in [&X[..], &[Field::Forwarded]] {
+    for all in [&X[..], &[ForwardedField::Forwarded]] {
         let trusted = trusted(all);
         assert_eq!(trusted.origin(&lines, ip("203.0.113.9")), Ok(None));
         assert_eq!(trusted.origin(&lines, ip("::1")), Ok(None));
@@ -105,18 +110,18 @@ fn a_field_that_is_not_named_is_not_read() {
         ("X-Forwarded-Host", "evil.example"),
         ("Forwarded", "for=5.6.7.8"),
     ]);
-    let only_for = trusted(&[Field::For])
+    let only_for = trusted(&[ForwardedField::For])
         .origin(&lines, None)
         .unwrap()
         .unwrap();
     assert_eq!(
         only_for,
-        Origin {
+        ForwardedParams {
             client: ip("1.2.3.4"),
-            ..Origin::default()
+            ..ForwardedParams::default()
         }
     );
-    let only_forwarded = trusted(&[Field::Forwarded])
+    let only_forwarded = trusted(&[ForwardedField::Forwarded])
         .origin(&lines, None)
         .unwrap()
         .unwrap();

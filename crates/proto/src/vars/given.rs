@@ -8,7 +8,7 @@ pub trait Sink {
 
 /// What does not change while the server runs.
 #[derive(Debug, Clone)]
-pub struct Server<'a> {
+pub struct ServerVars<'a> {
     /// REDIRECT_STATUS: 200, or that of the response whose page is made.
     pub redirect_status: &'a [u8],
     /// SERVER_SOFTWARE, `galgo/0.1.0`.
@@ -19,7 +19,7 @@ pub struct Server<'a> {
 
 /// What does not change during a connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Connection<'a> {
+pub struct ConnectionVars<'a> {
     /// REMOTE_ADDR; empty for a Unix socket.
     pub remote_addr: &'a str,
     /// REMOTE_PORT; `None` for a Unix socket.
@@ -31,12 +31,12 @@ pub struct Connection<'a> {
     /// Whether the client spoke TLS: HTTPS=on, REQUEST_SCHEME=https.
     pub https: bool,
     /// What was agreed upon with a client that speaks TLS to this server itself.
-    pub tls: Option<Tls<'a>>,
+    pub tls: Option<TlsVars<'a>>,
 }
 
 /// What was agreed upon in TLS.
 #[derive(Debug, Clone, Copy)]
-pub struct Tls<'a> {
+pub struct TlsVars<'a> {
     /// SSL_PROTOCOL: `TLSv1.3`.
     pub protocol: &'a str,
     /// SSL_CIPHER: the suite as IANA names it.
@@ -46,12 +46,12 @@ pub struct Tls<'a> {
     /// SSL_CLIENT_VERIFY is there: the client was asked for a certificate.
     pub asked: bool,
     /// What the client has shown.
-    pub client: Option<Client<'a>>,
+    pub client: Option<ClientVars<'a>>,
 }
 
 /// The certificate of a client, which it has proved to be its own.
 #[derive(Debug, Clone, Copy)]
-pub struct Client<'a> {
+pub struct ClientVars<'a> {
     /// SSL_CLIENT_S_DN, as RFC 4514 writes it.
     pub subject: &'a str,
     /// SSL_CLIENT_S_DN_CN.

@@ -50,7 +50,7 @@ fn head(fields: &[(&str, &str)]) -> Head {
     }
 }
 
-const CONNECTION: Connection<'_> = Connection {
+const CONNECTION: ConnectionVars<'_> = ConnectionVars {
     remote_addr: "192.0.2.1",
     remote_port: Some(40000),
     server_addr: "192.0.2.2",
@@ -59,7 +59,7 @@ const CONNECTION: Connection<'_> = Connection {
     tls: None,
 };
 
-const UNIX: Connection<'_> = Connection {
+const UNIX: ConnectionVars<'_> = ConnectionVars {
     remote_addr: "",
     remote_port: None,
     server_addr: "",
@@ -84,11 +84,11 @@ const SCRIPT: Script<'_> = Script {
 
 fn all(
     head: &Head,
-    conn: &Connection<'_>,
+    conn: &ConnectionVars<'_>,
     script: &Script<'_>,
 ) -> Result<(Env, Dropped), Ambiguous> {
     let mut env = Env::default();
-    let s = Server {
+    let s = ServerVars {
         redirect_status: b"200",
         software: "galgo/0.1.0",
         path: "/usr/bin:/bin",
@@ -148,14 +148,14 @@ fn s4_1_the_whole_environment_is_the_documented_list() {
 
 #[test]
 fn s4_1_names_lists_exactly_what_can_be_set() {
-    let conn = Connection {
+    let conn = ConnectionVars {
         https: true,
-        tls: Some(Tls {
+        tls: Some(TlsVars {
             protocol: "TLSv1.3",
             cipher: "TLS_AES_128_GCM_SHA256",
             server_name: Some("a.example"),
             asked: true,
-            client: Some(Client {
+            client: Some(ClientVars {
                 subject: "CN=ada",
                 common_name: Some("ada"),
                 issuer: "CN=authority",
@@ -263,7 +263,7 @@ fn s4_1_14_server_name_is_the_host_or_the_address() {
     ] {
         let mut h = head(&[]);
         h.host = host.into();
-        let conn = Connection {
+        let conn = ConnectionVars {
             server_addr: addr,
             ..CONNECTION
         };
@@ -283,7 +283,7 @@ fn s4_1_15_server_port_is_the_port_listened_on() {
         (None, true, "443"),
     ] {
         h.port = port;
-        let conn = Connection { https, ..UNIX };
+        let conn = ConnectionVars { https, ..UNIX };
         let (env, _) = all(&h, &conn, &SCRIPT).unwrap();
         assert_eq!(env.at("SERVER_PORT"), Some(want));
         assert_eq!(env.at("REMOTE_ADDR"), Some(""));
@@ -296,7 +296,7 @@ fn https_only_when_true() {
     let env = of(&[("Https", "on"), ("Request-Scheme", "https")]);
     assert_eq!(env.at("HTTPS"), None);
     assert_eq!(env.at("REQUEST_SCHEME"), Some("http"));
-    let conn = Connection {
+    let conn = ConnectionVars {
         https: true,
         ..CONNECTION
     };
@@ -308,7 +308,7 @@ fn https_only_when_true() {
 #[test]
 fn what_every_request_has_is_of_none() {
     let mut constant = Env::default();
-    let server = Server {
+    let server = ServerVars {
         redirect_status: b"200",
         software: "s",
         path: "p",

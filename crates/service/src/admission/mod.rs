@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use cpu::{Period, period};
 pub use crowding::Crowding;
 pub use limit::ConcurrencyLimit;
-use queue::{Arrival, Bounds, Freed, PermitQueue, Queued};
+use queue::{AddressLimits, Arrival, Freed, PermitQueue, Queued};
 
 use crate::{
     fault::Fault,
@@ -52,12 +52,12 @@ pub struct AdmissionSettings {
 
 impl AdmissionSettings {
     /// What one address may have.
-    fn bounds(&self) -> Bounds {
+    fn bounds(&self) -> AddressLimits {
         let each = match self.running_per_client {
             0 => self.running - self.running / RESERVED,
             each => each,
         };
-        Bounds {
+        AddressLimits {
             each: each.max(1),
             cpu: self.cpu_share,
             processors: processors(),

@@ -22,7 +22,7 @@ use crate::peer::Peer;
 
 /// What one address may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bounds {
+pub(super) struct AddressLimits {
     /// Permits; at least one.
     pub(super) each: usize,
     /// Percent of the processor time of all programs, before others are served first; 0: any.
@@ -35,7 +35,7 @@ pub(super) struct Bounds {
 #[derive(Debug)]
 pub(super) struct PermitQueue<T> {
     pub(super) server: Arc<ConcurrencyLimit>,
-    bounds: Bounds,
+    bounds: AddressLimits,
     by: HashMap<Peer, Share<T>>,
     lanes: Vec<Lane>,
     /// How many requests of each address wait, where any do.
@@ -78,14 +78,14 @@ struct Share<T> {
     /// How many of its requests wait.
     waiting: usize,
     /// Those, by lane: none is empty.
-    lines: Vec<Line<T>>,
+    lines: Vec<AddressQueue<T>>,
     /// As it stands in the order, while requests wait.
     rank: Rank,
 }
 
 /// Requests of one address that wait in one lane, the oldest first.
 #[derive(Debug)]
-struct Line<T> {
+struct AddressQueue<T> {
     route: Option<Arc<ConcurrencyLimit>>,
     requests: VecDeque<Queued<T>>,
 }
@@ -139,7 +139,7 @@ impl<T> Default for Share<T> {
 }
 
 impl<T> PermitQueue<T> {
-    pub(super) fn new(server: Arc<ConcurrencyLimit>, bounds: Bounds) -> Self {
+    pub(super) fn new(server: Arc<ConcurrencyLimit>, bounds: AddressLimits) -> Self {
         Self {
             server,
             bounds,
@@ -155,7 +155,7 @@ impl<T> PermitQueue<T> {
     }
 
     /// Changes how many permits there are, and what an address may have.
-    pub(super) fn resize(&mut self, most: usize, bounds: Bounds) {
+    pub(super) fn resize(&mut self, most: usize, bounds: AddressLimits) {
         self.server.most.store(most, Relaxed);
         self.bounds = bounds;
         let waiting: Vec<_> = self.lengths.iter().map(|&(_, peer)| peer).collect();
@@ -338,7 +338,7 @@ impl<T> PermitQueue<T> {
             .find(|l| same(l.route.as_ref(), route.as_ref()))
         {
             Some(line) => return line.requests.push_back(one),
-            None => share.lines.push(Line {
+            None => share.lines.push(AddressQueue {
                 route: route.clone(),
                 requests: [one].into(),
             }),
@@ -486,7 +486,7 @@ impl Lane {
 
 /// Whether an address that holds so many permits may have no more. Clients without an address are many: a front server asks
 /// for them.
-fn is_capped(peer: Peer, held: usize, bounds: Bounds) -> bool {
+fn is_capped(peer: Peer, held: usize, bounds: AddressLimits) -> bool {
     held >= bounds.each && peer != Peer::default()
 }
 
@@ -494,13 +494,13 @@ fn is_capped(peer: Peer, held: usize, bounds: Bounds) -> bool {
 mod tests {
     use super::*;
 
-    const ANY: Bounds = Bounds {
+    const ANY: AddressLimits = AddressLimits {
         each: usize::MAX,
         cpu: 50,
         processors: 2,
     };
 
-    fn queue<T>(most: usize, bounds: Bounds) -> PermitQueue<T> {
+    fn queue<T>(most: usize, bounds: AddressLimits) -> PermitQueue<T> {
         PermitQueue::new(Arc::new(ConcurrencyLimit::new(most)), bounds)
     }
 
@@ -511,7 +511,7 @@ mod tests {
     /// Plays a table: `a` asks as address 1 and `b` as 2, digits as 11 and on; what they were told stands behind:
     /// `+` has a permit, `.` waits, `-` is refused, `>n` waits and the one with number n gave way. An upper case letter gives a permit back.
     fn play(most: usize, each: usize, waiting: usize, table: &str) {
-        let mut line = queue(most, Bounds { each, ..ANY });
+        let mut line = queue(most, AddressLimits { each, ..ANY });
         let mut count = 0;
         for step in table.split_whitespace() {
             let mut letters = step.chars();
@@ -659,14 +659,14 @@ mod tests {
             [(); 3].map(|()| take(&mut line, Peer::default())),
             [Crowding::None; 3]
         );
-        line.resize(9, Bounds { cpu: 0, ..ANY });
+        line.resize(9, AddressLimits { cpu: 0, ..ANY });
         assert_eq!([(); 3].map(|()| take(&mut line, a)), [Crowding::None; 3]);
     }
 
     #[test]
     fn without_a_share_of_the_processor_only_permits_count() {
         let (a, b) = (peer(1), peer(2));
-        let mut line = queue(1, Bounds { cpu: 0, ..ANY });
+        let mut line = queue(1, AddressLimits { cpu: 0, ..ANY });
         for (n, from) in (0..).zip([a, b, a]) {
             let _ = line.come(from, None, 9, || n);
         }
@@ -677,7 +677,7 @@ mod tests {
 
     #[test]
     fn other_bounds_hold_for_those_who_wait() {
-        let mut line = queue(2, Bounds { each: 1, ..ANY });
+        let mut line = queue(2, AddressLimits { each: 1, ..ANY });
         for n in 0..3 {
             let _ = line.come(peer(1), None, 9, || n);
         }

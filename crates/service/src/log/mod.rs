@@ -216,13 +216,13 @@ impl ErrorLog {
 
 /// Names a request and its program in the error log.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct LogSource {
     log: ErrorLog,
     id: Id,
     script: Arc<str>,
 }
 
-impl Source {
+impl LogSource {
     /// The source of lines about request `id`, answered by `script`.
     pub fn new(log: ErrorLog, id: Id, script: &str) -> Self {
         Self {

@@ -22,7 +22,7 @@ use rustix::{
 };
 
 use super::settings::LogTo;
-use crate::trusted_path::{self, Place};
+use crate::trusted_path::{self, TrustedEntry};
 
 /// How long a log that takes nothing in is waited for before lines are given up.
 const PATIENCE: Timespec = Timespec {
@@ -197,7 +197,7 @@ fn append(path: &Path, user: Option<&Identity>) -> io::Result<File> {
     opened.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
 }
 
-fn in_place(place: &Place) -> io::Result<File> {
+fn in_place(place: &TrustedEntry) -> io::Result<File> {
     match &place.entry {
         Some(entry) => reopen(entry),
         None => {

@@ -12,7 +12,7 @@ const MOST: usize = 100;
 
 /// Clients that one event loop has named in this second.
 #[derive(Debug, Default)]
-pub struct Told(RefCell<Second>);
+pub struct NamedClients(RefCell<Second>);
 
 #[derive(Debug, Default)]
 struct Second {
@@ -20,7 +20,7 @@ struct Second {
     told: Vec<Option<IpAddr>>,
 }
 
-impl Told {
+impl NamedClients {
     /// Whether something may be said of the client at that address; from then on nothing for a second.
     pub fn is_first(&self, client: Option<IpAddr>) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn the_first_of_a_second_for_each_address() {
-        let told = Told::default();
+        let told = NamedClients::default();
         for (second, client, first) in [
             (1, "192.0.2.1", true),
             (1, "192.0.2.1", false),
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn many_addresses_do_not_fill_the_log() {
-        let told = Told::default();
+        let told = NamedClients::default();
         let clients = (0..1000_u32).map(|n| Some(IpAddr::from(n.to_be_bytes())));
         let said = clients.filter(|&client| told.is_first_in(7, client));
         assert_eq!(said.count(), MOST);

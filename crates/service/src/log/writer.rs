@@ -67,12 +67,12 @@ struct Log {
     dropped: AtomicU64,
     switch: Mutex<LogSwitch>,
     /// Only the thread locks it.
-    output: Mutex<Output>,
+    output: Mutex<LogOutput>,
 }
 
 /// Where the lines of a log go.
 #[derive(Debug)]
-struct Output {
+struct LogOutput {
     target: LogTarget,
     /// Lines that the system did not take, and why.
     failed: Option<(u64, io::Error)>,
@@ -168,7 +168,7 @@ impl Log {
             waiting: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
             switch: Mutex::default(),
-            output: Mutex::new(Output {
+            output: Mutex::new(LogOutput {
                 target,
                 failed: None,
                 reported: None,
@@ -216,7 +216,7 @@ impl Log {
     }
 }
 
-impl Output {
+impl LogOutput {
     fn switch(&mut self, switch: LogSwitch) -> io::Result<()> {
         if let Some(target) = switch.to {
             self.target.become_other(target);

@@ -25,7 +25,7 @@ use charge::Used;
 pub use full::Full;
 pub use stored::Stored;
 pub use task::Task;
-use threads::Threads;
+use threads::SpoolThreads;
 
 /// A body whose declared length is larger goes to a file, whatever room there is in memory.
 pub const IN_MEMORY: u64 = 1 << 20;
@@ -59,7 +59,7 @@ pub struct Spool {
     folder: PathBuf,
     disk: Arc<Used>,
     memory: Arc<Used>,
-    threads: Arc<Threads>,
+    threads: Arc<SpoolThreads>,
 }
 
 /// The spool, for requests of one address.

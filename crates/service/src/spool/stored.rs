@@ -13,14 +13,14 @@ use std::{
 
 use rustix::fs::MemfdFlags;
 
-use super::{charge::Charge, folder, full::Full, threads::Threads};
+use super::{charge::Charge, folder, full::Full, threads::SpoolThreads};
 
 /// A file without a name, in memory or on disk. It is written and read by offsets: a program that is given the
 /// descriptor reads from its beginning.
 #[derive(Debug)]
 pub struct Stored {
     place: Arc<SpoolFile>,
-    threads: Arc<Threads>,
+    threads: Arc<SpoolThreads>,
     len: u64,
 }
 
@@ -30,7 +30,7 @@ struct SpoolFile {
     /// `None`: it is being closed.
     file: Option<(File, Charge)>,
     /// Those that close it; `None`: it is in memory.
-    closed_by: Option<Arc<Threads>>,
+    closed_by: Option<Arc<SpoolThreads>>,
 }
 
 impl Drop for SpoolFile {
@@ -62,7 +62,7 @@ impl SpoolFile {
 
 impl Stored {
     /// In memory, for as many bytes as were charged.
-    pub(super) fn in_memory(charge: Charge, threads: &Arc<Threads>) -> io::Result<Self> {
+    pub(super) fn in_memory(charge: Charge, threads: &Arc<SpoolThreads>) -> io::Result<Self> {
         let file = rustix::fs::memfd_create("galgo request body", MemfdFlags::CLOEXEC)?;
         let place = SpoolFile {
             file: Some((file.into(), charge)),
@@ -75,7 +75,7 @@ impl Stored {
     pub(super) async fn on_disk(
         folder: PathBuf,
         charge: Charge,
-        threads: &Arc<Threads>,
+        threads: &Arc<SpoolThreads>,
     ) -> Result<Self, Full> {
         let by = threads.clone();
         let made = threads.clone().run(move || {
@@ -88,7 +88,7 @@ impl Stored {
         Ok(Self::new(made.await??, threads))
     }
 
-    fn new(place: SpoolFile, threads: &Arc<Threads>) -> Self {
+    fn new(place: SpoolFile, threads: &Arc<SpoolThreads>) -> Self {
         Self {
             place: Arc::new(place),
             threads: threads.clone(),

@@ -17,7 +17,7 @@ const JOBS: usize = 64;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that are started when there is something to do, and what there is to do.
-pub(super) struct Threads {
+pub(super) struct SpoolThreads {
     queue: Mutex<Queue>,
     work: Condvar,
     room: Arc<Semaphore>,
@@ -30,13 +30,13 @@ struct Queue {
     idle: usize,
 }
 
-impl std::fmt::Debug for Threads {
+impl std::fmt::Debug for SpoolThreads {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Threads")
     }
 }
 
-impl Default for Threads {
+impl Default for SpoolThreads {
     fn default() -> Self {
         Self {
             queue: Mutex::default(),
@@ -46,7 +46,7 @@ impl Default for Threads {
     }
 }
 
-impl Threads {
+impl SpoolThreads {
     /// Does `work` on another thread. If the caller gives up before it has begun, it is not done.
     pub(super) async fn run<T: Send + 'static>(
         self: Arc<Self>,

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use galgo_proto::{
     Parsed,
     fcgi::{
-        self, HEADER, Header, Kind, MOST, Outcome, Pairs,
+        self, HEADER, Header, MOST, NameValuePairs, Outcome, RecordType,
         request::{Event, Requests},
     },
 };
@@ -67,7 +67,7 @@ struct RecordInput {
 struct RecordOutput {
     bytes: Vec<u8>,
     /// The record that may still grow, and where it begins.
-    open: Option<(Kind, usize)>,
+    open: Option<(RecordType, usize)>,
     broken: Option<Errno>,
 }
 
@@ -145,7 +145,7 @@ impl ServerConnection {
     }
 
     /// Takes output; it goes out later. How much is held now.
-    pub(super) fn put(&self, kind: Kind, bytes: &[u8]) -> usize {
+    pub(super) fn put(&self, kind: RecordType, bytes: &[u8]) -> usize {
         let output = &mut *lock(&self.output);
         output.put(kind, bytes);
         output.bytes.len()
@@ -164,7 +164,7 @@ impl ServerConnection {
     pub(super) fn end(&self, ended: Ended) {
         let more = ended.encode();
         let end = &fcgi::end(ID, 0, Outcome::Complete)[HEADER..];
-        lock(&self.output).record(Kind::End, &[end, &more[..]].concat());
+        lock(&self.output).record(RecordType::End, &[end, &more[..]].concat());
     }
 
     /// Writes what is held, as much as fits now; whether that was all.
@@ -256,7 +256,7 @@ impl RecordInput {
 }
 
 impl RecordOutput {
-    fn put(&mut self, kind: Kind, mut bytes: &[u8]) {
+    fn put(&mut self, kind: RecordType, mut bytes: &[u8]) {
         if self.broken.is_some() {
             return;
         }
@@ -275,7 +275,7 @@ impl RecordOutput {
         }
     }
 
-    fn record(&mut self, kind: Kind, content: &[u8]) {
+    fn record(&mut self, kind: RecordType, content: &[u8]) {
         self.open = Some((kind, self.bytes.len()));
         self.bytes.extend_from_slice(&header(kind, content.len()));
         self.bytes.extend_from_slice(content);
@@ -283,7 +283,7 @@ impl RecordOutput {
 }
 
 /// Without padding: neither side reads whole words.
-fn header(kind: Kind, content: usize) -> [u8; HEADER] {
+fn header(kind: RecordType, content: usize) -> [u8; HEADER] {
     let header = Header::new(kind, ID, content);
     Header {
         padding: 0,
@@ -294,7 +294,7 @@ fn header(kind: Kind, content: usize) -> [u8; HEADER] {
 
 fn request(params: &[u8]) -> Option<RunRequest> {
     let (mut run, mut env) = (None, Vec::with_capacity(params.len() + 64));
-    for pair in Pairs::new(params) {
+    for pair in NameValuePairs::new(params) {
         let (name, value) = pair.ok()?;
         if name.is_empty() {
             run = Run::decode(value);
@@ -347,7 +347,7 @@ mod tests {
         params.put(b"BAD", b"a\0b");
         params.finish();
         for content in [body, b""].into_iter().take(1 + usize::from(whole)) {
-            let header = Header::new(Kind::Stdin, ID, content.len());
+            let header = Header::new(RecordType::Stdin, ID, content.len());
             bytes.extend_from_slice(&header.bytes());
             bytes.extend_from_slice(content);
             bytes.extend_from_slice(header.pad());
@@ -395,10 +395,10 @@ mod tests {
     fn output_of_one_kind_is_one_record_and_the_end_stands_behind_it() {
         let (mut server, worker) = pair();
         for (kind, bytes) in [
-            (Kind::Stdout, &b"head\n"[..]),
-            (Kind::Stdout, b"body"),
-            (Kind::Stderr, b"words"),
-            (Kind::Stdout, &[b'x'; MOST + 5]),
+            (RecordType::Stdout, &b"head\n"[..]),
+            (RecordType::Stdout, b"body"),
+            (RecordType::Stderr, b"words"),
+            (RecordType::Stdout, &[b'x'; MOST + 5]),
         ] {
             worker.put(kind, bytes);
         }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use galgo_proto::fcgi::Kind;
+use galgo_proto::fcgi::RecordType;
 use http_body_util::BodyExt;
 use hyper::{
     Request, Response,
@@ -38,7 +38,7 @@ pub(super) async fn call(
     env: &[u8],
 ) -> Result<()> {
     let connection = store.data().connection.clone();
-    let mut stdout = OutStream::new(&connection, Kind::Stdout);
+    let mut stdout = OutStream::new(&connection, RecordType::Stdout);
     let (scheme, request) = request(env, InStream::new(&connection))?;
     let (sender, answer) = tokio::sync::oneshot::channel();
     let request = store

@@ -28,7 +28,7 @@ use std::{
     thread,
 };
 
-use galgo_proto::fcgi::Kind;
+use galgo_proto::fcgi::RecordType;
 use galgo_spawn::inherited;
 use galgo_wasm::wire::{self, Ended, Message, WorkerSetup};
 use rustix::process::Resource;
@@ -222,7 +222,7 @@ impl Worker {
                 Ok(program) => run::run(self, &program, &request, &connection, runtime),
                 Err(NotFound { ended, why }) => {
                     if !why.is_empty() {
-                        connection.put(Kind::Stderr, format!("galgo: {why}\n").as_bytes());
+                        connection.put(RecordType::Stderr, format!("galgo: {why}\n").as_bytes());
                     }
                     run::end(&connection, ended, runtime)
                 }

@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
-use galgo_proto::fcgi::Kind;
+use galgo_proto::fcgi::RecordType;
 use galgo_spawn::{Exit, Status};
 use galgo_wasm::wire::Ended;
 use tokio::runtime::Runtime;
@@ -52,7 +52,7 @@ pub(super) fn run(
             (status, store.data().memory.used, Some(store))
         }
         Err(why) => {
-            connection.put(Kind::Stderr, format!("galgo: {why}\n").as_bytes());
+            connection.put(RecordType::Stderr, format!("galgo: {why}\n").as_bytes());
             (Status::Signal(SIGABRT), 0, None)
         }
     };
@@ -172,6 +172,6 @@ fn verdict(e: &wasmtime::Error, connection: &ServerConnection) -> Status {
         words.truncate(at.unwrap_or(0));
     }
     words.push('\n');
-    connection.put(Kind::Stderr, words.as_bytes());
+    connection.put(RecordType::Stderr, words.as_bytes());
     Status::Signal(signal)
 }

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Duration};
 
-use galgo_proto::fcgi::Kind;
+use galgo_proto::fcgi::RecordType;
 use galgo_wasm::wire::Profile;
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{ResourceLimiter, Result, UpdateDeadline};
@@ -105,8 +105,8 @@ impl InstanceState {
         builder
             .max_random_size(RANDOM_MOST)
             .stdin(GuestStdin(connection.clone()))
-            .stdout(output(Kind::Stdout))
-            .stderr(output(Kind::Stderr))
+            .stdout(output(RecordType::Stdout))
+            .stderr(output(RecordType::Stderr))
             .arg(String::from_utf8_lossy(&run.name));
         if component {
             for (name, value) in variables(env) {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use galgo_proto::fcgi::Kind;
+use galgo_proto::fcgi::RecordType;
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd};
 use wasmtime_wasi::{
@@ -108,7 +108,7 @@ fn failed(errno: Errno) -> StreamError {
 pub(super) struct GuestStdin(pub(super) Arc<ServerConnection>);
 
 #[derive(Debug)]
-pub(super) struct GuestOutput(pub(super) Arc<ServerConnection>, pub(super) Kind);
+pub(super) struct GuestOutput(pub(super) Arc<ServerConnection>, pub(super) RecordType);
 
 /// A guest's view of an input.
 #[derive(Debug)]
@@ -180,12 +180,12 @@ impl InputStream for InStream {
 #[derive(Debug)]
 pub(super) struct OutStream {
     connection: Arc<ServerConnection>,
-    kind: Kind,
+    kind: RecordType,
     waiter: Waiter,
 }
 
 impl OutStream {
-    pub(super) fn new(connection: &Arc<ServerConnection>, kind: Kind) -> Self {
+    pub(super) fn new(connection: &Arc<ServerConnection>, kind: RecordType) -> Self {
         Self {
             connection: connection.clone(),
             kind,

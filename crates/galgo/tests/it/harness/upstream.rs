@@ -13,7 +13,7 @@ use std::{
 
 use galgo_proto::{
     Parsed,
-    fcgi::{Header, Kind, Outcome, Pairs, Role, end, request},
+    fcgi::{Header, NameValuePairs, Outcome, RecordType, Role, end, request},
 };
 
 /// An application; each connection is answered on a thread of its own.
@@ -115,7 +115,7 @@ pub fn hear_until(
                         let (n, v) = p.unwrap();
                         (text(n), text(v))
                     };
-                    heard.params = Pairs::new(&params).map(pair).collect();
+                    heard.params = NameValuePairs::new(&params).map(pair).collect();
                 }
                 request::Event::Abort(_) => heard.aborted = true,
                 _ => {}
@@ -128,7 +128,7 @@ pub fn hear_until(
 }
 
 /// A record.
-pub fn record(kind: Kind, id: u16, content: impl AsRef<[u8]>, padding: u8) -> Vec<u8> {
+pub fn record(kind: RecordType, id: u16, content: impl AsRef<[u8]>, padding: u8) -> Vec<u8> {
     let content = content.as_ref();
     let header = Header {
         kind,
@@ -141,7 +141,7 @@ pub fn record(kind: Kind, id: u16, content: impl AsRef<[u8]>, padding: u8) -> Ve
 
 /// Output.
 pub fn stdout(content: impl AsRef<[u8]>) -> Vec<u8> {
-    record(Kind::Stdout, 1, content, 3)
+    record(RecordType::Stdout, 1, content, 3)
 }
 
 /// The end of a request.

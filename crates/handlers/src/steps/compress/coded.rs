@@ -9,7 +9,7 @@ use super::coder::Coder;
 use crate::{
     client::Client,
     fault::Fault,
-    log::{Level, Source},
+    log::{Level, LogSource},
     out::Out,
     pool,
     producer::{Boxed, OnExit, OutputEvent, Producer},
@@ -83,7 +83,7 @@ pub(super) struct Coded {
     taken: u64,
     /// Bytes that the program said there would be, and its name.
     promised: Option<u64>,
-    source: Source,
+    source: LogSource,
     /// Not all that went in can be read from what came out.
     unflushed: bool,
     fault: Option<Fault>,
@@ -94,7 +94,7 @@ impl Coded {
     pub(super) fn new(
         inner: Box<dyn Producer>,
         coder: Coder,
-        (promised, source): (Option<u64>, Source),
+        (promised, source): (Option<u64>, LogSource),
         place: Place,
     ) -> Self {
         let mut coded = Self {

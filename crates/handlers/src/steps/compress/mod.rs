@@ -24,7 +24,7 @@ use super::headers::{TypePattern, media_type};
 use crate::{
     body::{Body, Output, Response},
     context::Context,
-    log::Source,
+    log::LogSource,
     request::Request,
 };
 
@@ -84,7 +84,7 @@ impl Compress {
         };
         let source = || {
             let path = String::from_utf8_lossy(head.target.path());
-            Source::new(cx.resources.errors.clone(), request.id(), &path)
+            LogSource::new(cx.resources.errors.clone(), request.id(), &path)
         };
         let body = std::mem::replace(&mut response.body, Body::Empty);
         let (body, coded) = match body {

@@ -6,7 +6,7 @@ mod workers;
 
 use std::{os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
 
-use galgo_proto::fcgi::{Kind, Outcome};
+use galgo_proto::fcgi::{Outcome, RecordType};
 
 use crate::harness::{
     Test, new_site,
@@ -120,32 +120,32 @@ fn framing() -> Vec<Row> {
     vec![
         bad(
             "a_wrong_id",
-            record(Kind::Stdout, 2, "Content-Type: a/b\n\nsecret", 0),
+            record(RecordType::Stdout, 2, "Content-Type: a/b\n\nsecret", 0),
             "not made",
         ),
         bad(
             "the_management_id",
-            record(Kind::Stdout, 0, "Content-Type: a/b\n\n", 0),
+            record(RecordType::Stdout, 0, "Content-Type: a/b\n\n", 0),
             "not made",
         ),
         bad(
             "an_unknown_type",
-            record(Kind::Other(12), 1, "x", 0),
+            record(RecordType::Other(12), 1, "x", 0),
             "do not send",
         ),
         bad(
             "an_unknown_management_type",
-            record(Kind::Other(99), 0, "x", 0),
+            record(RecordType::Other(99), 0, "x", 0),
             WRONG,
         ),
         bad(
             "values_that_nobody_asked_for",
-            record(Kind::GetValuesResult, 0, "", 0),
+            record(RecordType::GetValuesResult, 0, "", 0),
             WRONG,
         ),
         bad(
             "a_request",
-            record(Kind::Begin, 1, [0; 8], 0),
+            record(RecordType::Begin, 1, [0; 8], 0),
             "do not send",
         ),
         bad(
@@ -158,7 +158,11 @@ fn framing() -> Vec<Row> {
             b"HTTP/1.1 200 OK\r\n\r\nhello".to_vec(),
             "version 72",
         ),
-        bad("a_short_end", record(Kind::End, 1, [0; 7], 0), "8 bytes"),
+        bad(
+            "a_short_end",
+            record(RecordType::End, 1, [0; 7], 0),
+            "8 bytes",
+        ),
         bad(
             "an_end_before_anything",
             ended(Outcome::Complete),
@@ -200,11 +204,11 @@ fn behind_a_head() -> Vec<Row> {
         sends(
             "padding_of_255",
             vec![
-                record(Kind::Stdout, 1, "Content-Type: a/b\n", 255),
-                record(Kind::Stderr, 1, "a note\x1b[31m\n", 255),
-                record(Kind::Stdout, 1, "\nfine", 255),
-                record(Kind::Stdout, 1, "", 255),
-                record(Kind::End, 1, [0; 8], 255),
+                record(RecordType::Stdout, 1, "Content-Type: a/b\n", 255),
+                record(RecordType::Stderr, 1, "a note\x1b[31m\n", 255),
+                record(RecordType::Stdout, 1, "\nfine", 255),
+                record(RecordType::Stdout, 1, "", 255),
+                record(RecordType::End, 1, [0; 8], 255),
                 b"x".to_vec(),
             ],
             Whole("fine"),

@@ -149,7 +149,10 @@ fn a_client_that_leaves_aborts() {
     client.get("/app");
     assert_eq!(heard.recv().unwrap(), None);
     client.reset();
-    assert_eq!(heard.recv().unwrap(), Some(record(Kind::Abort, 1, "", 0)));
+    assert_eq!(
+        heard.recv().unwrap(),
+        Some(record(RecordType::Abort, 1, "", 0))
+    );
     watch.after(&["client_gone"]);
 }
 
@@ -170,7 +173,7 @@ fn a_body_streams_in_both_directions() {
             if content == 0 {
                 break;
             }
-            say(stream, record(Kind::Stdout, 1, &rest[..content], 0));
+            say(stream, record(RecordType::Stdout, 1, &rest[..content], 0));
         }
         say(stream, [ended(Outcome::Complete), b"x".to_vec()].concat());
     };
@@ -205,7 +208,7 @@ fn a_large_response_to_a_slow_reader() {
         say(stream, head());
         let block = vec![b'x'; 65_535];
         for _ in 0..1000 {
-            say(stream, record(Kind::Stdout, 1, &block, 1));
+            say(stream, record(RecordType::Stdout, 1, &block, 1));
         }
         say(stream, [ended(Outcome::Complete), b"x".to_vec()].concat());
         hold(stream);

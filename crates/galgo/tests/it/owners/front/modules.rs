@@ -105,7 +105,7 @@ impl Worker {
         let mut params = Params::new(ID, &mut bytes);
         params.put(b"", &run.encode());
         params.finish();
-        bytes.extend(fcgi::Header::new(fcgi::Kind::Stdin, ID, 0).bytes());
+        bytes.extend(fcgi::Header::new(fcgi::RecordType::Stdin, ID, 0).bytes());
         let mut conn = self.connect();
         conn.write_all(&bytes).unwrap();
         answer(conn)
