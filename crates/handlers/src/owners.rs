@@ -8,7 +8,7 @@ use std::{
 };
 
 use galgo_spawn::{
-    Child, Failed, Launch, Stage, StartError,
+    Child, FailedLaunch, Launch, StartError, StartStage,
     owners::{Owners, Remit, TemplateUnderWay},
     template::Uses,
 };
@@ -30,7 +30,7 @@ pub(crate) async fn launch(
     uid: u32,
     mut launch: Launch,
     stdio: [BorrowedFd<'_>; 3],
-) -> Result<Child, Box<Failed>> {
+) -> Result<Child, Box<FailedLaunch>> {
     let (mut helpers, mut full) = (0, 0);
     loop {
         if !owners.has_helper(remit, uid) {
@@ -44,8 +44,8 @@ pub(crate) async fn launch(
             Err(failed) => failed,
         };
         match failed.error.stage {
-            Stage::Helper if helpers < HELPERS => {}
-            Stage::Clone if is_full(&failed.error) && full < FULL_TRIES => {
+            StartStage::Helper if helpers < HELPERS => {}
+            StartStage::Clone if is_full(&failed.error) && full < FULL_TRIES => {
                 full += 1;
                 tokio::time::sleep(FULL_PAUSE).await;
             }
@@ -79,7 +79,7 @@ pub(crate) async fn load(
         }
         match owners.load(remit, *uid, (program, uses), learned, stdio) {
             Ok(under_way) => return Ok(under_way),
-            Err(e) if e.stage == Stage::Helper && helpers < HELPERS => {}
+            Err(e) if e.stage == StartStage::Helper && helpers < HELPERS => {}
             Err(e) => return Err(e.to_string()),
         }
     }
@@ -119,10 +119,10 @@ fn is_full(e: &StartError) -> bool {
 }
 
 /// A start that may not be.
-pub(crate) fn denied(launch: Launch, why: String) -> Box<Failed> {
+pub(crate) fn denied(launch: Launch, why: String) -> Box<FailedLaunch> {
     let error = StartError {
-        stage: Stage::Denied,
+        stage: StartStage::Denied,
         source: io::Error::other(why),
     };
-    Box::new(Failed { error, launch })
+    Box::new(FailedLaunch { error, launch })
 }

@@ -1,7 +1,7 @@
 //! A running program.
 
 use crate::{
-    claims::Mark, direct::launches::LaunchOutcome, exit::Exit, own_child::OwnChild,
+    claims::ProcessMark, direct::launches::LaunchOutcome, exit::Exit, own_child::OwnChild,
     owners::remote::RemoteChild,
 };
 use std::{
@@ -15,10 +15,10 @@ use std::{
 /// Its descriptor ([`AsFd`]) becomes readable when the process has exited. A process that left the
 /// group (setsid(2), setpgid(2)) is out of reach; [`end_orphans`](crate::end_orphans) ends it.
 #[derive(Debug)]
-pub struct Child(Whose);
+pub struct Child(ChildHandle);
 
 #[derive(Debug)]
-enum Whose {
+enum ChildHandle {
     /// Started by this process.
     Own(OwnChild),
     /// Started for it, as another user.
@@ -29,38 +29,38 @@ enum Whose {
 macro_rules! either {
     ($whose:expr, $child:ident => $own:expr, $remote:expr) => {
         match $whose {
-            Whose::Own($child) => $own,
-            Whose::Remote($child) => $remote,
+            ChildHandle::Own($child) => $own,
+            ChildHandle::Remote($child) => $remote,
         }
     };
 }
 
 impl Child {
-    pub(crate) fn new(pidfd: OwnedFd, pid: i32, mark: Option<Mark>) -> Self {
-        Self(Whose::Own(OwnChild::new(pidfd, pid, mark)))
+    pub(crate) fn new(pidfd: OwnedFd, pid: i32, mark: Option<ProcessMark>) -> Self {
+        Self(ChildHandle::Own(OwnChild::new(pidfd, pid, mark)))
     }
 
     /// A child that may not have executed its program yet.
     pub(crate) fn under_way(
         pidfd: OwnedFd,
         pid: i32,
-        mark: Option<Mark>,
+        mark: Option<ProcessMark>,
         launch_number: u64,
     ) -> Self {
         let child = OwnChild::under_way(pidfd, pid, mark, launch_number);
-        Self(Whose::Own(child))
+        Self(ChildHandle::Own(child))
     }
 
     /// What it marks from now on may run as long as this is there.
-    pub(crate) fn hold(&mut self, mark: Mark) {
-        if let Whose::Own(child) = &mut self.0 {
+    pub(crate) fn hold(&mut self, mark: ProcessMark) {
+        if let ChildHandle::Own(child) = &mut self.0 {
             child.hold(mark);
         }
     }
 
     /// One that a helper starts.
     pub(crate) fn remote(child: RemoteChild) -> Self {
-        Self(Whose::Remote(Box::new(child)))
+        Self(ChildHandle::Remote(Box::new(child)))
     }
 
     /// The number of the launch, where it was not waited for.
@@ -83,7 +83,7 @@ impl Child {
 
     /// Whether a helper has started it, or is to: until its start is known its descriptor tells of that.
     pub fn is_remote(&self) -> bool {
-        matches!(self.0, Whose::Remote(_))
+        matches!(self.0, ChildHandle::Remote(_))
     }
 
     /// The process id, for logs; also the id of its process group.
@@ -169,7 +169,7 @@ impl Child {
 
     /// Reaps a child that is on its way out before it executed anything.
     pub(crate) fn reap_failed(&mut self) {
-        if let Whose::Own(child) = &mut self.0 {
+        if let ChildHandle::Own(child) = &mut self.0 {
             child.reap_failed();
         }
     }

@@ -20,7 +20,7 @@ static HELD: [Pids; 2] = [const { Pids([const { AtomicU64::new(0) }; PIDS / 64])
 /// What RLIMIT_LOCKS says of a process and of all that it starts ([`crate::reaper`]): the number of the process that was started
 /// here, and so much more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(crate) enum ProcessMark {
     /// A program that has one request.
     Program,
     /// A program that stays. A process can lower its limit, and not raise it: none of a request passes for one of a worker,
@@ -28,7 +28,7 @@ pub(crate) enum Mark {
     Worker,
 }
 
-impl Mark {
+impl ProcessMark {
     /// What the limit is larger by than any process id.
     const WORKER: u64 = 1 << 32;
 
@@ -68,18 +68,18 @@ pub(crate) fn is_claimed(pid: i32) -> bool {
 }
 
 /// From now on what `pid` leaves running may run.
-pub(crate) fn hold(mark: Mark, pid: i32) {
+pub(crate) fn hold(mark: ProcessMark, pid: i32) {
     mark.held().insert(pid);
 }
 
 /// What `pid` has left running must end.
-pub(crate) fn let_go(mark: Mark, pid: i32) {
+pub(crate) fn let_go(mark: ProcessMark, pid: i32) {
     mark.held().remove(pid);
 }
 
 /// Whether a process with this limit may run.
 pub(crate) fn is_held(limit: u64) -> bool {
-    let (mark, pid) = Mark::of(limit);
+    let (mark, pid) = ProcessMark::of(limit);
     pid.is_some_and(|pid| mark.held().contains(pid))
 }
 
@@ -127,16 +127,17 @@ mod tests {
     #[test]
     fn a_worker_is_held_by_a_mark_that_no_program_can_have() {
         let pid = PIDS as i32 - 3;
-        let limits = [Mark::Program, Mark::Worker].map(|mark| mark.offset() + pid as u64);
+        let limits =
+            [ProcessMark::Program, ProcessMark::Worker].map(|mark| mark.offset() + pid as u64);
         assert!(limits[1] > PIDS as u64);
-        hold(Mark::Worker, pid);
+        hold(ProcessMark::Worker, pid);
         assert_eq!(limits.map(is_held), [false, true]);
-        hold(Mark::Program, pid);
-        let_go(Mark::Worker, pid);
+        hold(ProcessMark::Program, pid);
+        let_go(ProcessMark::Worker, pid);
         assert_eq!(limits.map(is_held), [true, false]);
-        let_go(Mark::Program, pid);
+        let_go(ProcessMark::Program, pid);
         assert!(
-            ![1, Mark::WORKER, Mark::WORKER - 1, u64::MAX]
+            ![1, ProcessMark::WORKER, ProcessMark::WORKER - 1, u64::MAX]
                 .iter()
                 .any(|limit| is_held(*limit))
         );

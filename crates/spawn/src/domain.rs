@@ -76,9 +76,9 @@ pub(crate) fn abi() -> u32 {
 
 /// What may be done with a file, or with what is below a folder (`LANDLOCK_ACCESS_FS_…`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Access(u64);
+pub(crate) struct AccessRights(u64);
 
-impl Access {
+impl AccessRights {
     const FILE_EXECUTE: u64 = 1 << 0;
     const FILE_WRITE: u64 = 1 << 1;
     const FILE_READ: u64 = 1 << 2;
@@ -138,7 +138,7 @@ impl Ports {
 /// # Errors
 /// A file is not there, or the kernel refuses what it has.
 pub(crate) fn confining(
-    files: &[(PathBuf, Access)],
+    files: &[(PathBuf, AccessRights)],
     program: Option<BorrowedFd<'_>>,
     ports: Ports,
 ) -> io::Result<Option<OwnedFd>> {
@@ -146,7 +146,7 @@ pub(crate) fn confining(
     if abi == 0 {
         return Ok(None);
     }
-    let known = Access::known(abi);
+    let known = AccessRights::known(abi);
     let made = create(&Attributes {
         handled_access_fs: known,
         handled_access_net: if abi >= 4 { Ports::ALL.0 & !ports.0 } else { 0 },
@@ -160,7 +160,7 @@ pub(crate) fn confining(
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
     }
     if let Some(program) = program {
-        allow(&ruleset, program, Access::EXECUTE.0 & known)?;
+        allow(&ruleset, program, AccessRights::EXECUTE.0 & known)?;
     }
     Ok(Some(ruleset))
 }
@@ -176,7 +176,7 @@ fn allow(ruleset: &OwnedFd, file: BorrowedFd<'_>, access: u64) -> io::Result<()>
     const PATH_BENEATH: usize = 1; // LANDLOCK_RULE_PATH_BENEATH
     let allowed_access = match FileType::from_raw_mode(fstat(file)?.st_mode) {
         FileType::Directory => access,
-        _ => access & Access::OF_FILES,
+        _ => access & AccessRights::OF_FILES,
     };
     let rule = Beneath {
         allowed_access,

@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 /// Where a start failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum StartStage {
     /// The environment or the arguments cannot be passed to any program; nothing was started.
     Environment,
     /// No process: the system's or the user's limit of processes or memory.
@@ -25,7 +25,7 @@ pub enum Stage {
     Denied,
 }
 
-impl Stage {
+impl StartStage {
     /// For the one word that passes from the child to the server; see `direct::child_side`.
     pub(crate) const IN_CHILD: [Self; 5] = [
         Self::Descriptors,
@@ -58,7 +58,7 @@ impl Stage {
     }
 }
 
-impl fmt::Display for Stage {
+impl fmt::Display for StartStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Environment => "passing the environment",
@@ -79,7 +79,7 @@ impl fmt::Display for Stage {
 #[derive(Debug)]
 pub struct StartError {
     /// At which step.
-    pub stage: Stage,
+    pub stage: StartStage,
     /// The system's error.
     pub source: io::Error,
 }
@@ -91,17 +91,17 @@ impl StartError {
     /// `start` does not wait by itself: the writer may take seconds, and the caller can wait
     /// without stopping a whole thread.
     pub fn is_busy(&self) -> bool {
-        self.stage == Stage::Exec && self.source.raw_os_error() == Some(libc::ETXTBSY)
+        self.stage == StartStage::Exec && self.source.raw_os_error() == Some(libc::ETXTBSY)
     }
 
     pub(crate) fn descriptors(source: io::Error) -> Self {
         Self {
-            stage: Stage::Descriptors,
+            stage: StartStage::Descriptors,
             source,
         }
     }
 
-    pub(crate) fn errno(stage: Stage, errno: i32) -> Self {
+    pub(crate) fn errno(stage: StartStage, errno: i32) -> Self {
         Self {
             stage,
             source: io::Error::from_raw_os_error(errno),

@@ -27,10 +27,10 @@ pub mod template;
 pub mod words;
 
 pub use child::{Child, group_members};
-pub use direct::{Direct, Failed, LaunchOutcome, leave_signals_to_others};
+pub use direct::{Direct, FailedLaunch, LaunchOutcome, leave_signals_to_others};
 pub use domain::keeps_apart;
 pub use env::{EnvBlock, STRING_MAX, TooLong};
-pub use error::{Stage, StartError};
+pub use error::{StartError, StartStage};
 pub use exit::{Exit, Status};
 pub use file_id::FileId;
 pub use inherited::inherited;
@@ -96,7 +96,7 @@ impl Spawner {
             None => direct.start(start),
             Some(outside) => outside
                 .call(|| direct.start(start))
-                .unwrap_or_else(|| Err(StartError::errno(Stage::Clone, libc::ESRCH))),
+                .unwrap_or_else(|| Err(StartError::errno(StartStage::Clone, libc::ESRCH))),
         }
     }
 
@@ -109,7 +109,7 @@ impl Spawner {
         &mut self,
         launch: Launch,
         stdio: [BorrowedFd<'_>; 3],
-    ) -> Result<Child, Box<Failed>> {
+    ) -> Result<Child, Box<FailedLaunch>> {
         let direct = &mut self.direct;
         let Some(outside) = outside(&self.outside, launch.sandbox, launch.no_new_privs) else {
             return direct.launch(launch, stdio);

@@ -1,7 +1,7 @@
 //! A running program that this process has started itself.
 
 use crate::{
-    claims::{self, Mark},
+    claims::{self, ProcessMark},
     exit::{Exit, peek, reap},
     raw::syscall,
     reaper,
@@ -43,7 +43,7 @@ pub(crate) struct OwnChild {
     pidfd: ManuallyDrop<OwnedFd>,
     pid: i32,
     /// What it leaves running may run as long as this is there: it is known by that.
-    mark: Option<Mark>,
+    mark: Option<ProcessMark>,
     /// How it ended; once set, the process is reaped and its numbers may be reused.
     exit: Option<Exit>,
     gone: bool,
@@ -54,7 +54,7 @@ pub(crate) struct OwnChild {
 }
 
 impl OwnChild {
-    pub(crate) fn new(pidfd: OwnedFd, pid: i32, mark: Option<Mark>) -> Self {
+    pub(crate) fn new(pidfd: OwnedFd, pid: i32, mark: Option<ProcessMark>) -> Self {
         claims::claim(pid);
         if let Some(mark) = mark {
             claims::hold(mark, pid);
@@ -74,7 +74,7 @@ impl OwnChild {
     pub(crate) fn under_way(
         pidfd: OwnedFd,
         pid: i32,
-        mark: Option<Mark>,
+        mark: Option<ProcessMark>,
         launch_number: u64,
     ) -> Self {
         let mut child = Self::new(pidfd, pid, mark);
@@ -83,7 +83,7 @@ impl OwnChild {
     }
 
     /// It had no mark, and has one from now on.
-    pub(crate) fn hold(&mut self, mark: Mark) {
+    pub(crate) fn hold(&mut self, mark: ProcessMark) {
         claims::hold(mark, self.pid);
         self.mark = Some(mark);
     }

@@ -1,6 +1,6 @@
 //! What to start.
 
-use crate::{claims::Mark, env::EnvBlock, sandbox::Sandbox};
+use crate::{claims::ProcessMark, env::EnvBlock, sandbox::Sandbox};
 use std::{
     ffi::CString,
     os::fd::{BorrowedFd, OwnedFd},
@@ -41,11 +41,11 @@ impl Limits {
     }
 
     /// What it marks all that it starts with; `None`: nothing.
-    pub(crate) fn mark(&self) -> Option<Mark> {
+    pub(crate) fn mark(&self) -> Option<ProcessMark> {
         match (self.may_stay, self.is_worker) {
             (true, _) => None,
-            (false, true) => Some(Mark::Worker),
-            (false, false) => Some(Mark::Program),
+            (false, true) => Some(ProcessMark::Worker),
+            (false, false) => Some(ProcessMark::Program),
         }
     }
 

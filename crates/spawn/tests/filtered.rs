@@ -3,7 +3,7 @@
 
 mod scene;
 
-use galgo_spawn::{Launch, LaunchOutcome, Limits, Sandbox, Spawner, Stage};
+use galgo_spawn::{Launch, LaunchOutcome, Limits, Sandbox, Spawner, StartStage};
 use scene::{Scene, c};
 use std::{
     fs::{self, File},
@@ -87,7 +87,7 @@ fn both_ways_of_starting() {
     let mut failing = scene.spawner.launch(none, stdio()).unwrap();
     failing.wait().unwrap();
     match scene.spawner.outcome(&failing) {
-        LaunchOutcome::Failed(failed) => assert_eq!(failed.error.stage, Stage::Exec),
+        LaunchOutcome::Failed(failed) => assert_eq!(failed.error.stage, StartStage::Exec),
         other => panic!("{other:?}"),
     }
     let mut child = scene.spawner.launch(program, stdio()).unwrap();

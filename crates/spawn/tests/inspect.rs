@@ -4,7 +4,7 @@
 mod scene;
 
 use galgo_spawn::{
-    EnvBlock, Stage, StartError,
+    EnvBlock, StartError, StartStage,
     inspect::{check, check_source, diagnose},
 };
 use scene::Scene;
@@ -328,9 +328,12 @@ fn other_stages_speak_for_themselves() {
     };
     let path = Path::new("/bin/sh");
     assert!(
-        diagnose(path, PATH, &error(Stage::Clone, libc::EAGAIN)).contains("creating a process")
+        diagnose(path, PATH, &error(StartStage::Clone, libc::EAGAIN))
+            .contains("creating a process")
     );
-    assert!(diagnose(path, PATH, &error(Stage::Chdir, libc::ENOENT)).contains("working directory"));
-    assert!(diagnose(path, PATH, &error(Stage::Exec, libc::ETXTBSY)).contains("rename it"));
-    assert!(diagnose(path, PATH, &error(Stage::Exec, libc::EACCES)).contains("noexec"));
+    assert!(
+        diagnose(path, PATH, &error(StartStage::Chdir, libc::ENOENT)).contains("working directory")
+    );
+    assert!(diagnose(path, PATH, &error(StartStage::Exec, libc::ETXTBSY)).contains("rename it"));
+    assert!(diagnose(path, PATH, &error(StartStage::Exec, libc::EACCES)).contains("noexec"));
 }

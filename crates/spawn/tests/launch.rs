@@ -4,7 +4,8 @@
 mod scene;
 
 use galgo_spawn::{
-    Child, EnvBlock, Failed, Launch, LaunchOutcome, Limits, Sandbox, Spawner, Stage, Status,
+    Child, EnvBlock, FailedLaunch, Launch, LaunchOutcome, Limits, Sandbox, Spawner, StartStage,
+    Status,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scene::c;
@@ -65,7 +66,7 @@ impl Field {
     }
 
     /// The outcome, once there is one. The child's exit, or its output, is what is waited for: no time.
-    fn outcome(&mut self, launched: &Launched) -> Result<(), Box<Failed>> {
+    fn outcome(&mut self, launched: &Launched) -> Result<(), Box<FailedLaunch>> {
         loop {
             match self.spawner.outcome(&launched.child) {
                 LaunchOutcome::Started => return Ok(()),
@@ -91,7 +92,7 @@ impl Field {
         (text, launched.child.wait().unwrap().status)
     }
 
-    fn failure(&mut self, launch: Launch) -> (Box<Failed>, Status) {
+    fn failure(&mut self, launch: Launch) -> (Box<FailedLaunch>, Status) {
         let mut launched = self.launch(launch);
         let failed = self.outcome(&launched).unwrap_err();
         // Told once, and the next is not blamed for it.
@@ -149,7 +150,7 @@ fn failures_are_told_apart_and_can_be_tried_again(field: &mut Field) {
         (&text, libc::ENOEXEC),
     ] {
         let (failed, status) = field.failure(launch(&[path]));
-        assert_eq!(failed.error.stage, Stage::Exec, "{path}");
+        assert_eq!(failed.error.stage, StartStage::Exec, "{path}");
         assert_eq!(failed.error.source.raw_os_error(), Some(errno), "{path}");
         assert_eq!(status, Status::Code(127));
     }
@@ -157,7 +158,7 @@ fn failures_are_told_apart_and_can_be_tried_again(field: &mut Field) {
         dir: c("/nonexistent"),
         ..launch(&["/bin/true"])
     };
-    assert_eq!(field.failure(nowhere).0.error.stage, Stage::Chdir);
+    assert_eq!(field.failure(nowhere).0.error.stage, StartStage::Chdir);
 
     let busy = file("busy", "#!/bin/sh\necho \"$1\"\n", 0o755);
     let writer = OpenOptions::new().append(true).open(&busy).unwrap();

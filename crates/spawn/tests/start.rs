@@ -3,7 +3,7 @@
 
 mod scene;
 
-use galgo_spawn::{EnvBlock, Limits, STRING_MAX, Sandbox, Spawner, Stage, Start, Status};
+use galgo_spawn::{EnvBlock, Limits, STRING_MAX, Sandbox, Spawner, Start, StartStage, Status};
 use scene::{Scene, c};
 use std::{
     fs::{self, File, Permissions},
@@ -268,7 +268,7 @@ fn a_failure_names_its_stage() {
         };
         assert_eq!(
             (e.stage, e.source.raw_os_error()),
-            (Stage::Exec, Some(errno)),
+            (StartStage::Exec, Some(errno)),
             "{path:?}"
         );
         assert_eq!(e.is_busy(), errno == libc::ETXTBSY);
@@ -284,7 +284,7 @@ fn a_missing_working_directory_is_told_from_a_missing_program() {
     let e = scene.start("/bin/sh", &["sh"]).map(|_| ()).unwrap_err();
     assert_eq!(
         (e.stage, e.source.raw_os_error()),
-        (Stage::Chdir, Some(libc::ENOENT))
+        (StartStage::Chdir, Some(libc::ENOENT))
     );
 }
 
@@ -293,7 +293,7 @@ fn what_execve_cannot_take_is_named_before() {
     let mut scene = Scene::new();
     scene.env.put(b"HTTP_COOKIE", &vec![b'x'; STRING_MAX]);
     let e = scene.start("/bin/true", &["true"]).map(|_| ()).unwrap_err();
-    assert_eq!(e.stage, Stage::Environment);
+    assert_eq!(e.stage, StartStage::Environment);
     assert!(e.to_string().contains("HTTP_COOKIE"), "{e}");
 
     let mut scene = Scene::new();
@@ -303,14 +303,14 @@ fn what_execve_cannot_take_is_named_before() {
             .put(format!("V{n}").as_bytes(), &vec![b'x'; STRING_MAX - 10]);
     }
     let e = scene.start("/bin/true", &["true"]).map(|_| ()).unwrap_err();
-    assert_eq!(e.stage, Stage::Environment, "{e}");
+    assert_eq!(e.stage, StartStage::Environment, "{e}");
 
     let long = "x".repeat(STRING_MAX);
     let e = Scene::new()
         .start("/bin/true", &["true", &long])
         .map(|_| ())
         .unwrap_err();
-    assert_eq!(e.stage, Stage::Environment, "{e}");
+    assert_eq!(e.stage, StartStage::Environment, "{e}");
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn the_largest_environment_that_fits_starts() {
             Ok(mut running) => assert!(running.child.wait().unwrap().status.success()),
             // never the kernel's own E2BIG
             Err(e) => {
-                assert_eq!(e.stage, Stage::Environment, "{e}");
+                assert_eq!(e.stage, StartStage::Environment, "{e}");
                 assert!(last.size() > 1 << 20, "{n}");
                 break;
             }

@@ -15,7 +15,7 @@ use galgo_wasm::{
 use rustix::process::Resource;
 use wasmtime::{Engine, Module, component::Component};
 
-use crate::{engine, limits, sandbox::Sandbox, worker};
+use crate::{engine, limits, sandbox::WorkerSandbox, worker};
 
 /// Address space, bytes.
 const MEMORY: u64 = 4 << 30;
@@ -69,7 +69,7 @@ fn confine() -> Result<(), String> {
         (Resource::Core, 0),
     ])?;
     let _ = rustix::process::setpriority_process(None, NICE);
-    Sandbox::default().enter().map(drop)
+    WorkerSandbox::default().enter().map(drop)
 }
 
 fn run() -> Result<(), String> {

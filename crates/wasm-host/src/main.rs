@@ -27,7 +27,7 @@ use std::{
 use galgo_spawn::inherited;
 
 use galgo_wasm::{
-    host::{self, COMPILE, ENGINE, Host, MODULES, OWN_WORKER, WORKER},
+    host::{self, COMPILE, ENGINE, HostProgram, MODULES, OWN_WORKER, WORKER},
     runtime::keep as keep_worker,
     wire::Message,
 };
@@ -68,7 +68,7 @@ fn keep() -> ExitCode {
         let read = File::from(setup).read_to_end(&mut said);
         read.map_err(|e| e.to_string())?;
         match Message::decode(&said) {
-            Some(Message::Own(setup)) => keep_worker(&Host::own(own), setup),
+            Some(Message::Own(setup)) => keep_worker(&HostProgram::own(own), setup),
             _ => Err("what it is told makes no sense".into()),
         }
     });

@@ -22,14 +22,14 @@ const LANDLOCK: ABI = ABI::V6;
 
 /// What is left; its memory is closed to others of its user.
 #[derive(Debug, Default)]
-pub(crate) struct Sandbox {
+pub(crate) struct WorkerSandbox {
     pub(crate) read: Vec<PathBuf>,
     /// Folders that may be written to, too.
     pub(crate) write: Vec<PathBuf>,
     pub(crate) network: bool,
 }
 
-impl Sandbox {
+impl WorkerSandbox {
     /// Enters it, for good, with this thread and those it starts later. Words where the kernel
     /// cannot confine files.
     ///
@@ -153,7 +153,7 @@ mod tests {
     const DENIED: io::ErrorKind = io::ErrorKind::PermissionDenied;
 
     /// Runs `look` inside: on a thread of its own, which is all that a sandbox confines.
-    fn inside<T: Send>(sandbox: &Sandbox, look: impl FnOnce() -> T + Send) -> T {
+    fn inside<T: Send>(sandbox: &WorkerSandbox, look: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let confined = scope.spawn(|| {
                 assert_eq!(sandbox.enter().unwrap(), None, "a kernel without Landlock");
@@ -174,7 +174,7 @@ mod tests {
             fs::write(folder.path().join("a"), "text").unwrap();
         }
         std::os::unix::fs::symlink(other.path(), write.path().join("out")).unwrap();
-        let sandbox = Sandbox {
+        let sandbox = WorkerSandbox {
             read: vec![read.path().to_owned(), "/nonexistent".into()],
             write: vec![write.path().to_owned()],
             network: false,
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn it_starts_threads_and_no_programs() {
-        inside(&Sandbox::default(), || {
+        inside(&WorkerSandbox::default(), || {
             assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
             denied("fork", Command::new("/bin/true").spawn());
             // Refused before anybody looks for the file.
@@ -213,14 +213,14 @@ mod tests {
 
     #[test]
     fn sockets_are_those_of_the_internet_where_the_network_is_allowed_and_else_none() {
-        inside(&Sandbox::default(), || {
+        inside(&WorkerSandbox::default(), || {
             denied("TCP", TcpStream::connect("127.0.0.1:1"));
             denied("UDP", UdpSocket::bind("127.0.0.1:0"));
             denied("Unix", UnixDatagram::unbound());
         });
-        let network = Sandbox {
+        let network = WorkerSandbox {
             network: true,
-            ..Sandbox::default()
+            ..WorkerSandbox::default()
         };
         inside(&network, || {
             UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -16,7 +16,7 @@ use rustix::fs::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::{module, wire::Key};
+use crate::{module, wire::ModuleDigest};
 
 const MAGIC: &[u8; 16] = b"galgo wasm code\n";
 /// Magic, kind, key, digest.
@@ -34,15 +34,15 @@ pub enum ModuleKind {
 }
 
 /// The name of a module's code.
-pub fn key(module: &[u8]) -> Key {
+pub fn key(module: &[u8]) -> ModuleDigest {
     Sha256::digest(module).into()
 }
 
-pub(crate) fn path(cache: &Path, key: &Key, tag: &str) -> PathBuf {
+pub(crate) fn path(cache: &Path, key: &ModuleDigest, tag: &str) -> PathBuf {
     cache.join(name(key, tag))
 }
 
-fn name(key: &Key, tag: &str) -> String {
+fn name(key: &ModuleDigest, tag: &str) -> String {
     let mut name: String = key.iter().map(|b| format!("{b:02x}")).collect();
     name.push('-');
     name.push_str(tag);
@@ -53,7 +53,12 @@ fn name(key: &Key, tag: &str) -> String {
 ///
 /// # Errors
 /// The system's.
-pub fn write(mut to: impl Write, kind: ModuleKind, key: &Key, code: &[u8]) -> io::Result<()> {
+pub fn write(
+    mut to: impl Write,
+    kind: ModuleKind,
+    key: &ModuleDigest,
+    code: &[u8],
+) -> io::Result<()> {
     let mut head = Vec::with_capacity(HEAD);
     head.extend_from_slice(MAGIC);
     head.push(kind as u8);
@@ -64,7 +69,7 @@ pub fn write(mut to: impl Write, kind: ModuleKind, key: &Key, code: &[u8]) -> io
 }
 
 /// The digest of an entry, but for its code.
-fn begun(kind: ModuleKind, key: &Key) -> Sha256 {
+fn begun(kind: ModuleKind, key: &ModuleDigest) -> Sha256 {
     Sha256::new().chain_update([kind as u8]).chain_update(key)
 }
 
@@ -77,19 +82,24 @@ pub struct Code {
 
 /// Reads an entry and checks it. `None`: there is none, or it is not what this server, or one of the
 /// same user, put there.
-pub fn read(cache: &Path, key: &Key, tag: &str) -> Option<Code> {
+pub fn read(cache: &Path, key: &ModuleDigest, tag: &str) -> Option<Code> {
     let mut bytes = Vec::new();
     let kind = check(cache, key, tag, |code| bytes.extend_from_slice(code))?;
     Some(Code { kind, bytes })
 }
 
 /// Whether there is such an entry; holds one piece of it in memory at a time.
-pub(crate) fn is_there(cache: &Path, key: &Key, tag: &str) -> bool {
+pub(crate) fn is_there(cache: &Path, key: &ModuleDigest, tag: &str) -> bool {
     check(cache, key, tag, |_| {}).is_some()
 }
 
 /// Checks an entry; its code is given to `take`, piece by piece, before it is known to be right.
-fn check(cache: &Path, key: &Key, tag: &str, take: impl FnMut(&[u8])) -> Option<ModuleKind> {
+fn check(
+    cache: &Path,
+    key: &ModuleDigest,
+    tag: &str,
+    take: impl FnMut(&[u8]),
+) -> Option<ModuleKind> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = File::from(rustix::fs::open(cache, flags, Mode::empty()).ok()?);
     ours(&folder.metadata().ok()?)?;
@@ -113,12 +123,12 @@ pub(crate) fn in_memory() -> io::Result<File> {
 }
 
 /// Closes it to all changes; whether it is an entry of that name then.
-pub(crate) fn seal(file: &File, key: &Key) -> bool {
+pub(crate) fn seal(file: &File, key: &ModuleDigest) -> bool {
     fcntl_add_seals(file, SEALS | SealFlags::SEAL).is_ok() && whole(file, key, |_| {}).is_some()
 }
 
 /// Reads an entry that the keeper has sent. `None`: it is none of that name, or can still be changed.
-pub fn received(file: OwnedFd, key: &Key) -> Option<Code> {
+pub fn received(file: OwnedFd, key: &ModuleDigest) -> Option<Code> {
     let file = File::from(file);
     if !fcntl_get_seals(&file).ok()?.contains(SEALS) {
         return None;
@@ -128,13 +138,17 @@ pub fn received(file: OwnedFd, key: &Key) -> Option<Code> {
     Some(Code { kind, bytes })
 }
 
-fn whole(mut file: &File, key: &Key, take: impl FnMut(&[u8])) -> Option<ModuleKind> {
+fn whole(mut file: &File, key: &ModuleDigest, take: impl FnMut(&[u8])) -> Option<ModuleKind> {
     file.rewind().ok()?;
     checked(file, key, take)
 }
 
 /// Checks what an entry holds.
-fn checked(mut file: impl Read, key: &Key, mut take: impl FnMut(&[u8])) -> Option<ModuleKind> {
+fn checked(
+    mut file: impl Read,
+    key: &ModuleDigest,
+    mut take: impl FnMut(&[u8]),
+) -> Option<ModuleKind> {
     let mut head = [0; HEAD];
     file.read_exact(&mut head).ok()?;
     let (magic, rest) = head.split_at(MAGIC.len());
@@ -179,7 +193,7 @@ mod tests {
     use super::*;
     use std::{fs, os::unix::fs::PermissionsExt};
 
-    fn entry() -> (tempfile::TempDir, PathBuf, Key) {
+    fn entry() -> (tempfile::TempDir, PathBuf, ModuleDigest) {
         let cache = tempfile::tempdir().unwrap();
         let key = key(b"module");
         let at = path(cache.path(), &key, "t");

@@ -78,14 +78,14 @@ pub struct Beside {
     path: PathBuf,
     /// The users that can change the executable.
     own: Writers,
-    host: OnceLock<Host>,
+    host: OnceLock<HostProgram>,
     /// One that does not fit, and why: it is not asked again while it is the same file.
     unfit: Mutex<Option<(FileId, String)>>,
 }
 
 /// A `galgo-wasm` that fits.
 #[derive(Debug)]
-pub struct Host {
+pub struct HostProgram {
     file: OwnedFd,
     engine: String,
 }
@@ -158,7 +158,7 @@ impl Beside {
         self.look().map(|(file, _)| file)
     }
 
-    pub(crate) fn known(&self) -> Option<&Host> {
+    pub(crate) fn known(&self) -> Option<&HostProgram> {
         self.host.get()
     }
 
@@ -199,17 +199,17 @@ impl Beside {
     /// That of `ask`; or [`NoHost::Refused`], in words about the module.
     pub(crate) fn host<E>(
         &self,
-        ask: impl FnOnce(&Host) -> Result<String, E>,
-    ) -> Result<&Host, NoHost<E>> {
+        ask: impl FnOnce(&HostProgram) -> Result<String, E>,
+    ) -> Result<&HostProgram, NoHost<E>> {
         if let Some(host) = self.host.get() {
             return Ok(host);
         }
         let (file, id) = self.look().map_err(NoHost::Refused)?;
         let engine = String::new();
-        let asked = Host { file, engine };
+        let asked = HostProgram { file, engine };
         let said = ask(&asked).map_err(NoHost::Failed)?;
         match answered(&said) {
-            Some((its, engine)) if its == version() => Ok(self.host.get_or_init(|| Host {
+            Some((its, engine)) if its == version() => Ok(self.host.get_or_init(|| HostProgram {
                 engine: engine.to_owned(),
                 ..asked
             })),
@@ -241,7 +241,7 @@ pub(crate) enum NoHost<E> {
     Failed(E),
 }
 
-impl Host {
+impl HostProgram {
     /// This program itself, by the descriptor that it was executed by.
     pub fn own(file: OwnedFd) -> Self {
         let engine = String::new();

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};
 
-use crate::wire::Key;
+use crate::wire::ModuleDigest;
 
 /// The first bytes of every binary WebAssembly file.
 pub const MAGIC: [u8; 4] = *b"\0asm";
@@ -31,7 +31,7 @@ pub(crate) fn pieces(mut file: impl Read, mut take: impl FnMut(&[u8])) -> io::Re
 /// A module, as the server knows it: it never holds one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ModuleInfo {
-    pub(crate) key: Key,
+    pub(crate) key: ModuleDigest,
     /// What is wrong with its first bytes.
     pub(crate) wrong: Option<&'static str>,
 }

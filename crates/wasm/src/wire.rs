@@ -3,7 +3,7 @@
 //! On the socket that the worker is started with (SOCK_SEQPACKET), one packet a message, descriptors beside it
 //! (SCM_RIGHTS): what it may see, code to load, and connections. On each of those one request after the other, as
 //! to a FastCGI application: its variables, one without a name that says what to run ([`Run`]), its body; then
-//! its output, its words for the log, and how it ended ([`Ended`]), behind what END_REQUEST has.
+//! its output, its words for the log, and how it ended ([`RunOutcome`]), behind what END_REQUEST has.
 //!
 //! The worker of a user's own modules is told by its keeper what it may see ([`UserSetup`]), and asks it for the code of each
 //! module by the module's path.
@@ -153,7 +153,7 @@ fn unspill(memfd: OwnedFd, message: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// The name of a module's code: the SHA-256 of the module.
-pub type Key = [u8; 32];
+pub type ModuleDigest = [u8; 32];
 
 /// What the server says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,9 +161,9 @@ pub enum Message {
     /// The first message: what the worker may see, and how much it runs at once.
     Setup(WorkerSetup),
     /// Load this code now: it will be asked for.
-    Load(Key),
+    Load(ModuleDigest),
     /// This code will not be asked for again.
-    Forget(Key),
+    Forget(ModuleDigest),
     /// Serve this connection, which stands beside it.
     Connect,
     /// In the place of a setup: what the worker of a user's own modules may see, and run.
@@ -171,14 +171,14 @@ pub enum Message {
     /// From such a worker to its keeper: the code of this module is asked for.
     Wanted(Vec<u8>),
     /// The answer.
-    Found(Answer),
+    Found(CodeReply),
 }
 
 /// What the keeper says of a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum CodeReply {
     /// Its code, under this name, stands beside it.
-    Code(Key),
+    Code(ModuleDigest),
     /// It may not be run: why.
     Denied(String),
     /// It is no program: why.
@@ -233,7 +233,7 @@ pub const ID: u16 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// The code.
-    pub key: Key,
+    pub key: ModuleDigest,
     /// The place of its profile in [`WorkerSetup::profiles`].
     pub profile: u64,
     /// Bytes of linear memory, over all memories of the instance.
@@ -293,10 +293,10 @@ impl Message {
                 setup.profile.encode(&mut to);
             }
             Self::Wanted(module) => drop(to.number(5).bytes(module)),
-            Self::Found(Answer::Code(key)) => drop(to.number(6).bytes(key)),
-            Self::Found(Answer::Denied(why)) => drop(to.number(7).bytes(why.as_bytes())),
-            Self::Found(Answer::Bad(why)) => drop(to.number(8).bytes(why.as_bytes())),
-            Self::Found(Answer::Short) => drop(to.number(9)),
+            Self::Found(CodeReply::Code(key)) => drop(to.number(6).bytes(key)),
+            Self::Found(CodeReply::Denied(why)) => drop(to.number(7).bytes(why.as_bytes())),
+            Self::Found(CodeReply::Bad(why)) => drop(to.number(8).bytes(why.as_bytes())),
+            Self::Found(CodeReply::Short) => drop(to.number(9)),
         }
         to.0
     }
@@ -319,10 +319,10 @@ impl Message {
                 profile: Profile::decode(&mut from)?,
             }),
             5 => Self::Wanted(from.bytes()?.to_vec()),
-            6 => Self::Found(Answer::Code(from.bytes()?.try_into().ok()?)),
-            7 => Self::Found(Answer::Denied(from.text()?)),
-            8 => Self::Found(Answer::Bad(from.text()?)),
-            9 => Self::Found(Answer::Short),
+            6 => Self::Found(CodeReply::Code(from.bytes()?.try_into().ok()?)),
+            7 => Self::Found(CodeReply::Denied(from.text()?)),
+            8 => Self::Found(CodeReply::Bad(from.text()?)),
+            9 => Self::Found(CodeReply::Short),
             _ => return None,
         };
         from.0.is_empty().then_some(message)
@@ -389,7 +389,7 @@ fn at<T: Copy>(all: &[T], place: u64) -> Option<T> {
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum RunOutcome {
     /// It ran.
     Exit(Exit),
     /// Its code is not in the cache, or is not what was put there.
@@ -405,10 +405,10 @@ pub enum Ended {
 /// What the worker says, once, when it takes connections.
 pub const READY: &[u8] = b"ready";
 
-/// Bytes of an [`Ended`].
+/// Bytes of an [`RunOutcome`].
 pub const ENDED: usize = 40;
 
-impl Ended {
+impl RunOutcome {
     /// As bytes.
     pub fn encode(self) -> [u8; ENDED] {
         let nanos = |t: Duration| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX);
@@ -509,10 +509,10 @@ mod tests {
             (Message::Forget([2; 32]), 0),
             (own(), 0),
             (Message::Wanted(b"/srv/a.wasm".to_vec()), 0),
-            (Message::Found(Answer::Code([3; 32])), 1),
-            (Message::Found(Answer::Denied("no".into())), 0),
-            (Message::Found(Answer::Bad("no".into())), 0),
-            (Message::Found(Answer::Short), 0),
+            (Message::Found(CodeReply::Code([3; 32])), 1),
+            (Message::Found(CodeReply::Denied("no".into())), 0),
+            (Message::Found(CodeReply::Bad("no".into())), 0),
+            (Message::Found(CodeReply::Short), 0),
         ] {
             let sent = vec![ours.as_fd(); fds];
             send_message(&ours, &message.encode(), &sent).unwrap();
@@ -552,7 +552,7 @@ mod tests {
     #[test]
     fn an_exit_comes_back_as_it_was() {
         let exit = |status| {
-            Ended::Exit(Exit {
+            RunOutcome::Exit(Exit {
                 status,
                 user: Duration::from_micros(5),
                 system: Duration::ZERO,
@@ -562,14 +562,14 @@ mod tests {
         for ended in [
             exit(Status::Signal(9)),
             exit(Status::Code(3)),
-            Ended::NoCode,
-            Ended::NoThread,
-            Ended::Denied,
-            Ended::Bad,
+            RunOutcome::NoCode,
+            RunOutcome::NoThread,
+            RunOutcome::Denied,
+            RunOutcome::Bad,
         ] {
-            assert_eq!(Ended::decode(&ended.encode()), Some(ended));
+            assert_eq!(RunOutcome::decode(&ended.encode()), Some(ended));
         }
-        assert_eq!(Ended::decode(&[9; ENDED]), None);
-        assert_eq!(Ended::decode(&[]), None);
+        assert_eq!(RunOutcome::decode(&[9; ENDED]), None);
+        assert_eq!(RunOutcome::decode(&[]), None);
     }
 }

@@ -11,7 +11,7 @@ use galgo_io::watch::register;
 use galgo_spawn::{
     Child, Direct,
     identity::effective_uid,
-    owners::{Host, Owners, Remit, spawner},
+    owners::{Owners, Remit, SpawnerBackend, spawner},
     words,
 };
 use tokio::io::Interest;
@@ -142,7 +142,7 @@ struct Galgo<L> {
     load: L,
 }
 
-impl<L: Fn() -> Result<Config, String>> Host for Galgo<L> {
+impl<L: Fn() -> Result<Config, String>> SpawnerBackend for Galgo<L> {
     fn remits(&mut self) -> Result<Vec<Arc<Remit>>, String> {
         let config = (self.load)()?;
         Ok(config.remits().map(|(_, remit)| remit.clone()).collect())

@@ -2,14 +2,18 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
-use galgo_spawn::{Child, Failed, Launch, identity::effective_uid, owners::Remit};
+use galgo_spawn::{Child, FailedLaunch, Launch, identity::effective_uid, owners::Remit};
 
 use super::{ProgramRun, pipes::Pipes};
 use crate::{owners, warm::setup::AsUser};
 
 impl ProgramRun<'_, '_, '_> {
     /// Starts the program here, or has a helper start it as its user.
-    pub(super) async fn launch(&self, launch: Launch, pipes: &Pipes) -> Result<Child, Box<Failed>> {
+    pub(super) async fn launch(
+        &self,
+        launch: Launch,
+        pipes: &Pipes,
+    ) -> Result<Child, Box<FailedLaunch>> {
         let resources = self.cx.resources;
         match &self.cgi.remit {
             None => {
@@ -26,7 +30,7 @@ impl ProgramRun<'_, '_, '_> {
         remit: &Arc<Remit>,
         launch: Launch,
         pipes: &Pipes,
-    ) -> Result<Child, Box<Failed>> {
+    ) -> Result<Child, Box<FailedLaunch>> {
         let resources = self.cx.resources;
         let stdio = pipes.stdio(&resources.null);
         let uid = remit.user(self.script.owner);

@@ -7,7 +7,9 @@ use std::{
 };
 
 use galgo_proto::{cgi::search, h1::BodyLen, vars::Sink};
-use galgo_spawn::{Child, EnvBlock, Failed, Launch, LaunchOutcome, Stage, StartError, inspect};
+use galgo_spawn::{
+    Child, EnvBlock, FailedLaunch, Launch, LaunchOutcome, StartError, StartStage, inspect,
+};
 use tokio::time::Instant;
 
 use super::{
@@ -49,7 +51,7 @@ struct StartedProcess {
 enum StartState {
     /// The program runs; what went wrong meanwhile.
     Runs(Option<Fault>),
-    Failed(Box<Failed>),
+    Failed(Box<FailedLaunch>),
 }
 
 /// What became of a program that was too late.
@@ -344,24 +346,25 @@ impl ProgramRun<'_, '_, '_> {
 
     async fn not_started(&self, e: StartError) -> Fault {
         match e.stage {
-            Stage::Environment => {
+            StartStage::Environment => {
                 return Fault::Client(
                     431,
                     "a header field is longer than any variable of a program may be",
                 );
             }
-            Stage::Clone => return Fault::Busy("the system could not create another process"),
-            Stage::Descriptors => return capacity(&e.source),
-            Stage::Helper => {
+            StartStage::Clone => return Fault::Busy("the system could not create another process"),
+            StartStage::Descriptors => return capacity(&e.source),
+            StartStage::Helper => {
                 return Fault::Script(
                     "the helper that starts programs as its user has ended".into(),
                 );
             }
-            Stage::Denied => return Fault::Refused(e.source.to_string()),
+            StartStage::Denied => return Fault::Refused(e.source.to_string()),
             // Of memory `execve` also has too little where the route's own limit is too low.
             stage
                 if is_shortage(&e.source)
-                    && (stage != Stage::Exec || e.source.kind() != io::ErrorKind::OutOfMemory) =>
+                    && (stage != StartStage::Exec
+                        || e.source.kind() != io::ErrorKind::OutOfMemory) =>
             {
                 return capacity(&e.source);
             }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use galgo_spawn::{
-    Child, EnvBlock, FileId, Launch, LaunchOutcome, Limits, Spawner, Stage, Start, StartError,
+    Child, EnvBlock, FileId, Launch, LaunchOutcome, Limits, Spawner, Start, StartError, StartStage,
     inspect, owners::Remit,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -104,13 +104,13 @@ impl WorkerPool {
         let Some(owners) = &self.slots.owners else {
             let source = io::Error::other("no helper can be made here");
             return Err(StartError {
-                stage: Stage::Helper,
+                stage: StartStage::Helper,
                 source,
             });
         };
         let run = self.slots.config.run.metadata();
         let owner = run.map_err(|source| StartError {
-            stage: Stage::Exec,
+            stage: StartStage::Exec,
             source,
         })?;
         command.args.truncate(1);

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use galgo_spawn::owners::{NoTemplate, Stop, StoppedTemplate, TemplateUnderWay};
+use galgo_spawn::owners::{NoTemplate, StoppedTemplate, TemplateStop, TemplateUnderWay};
 use tokio::io::Interest;
 
 use super::{
@@ -45,7 +45,7 @@ pub(super) async fn stop(
     stopped.ok_or_else(|| Failure::NotNow("its helper has told nothing of it".into()))
 }
 
-async fn stopped(under_way: &mut TemplateUnderWay) -> Result<Stop, (NoTemplate, String)> {
+async fn stopped(under_way: &mut TemplateUnderWay) -> Result<TemplateStop, (NoTemplate, String)> {
     let io = |e: std::io::Error| (NoTemplate::NotNow, e.to_string());
     let watched = register(under_way.as_fd().as_raw_fd(), Interest::READABLE).map_err(io)?;
     loop {

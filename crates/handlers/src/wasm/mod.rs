@@ -24,7 +24,7 @@ use galgo_wasm::{
     Beside, FoundCode, KILLED, NoCode, Profile, Runtime, RuntimeSettings, StartFault,
     host::version,
     runtime,
-    wire::{self, Ended, Key, Message, UserSetup},
+    wire::{self, Message, ModuleDigest, RunOutcome, UserSetup},
 };
 
 use crate::{
@@ -100,7 +100,7 @@ pub struct Wasm {
 #[derive(Debug, Clone, Copy)]
 pub enum ModuleCode {
     /// The server's, which has this code.
-    Shared(Key),
+    Shared(ModuleDigest),
     /// That of the route and this user, which has it compiled itself.
     Own(u32),
 }
@@ -142,7 +142,7 @@ impl Wasm {
     ///
     /// # Errors
     /// The file is no program: why.
-    pub async fn code(&self, script: &FoundProgram<'_>) -> Result<Key, Fault> {
+    pub async fn code(&self, script: &FoundProgram<'_>) -> Result<ModuleDigest, Fault> {
         let file = Path::new(OsStr::from_bytes(script.script_filename.as_bytes()));
         let bad = |why: String| Fault::Script(format!("the module cannot be run: {why}"));
         let refused = |why: String| Fault::Refused(format!("{}: {why}", words::path(file)));
@@ -165,7 +165,7 @@ impl Wasm {
     /// There is none to be had.
     pub async fn connect(
         &self,
-        code: Key,
+        code: ModuleDigest,
         permit: Permit,
         home: usize,
         wait: Duration,
@@ -267,7 +267,7 @@ impl Wasm {
 
     fn at_once(
         &self,
-        code: Key,
+        code: ModuleDigest,
         home: usize,
     ) -> Result<(Sock, galgo_wasm::WorkerLease), StartFault> {
         let lease = self.runtime.lease(code)?;
@@ -284,7 +284,10 @@ impl Wasm {
         let sight = self.needs.profiles.iter().position(|p| *p == cgi.sight);
         let (key, module) = match code {
             ModuleCode::Shared(key) => (key, Vec::new()),
-            ModuleCode::Own(_) => (Key::default(), script.script_filename.to_bytes().to_vec()),
+            ModuleCode::Own(_) => (
+                ModuleDigest::default(),
+                script.script_filename.to_bytes().to_vec(),
+            ),
         };
         let run = wire::Run {
             key,
@@ -353,12 +356,12 @@ impl InstanceLease {
             Lease::Shared(lease) => lease.ended(more).map_err(|_short| SHORT)?,
             Lease::Own(worker) => {
                 worker.is_used();
-                match Ended::decode(more) {
-                    Some(Ended::Exit(exit)) => exit,
-                    Some(Ended::NoThread) => return Err(SHORT),
-                    Some(Ended::Denied) => return Err(Fault::Refused(DENIED.into())),
-                    Some(Ended::Bad) => return Err(Fault::Script(BAD.into())),
-                    Some(Ended::NoCode) | None => KILLED,
+                match RunOutcome::decode(more) {
+                    Some(RunOutcome::Exit(exit)) => exit,
+                    Some(RunOutcome::NoThread) => return Err(SHORT),
+                    Some(RunOutcome::Denied) => return Err(Fault::Refused(DENIED.into())),
+                    Some(RunOutcome::Bad) => return Err(Fault::Script(BAD.into())),
+                    Some(RunOutcome::NoCode) | None => KILLED,
                 }
             }
         };

@@ -12,7 +12,7 @@ use std::{
 };
 
 use galgo_spawn::{
-    Child, EnvBlock, Launch, LaunchOutcome, Limits, Sandbox, Stage, StartError,
+    Child, EnvBlock, Launch, LaunchOutcome, Limits, Sandbox, StartError, StartStage,
     owners::{MODULES, Owners, Remit},
 };
 use galgo_wasm::wire::{self, Message};
@@ -300,11 +300,11 @@ async fn is_ready(socket: &OwnedFd) -> Result<(), Fault> {
 
 fn not_started(e: StartError) -> Fault {
     match e.stage {
-        Stage::Denied => Fault::Refused(e.source.to_string()),
-        Stage::Helper => {
+        StartStage::Denied => Fault::Refused(e.source.to_string()),
+        StartStage::Helper => {
             Fault::Script("the helper that starts programs as its user has ended".into())
         }
-        Stage::Clone | Stage::Descriptors => SHORT,
+        StartStage::Clone | StartStage::Descriptors => SHORT,
         _ if is_shortage(&e.source) => SHORT,
         _ => Fault::Script(format!("the wasm worker of its user: {e}")),
     }

@@ -5,7 +5,7 @@
 //! panic. No signal handler of the server that touches what threads share can run here: those signals are blocked until they are reset.
 
 use super::signals;
-use crate::{claims::Mark, error::Stage, raw::syscall};
+use crate::{claims::ProcessMark, error::StartStage, raw::syscall};
 use std::{
     convert::Infallible,
     ffi::c_char,
@@ -29,7 +29,7 @@ pub(super) struct ChildContext {
     /// Resource, soft, hard.
     pub(super) limits: [Option<(u32, u64, u64)>; 6],
     /// `None`: what it leaves running may outlive it.
-    pub(super) mark: Option<Mark>,
+    pub(super) mark: Option<ProcessMark>,
     pub(super) umask: Option<u32>,
     pub(super) no_new_privs: bool,
     /// What it makes a domain of ([`crate::domain`]), where the kernel has such.
@@ -52,7 +52,7 @@ type Step = Result<(), (u32, i32)>;
 #[allow(clippy::unnecessary_cast)] // the constant's type is not that of every libc
 const LOCKS: u32 = libc::RLIMIT_LOCKS as u32;
 
-/// Indices into [`Stage::IN_CHILD`].
+/// Indices into [`StartStage::IN_CHILD`].
 const DESCRIPTORS: u32 = 0;
 const LIMITS: u32 = 1;
 const CHDIR: u32 = 2;
@@ -61,10 +61,10 @@ const DOMAIN: u32 = 4;
 
 impl ChildContext {
     /// What the child reported; `None` when it executed the program.
-    pub(super) fn failure(&self) -> Option<(Stage, i32)> {
+    pub(super) fn failure(&self) -> Option<(StartStage, i32)> {
         let word = self.failure.load(Ordering::Acquire);
-        let stage = Stage::IN_CHILD.get((word >> 16) as usize).copied();
-        (word != 0).then(|| (stage.unwrap_or(Stage::Exec), (word & 0xffff) as i32))
+        let stage = StartStage::IN_CHILD.get((word >> 16) as usize).copied();
+        (word != 0).then(|| (stage.unwrap_or(StartStage::Exec), (word & 0xffff) as i32))
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     stack::Stack,
 };
 use crate::{
-    error::{Stage, StartError},
+    error::{StartError, StartStage},
     raw,
 };
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -36,7 +36,7 @@ pub(super) unsafe fn child(
     // runs in the child, for those signals are blocked until it has reset them. The rest is this function's contract.
     let pid = signals::without(|| unsafe { raw::clone(args, child_side::run, context) });
     if pid < 0 {
-        return Err(StartError::errno(Stage::Clone, -pid as i32));
+        return Err(StartError::errno(StartStage::Clone, -pid as i32));
     }
     // SAFETY: CLONE_PIDFD stored a new descriptor there which no other code knows.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };

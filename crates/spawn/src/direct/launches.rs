@@ -60,7 +60,7 @@ struct PendingLaunch {
 
 /// A program that was not started.
 #[derive(Debug)]
-pub struct Failed {
+pub struct FailedLaunch {
     /// Why.
     pub error: StartError,
     /// What was to be started, to try again.
@@ -75,7 +75,7 @@ pub enum LaunchOutcome {
     /// The program runs, or has run.
     Started,
     /// It could not be executed; the child is gone.
-    Failed(Box<Failed>),
+    Failed(Box<FailedLaunch>),
 }
 
 /// The starts of one thread.
@@ -85,7 +85,7 @@ pub(super) struct Launches {
     /// What no child uses, that with the lowest numbers last.
     free: Vec<LaunchMemory>,
     under_way: Vec<PendingLaunch>,
-    failed: VecDeque<(u64, Box<Failed>)>,
+    failed: VecDeque<(u64, Box<FailedLaunch>)>,
     last: u64,
 }
 
@@ -195,7 +195,7 @@ impl Launches {
         }
     }
 
-    fn failed(&mut self, number: u64) -> Option<Box<Failed>> {
+    fn failed(&mut self, number: u64) -> Option<Box<FailedLaunch>> {
         let at = self.failed.iter().position(|(n, _)| *n == number)?;
         self.failed.remove(at).map(|(_, failed)| failed)
     }
@@ -224,7 +224,7 @@ impl Launches {
                 let error = StartError::errno(stage, errno);
                 self.failed.truncate(FAILED_MOST - 1);
                 self.failed
-                    .push_front((number, Box::new(Failed { error, launch })));
+                    .push_front((number, Box::new(FailedLaunch { error, launch })));
             }
         }
     }

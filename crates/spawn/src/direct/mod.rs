@@ -13,12 +13,12 @@ use crate::{
     child::Child,
     domain,
     env::{STRING_MAX, TooLong},
-    error::{Stage, StartError},
+    error::{StartError, StartStage},
     sandbox::Sandbox,
     start::{Launch, Limits, MORE_MAX, Start},
 };
 use child_side::ChildContext;
-pub use launches::{Failed, LaunchOutcome};
+pub use launches::{FailedLaunch, LaunchOutcome};
 use launches::{LaunchData, LaunchMemory, Launches};
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -161,8 +161,8 @@ impl Direct {
         &mut self,
         launch: Launch,
         stdio: [BorrowedFd<'_>; 3],
-    ) -> Result<Child, Box<Failed>> {
-        let failed = |error, launch| Err(Box::new(Failed { error, launch }));
+    ) -> Result<Child, Box<FailedLaunch>> {
+        let failed = |error, launch| Err(Box::new(FailedLaunch { error, launch }));
         let start = launch.start(stdio);
         if let Err(error) = self.fits(&start) {
             return failed(error, launch);
@@ -197,7 +197,11 @@ impl Direct {
     }
 
     /// Makes the child of a launch.
-    fn begin(&mut self, memory: LaunchMemory, data: Box<LaunchData>) -> Result<Child, Box<Failed>> {
+    fn begin(
+        &mut self,
+        memory: LaunchMemory,
+        data: Box<LaunchData>,
+    ) -> Result<Child, Box<FailedLaunch>> {
         let data = NonNull::from(Box::leak(data));
         // SAFETY: data and memory stay as they are until the kernel has cleared `in_use`, as the child leaves this
         // memory: `Launches` sees to that. No other child has them.
@@ -218,7 +222,7 @@ impl Direct {
                 // SAFETY: leaked above; there is no child.
                 let launch = unsafe { Box::from_raw(data.as_ptr()) }.launch;
                 self.launches.give_back(memory);
-                Err(Box::new(Failed { error, launch }))
+                Err(Box::new(FailedLaunch { error, launch }))
             }
         }
     }
@@ -281,7 +285,7 @@ impl Direct {
     /// Refuses what `execve` would answer with a bare E2BIG, and names what is too long.
     fn fits(&self, start: &Start<'_>) -> Result<(), StartError> {
         let refuse = |why: String| StartError {
-            stage: Stage::Environment,
+            stage: StartStage::Environment,
             source: io::Error::new(io::ErrorKind::ArgumentListTooLong, why),
         };
         start

@@ -18,7 +18,7 @@ pub use finding::Finding;
 pub use php::shares_memory;
 pub use warm::{kind, kind_by_interpreter, serves_all};
 
-use crate::{Stage, StartError};
+use crate::{StartError, StartStage};
 use execute::executable;
 use finding::{Subject, chmod};
 use format::head;
@@ -59,12 +59,12 @@ pub fn check_source(path: &Path) -> Vec<Finding> {
 /// Why the program at `path` did not start, in words its author can act on. Looks at the file as it
 /// is now, which may be a moment too late; then the system's own words have to do.
 pub fn diagnose(path: &Path, path_env: &str, error: &StartError) -> String {
-    if error.stage == Stage::Chdir
+    if error.stage == StartStage::Chdir
         && let Some(finding) = path.parent().and_then(closed).filter(|f| f.fails)
     {
         return finding.to_string();
     }
-    if error.stage != Stage::Exec {
+    if error.stage != StartStage::Exec {
         return error.to_string();
     }
     if error.is_busy() {

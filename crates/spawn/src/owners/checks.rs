@@ -25,13 +25,13 @@ pub struct Denied {
     /// The file or folder that is to blame.
     pub at: PathBuf,
     /// What is wrong with it, and the mend.
-    pub why: Why,
+    pub why: CheckFailure,
 }
 
 /// What is wrong with a file or a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // each says itself
-pub enum Why {
+pub enum CheckFailure {
     /// It could not be looked at.
     System(Errno),
     NotBelow,
@@ -56,32 +56,32 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} ", self.at)?;
         match self.why {
-            Why::System(errno) => write!(
+            CheckFailure::System(errno) => write!(
                 f,
                 "cannot be looked at by the user that its programs run as: {}",
                 io::Error::from(errno)
             ),
-            Why::NotBelow => f.write_str("is not below the folder of its route"),
-            Why::Hidden => f.write_str("has a name that begins with \".\" or ends in \"~\", and such files are not run"),
-            Why::Link => f.write_str(
+            CheckFailure::NotBelow => f.write_str("is not below the folder of its route"),
+            CheckFailure::Hidden => f.write_str("has a name that begins with \".\" or ends in \"~\", and such files are not run"),
+            CheckFailure::Link => f.write_str(
                 "is a symbolic link, which programs that run as other users are not reached by: name the real path",
             ),
-            Why::NotAFile => f.write_str("is not a regular file"),
-            Why::NotAFolder => f.write_str("is not a folder"),
-            Why::Owner(is, wanted) => write!(
+            CheckFailure::NotAFile => f.write_str("is not a regular file"),
+            CheckFailure::NotAFolder => f.write_str("is not a folder"),
+            CheckFailure::Owner(is, wanted) => write!(
                 f,
                 "belongs to the user {is}, and should belong to {wanted}, whom its program runs as, or to root: chown it"
             ),
-            Why::OnlyOwner(is) => write!(f, "belongs to the user {is}, and runs as no other"),
-            Why::Group => f.write_str("is writable for its group: chmod g-w"),
-            Why::NoHost => f.write_str("is the folder of no host's programs: those lie in HOST/cgi-bin/"),
-            Why::NoHostsName => f.write_str(
+            CheckFailure::OnlyOwner(is) => write!(f, "belongs to the user {is}, and runs as no other"),
+            CheckFailure::Group => f.write_str("is writable for its group: chmod g-w"),
+            CheckFailure::NoHost => f.write_str("is the folder of no host's programs: those lie in HOST/cgi-bin/"),
+            CheckFailure::NoHostsName => f.write_str(
                 "is a symbolic link, and not to the folder of another host beside it: link it to that, or make it a folder",
             ),
-            Why::Others => f.write_str("is writable for others: chmod o-w"),
-            Why::SetUser => f.write_str("is set-user-ID: chmod u-s"),
-            Why::SetGroup => f.write_str("is set-group-ID: chmod g-s"),
-            Why::NotExecutable => f.write_str("is not executable: chmod +x"),
+            CheckFailure::Others => f.write_str("is writable for others: chmod o-w"),
+            CheckFailure::SetUser => f.write_str("is set-user-ID: chmod u-s"),
+            CheckFailure::SetGroup => f.write_str("is set-group-ID: chmod g-s"),
+            CheckFailure::NotExecutable => f.write_str("is not executable: chmod +x"),
         }
     }
 }
@@ -107,7 +107,7 @@ pub(super) const HOST: usize = 253;
 
 /// What is to be run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct ProgramToCheck<'a> {
     /// The folder of its route, or the program itself, as it was configured.
     pub(super) root: &'a Path,
     pub(super) layout: Layout,
@@ -130,7 +130,7 @@ pub enum OwnedBy {
     User,
 }
 
-impl Asked<'_> {
+impl ProgramToCheck<'_> {
     /// Whether that may be. Its path without links in it.
     ///
     /// # Errors
@@ -187,7 +187,7 @@ impl Asked<'_> {
     fn look_closely(&self) -> Result<PathBuf, Denied> {
         let (real, whole) = self.real()?;
         let mut at = PathBuf::from("/");
-        let failed = |at: &Path, e| denied(at, Why::System(e));
+        let failed = |at: &Path, e| denied(at, CheckFailure::System(e));
         let mut here = open("/", STEP, Mode::empty()).map_err(|e| failed(&at, e))?;
         let mut names = whole.components().skip(1).peekable();
         while let Some(name) = names.next() {
@@ -202,7 +202,7 @@ impl Asked<'_> {
                 return Ok(whole);
             }
         }
-        Err(denied(&at, Why::NotAFile))
+        Err(denied(&at, CheckFailure::NotAFile))
     }
 
     /// The folder from which on all is the route's, and the program in it: how the operator names a folder is the operator's
@@ -214,7 +214,7 @@ impl Asked<'_> {
                 let real = canonical(self.root)?;
                 (real.clone(), real)
             }
-            Layout::Hosts => return Err(denied(self.root, Why::NoHost)),
+            Layout::Hosts => return Err(denied(self.root, CheckFailure::NoHost)),
             Layout::Host => host_folder(self.root, self.owner)?,
         };
         if self.owner == OwnedBy::Anybody {
@@ -222,7 +222,7 @@ impl Asked<'_> {
             let whole = std::fs::canonicalize(self.program);
             return match whole.ok().filter(|whole| whole.starts_with(&folder)) {
                 Some(whole) => Ok((real, whole)),
-                None => Err(denied(self.program, Why::NotBelow)),
+                None => Err(denied(self.program, CheckFailure::NotBelow)),
             };
         }
         let whole = match below.as_os_str().is_empty() {
@@ -233,29 +233,29 @@ impl Asked<'_> {
     }
 
     /// The names below the folder of the route.
-    fn below(&self) -> Result<&Path, Why> {
+    fn below(&self) -> Result<&Path, CheckFailure> {
         let below = self.program.strip_prefix(self.root);
-        let below = below.map_err(|_| Why::NotBelow)?;
+        let below = below.map_err(|_| CheckFailure::NotBelow)?;
         for part in below.components() {
             let Component::Normal(name) = part else {
-                return Err(Why::NotBelow);
+                return Err(CheckFailure::NotBelow);
             };
             let name = name.as_bytes();
             if self.owner == OwnedBy::Anybody {
                 continue;
             }
             if name.starts_with(b".") || name.ends_with(b"~") {
-                return Err(Why::Hidden);
+                return Err(CheckFailure::Hidden);
             }
         }
         Ok(below)
     }
 
-    fn file_is_safe(&self, stat: &Stat) -> Result<(), Why> {
+    fn file_is_safe(&self, stat: &Stat) -> Result<(), CheckFailure> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
-            FileType::Symlink => return Err(Why::Link),
-            _ => return Err(Why::NotAFile),
+            FileType::Symlink => return Err(CheckFailure::Link),
+            _ => return Err(CheckFailure::NotAFile),
         }
         if self.owner == OwnedBy::Anybody {
             return Ok(());
@@ -263,24 +263,24 @@ impl Asked<'_> {
         owned(stat, self.uid)?;
         match stat.st_mode {
             _ if self.owner == OwnedBy::User && stat.st_uid != self.uid => {
-                Err(Why::OnlyOwner(stat.st_uid))
+                Err(CheckFailure::OnlyOwner(stat.st_uid))
             }
-            mode if mode & 0o002 != 0 => Err(Why::Others),
-            mode if mode & 0o020 != 0 => Err(Why::Group),
-            mode if mode & 0o4000 != 0 => Err(Why::SetUser),
-            mode if mode & 0o2000 != 0 => Err(Why::SetGroup),
-            mode if mode & 0o111 == 0 && !self.interpreted => Err(Why::NotExecutable),
+            mode if mode & 0o002 != 0 => Err(CheckFailure::Others),
+            mode if mode & 0o020 != 0 => Err(CheckFailure::Group),
+            mode if mode & 0o4000 != 0 => Err(CheckFailure::SetUser),
+            mode if mode & 0o2000 != 0 => Err(CheckFailure::SetGroup),
+            mode if mode & 0o111 == 0 && !self.interpreted => Err(CheckFailure::NotExecutable),
             _ => Ok(()),
         }
     }
 
     /// A folder on the way; `inside`: of those that the route is about.
-    fn folder_is_safe(&self, stat: &Stat, inside: bool) -> Result<(), Why> {
+    fn folder_is_safe(&self, stat: &Stat, inside: bool) -> Result<(), CheckFailure> {
         const STICKY: u32 = 0o1000;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {}
-            FileType::Symlink => return Err(Why::Link),
-            _ => return Err(Why::NotAFolder),
+            FileType::Symlink => return Err(CheckFailure::Link),
+            _ => return Err(CheckFailure::NotAFolder),
         }
         if self.owner == OwnedBy::Anybody {
             return Ok(());
@@ -291,8 +291,8 @@ impl Asked<'_> {
             return Ok(());
         }
         match stat.st_mode {
-            mode if mode & 0o002 != 0 => Err(Why::Others),
-            mode if mode & 0o020 != 0 => Err(Why::Group),
+            mode if mode & 0o002 != 0 => Err(CheckFailure::Others),
+            mode if mode & 0o020 != 0 => Err(CheckFailure::Group),
             _ => Ok(()),
         }
     }
@@ -309,22 +309,22 @@ fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathBuf), Denied
     let name = host.and_then(Path::file_name).and_then(OsStr::to_str);
     let sites = host.and_then(Path::parent);
     let (Some(sites), Some(name)) = (sites, name.filter(|name| is_host(name))) else {
-        return Err(denied(root, Why::NoHost));
+        return Err(denied(root, CheckFailure::NoHost));
     };
     let sites = canonical(sites)?;
     let named = sites.join(name);
     let meant = canonical(&named)?;
     let host = meant.file_name().and_then(OsStr::to_str);
     if meant.parent() != Some(&sites) || !host.is_some_and(is_host) {
-        return Err(denied(&named, Why::NoHostsName));
+        return Err(denied(&named, CheckFailure::NoHostsName));
     }
     let folder = meant.join(PROGRAMS);
     let real = canonical(&folder)?;
     match owner {
         OwnedBy::Anybody if real.starts_with(&meant) => Ok((sites, real)),
-        OwnedBy::Anybody => Err(denied(&folder, Why::NotBelow)),
+        OwnedBy::Anybody => Err(denied(&folder, CheckFailure::NotBelow)),
         _ if real == folder => Ok((sites, folder)),
-        _ => Err(denied(&folder, Why::Link)),
+        _ => Err(denied(&folder, CheckFailure::Link)),
     }
 }
 
@@ -336,7 +336,7 @@ fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathBuf), Denied
 pub(super) fn folder(root: &Path, layout: Layout, owner: OwnedBy) -> Result<PathBuf, Denied> {
     match layout {
         Layout::Named => Ok(root.to_owned()),
-        Layout::Hosts => Err(denied(root, Why::NoHost)),
+        Layout::Hosts => Err(denied(root, CheckFailure::NoHost)),
         Layout::Host => host_folder(root, owner).map(|(_, folder)| folder),
     }
 }
@@ -349,11 +349,11 @@ pub(super) fn is_host(name: &str) -> bool {
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, Denied> {
-    let failed = |e: io::Error| Why::System(Errno::from_io_error(&e).unwrap_or(Errno::IO));
+    let failed = |e: io::Error| CheckFailure::System(Errno::from_io_error(&e).unwrap_or(Errno::IO));
     std::fs::canonicalize(path).map_err(|e| denied(path, failed(e)))
 }
 
-fn denied(at: &Path, why: Why) -> Denied {
+fn denied(at: &Path, why: CheckFailure) -> Denied {
     Denied {
         at: at.to_owned(),
         why,
@@ -364,11 +364,11 @@ fn step(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     openat(folder, name, STEP, Mode::empty())
 }
 
-fn owned(stat: &Stat, uid: u32) -> Result<(), Why> {
+fn owned(stat: &Stat, uid: u32) -> Result<(), CheckFailure> {
     match stat.st_uid {
         0 => Ok(()),
         owner if owner == uid => Ok(()),
-        owner => Err(Why::Owner(owner, uid)),
+        owner => Err(CheckFailure::Owner(owner, uid)),
     }
 }
 
@@ -383,7 +383,7 @@ pub fn may_run(
     uid: u32,
     owner: OwnedBy,
 ) -> Result<PathBuf, Denied> {
-    let asked = Asked {
+    let asked = ProgramToCheck {
         root,
         layout,
         program: module,

@@ -51,7 +51,7 @@ pub(super) struct HelperLink {
 
 /// What the server hears of a program by.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ProgramConnection {
     number: u64,
     /// Taken out in `drop` only.
     socket: Option<OwnedFd>,
@@ -90,7 +90,7 @@ impl HelperLink {
         self: &Arc<Self>,
         order: &[&[u8]],
         stdio: [BorrowedFd<'_>; 3],
-    ) -> Result<Connection, Errno> {
+    ) -> Result<ProgramConnection, Errno> {
         if order.iter().map(|part| part.len()).sum::<usize>() > MOST - size_of::<u64>() {
             return Err(Errno::MSGSIZE);
         }
@@ -104,7 +104,7 @@ impl HelperLink {
         socket: BorrowedFd<'_>,
         order: &[&[u8]],
         fds: &[BorrowedFd<'_>],
-    ) -> Result<Connection, Errno> {
+    ) -> Result<ProgramConnection, Errno> {
         let idle = self.idle().pop();
         let (number, ours, new) = match idle {
             Some((number, ours)) => {
@@ -123,7 +123,7 @@ impl HelperLink {
         let (parts, fds): (Vec<_>, Vec<_>) = (parts.collect(), fds.collect());
         // One that the helper may not know of is not kept.
         send(socket, &parts, &fds, SendFlags::DONTWAIT)?;
-        Ok(Connection {
+        Ok(ProgramConnection {
             number,
             socket: Some(ours),
             helper: self.clone(),
@@ -137,7 +137,7 @@ impl HelperLink {
     }
 }
 
-impl Connection {
+impl ProgramConnection {
     /// What comes next, as [`receive`] has it, without waiting.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
         receive(self.as_fd(), buffer, RecvFlags::DONTWAIT)
@@ -160,14 +160,14 @@ impl Connection {
     }
 }
 
-impl AsFd for Connection {
+impl AsFd for ProgramConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // INVARIANT: it is taken out in `drop` only.
         self.socket.as_ref().expect("a connection's socket").as_fd()
     }
 }
 
-impl Drop for Connection {
+impl Drop for ProgramConnection {
     fn drop(&mut self) {
         let is_free = *self.over.get_mut() && !*self.spoken.get_mut();
         let mut idle = self.helper.idle();
@@ -278,7 +278,7 @@ mod tests {
                 asked.push(link.connect(link.socket.as_fd(), &[b"x"], &[]).unwrap());
                 while receive(theirs.as_fd(), &mut [0; 16], RecvFlags::DONTWAIT).is_ok() {}
             }
-            asked.iter().for_each(Connection::end);
+            asked.iter().for_each(ProgramConnection::end);
         }
         assert_eq!(idle(&links), IDLE_OF_ALL);
         assert!(links.iter().all(|link| link.idle().len() <= IDLE));

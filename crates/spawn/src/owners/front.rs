@@ -1,16 +1,16 @@
 //! The server's side: who starts programs of other users, and such a program.
 
 use super::{
-    connection::{Connection, HelperLink},
-    known::{Key, KnownHelpers},
+    connection::{HelperLink, ProgramConnection},
+    known::{HelperKey, KnownHelpers},
     message::{HelperOrder, Order, REPORT, pair, receive, send},
     remit::Remit,
     remote::RemoteChild,
     warm::{TemplateOrder, under_way::TemplateUnderWay},
 };
 use crate::{
-    Child, Direct, EnvBlock, Failed, Launch, Limits, NamelessListener, Sandbox, Stage, Start,
-    StartError, template::Uses,
+    Child, Direct, EnvBlock, FailedLaunch, Launch, Limits, NamelessListener, Sandbox, Start,
+    StartError, StartStage, template::Uses,
 };
 use rustix::{
     io::Errno,
@@ -150,14 +150,14 @@ impl Owners {
     /// Starts a program as the user `uid`, without waiting until it runs.
     ///
     /// # Errors
-    /// As [`Spawner::launch`](crate::Spawner::launch). [`Stage::Helper`]: there is no helper, or not any more.
+    /// As [`Spawner::launch`](crate::Spawner::launch). [`StartStage::Helper`]: there is no helper, or not any more.
     pub fn launch(
         &self,
         remit: &Remit,
         uid: u32,
         launch: Launch,
         stdio: [BorrowedFd<'_>; 3],
-    ) -> Result<Child, Box<Failed>> {
+    ) -> Result<Child, Box<FailedLaunch>> {
         let key = (remit.digest(), uid);
         let helper = self.helpers().ask(key);
         let ask = |helper| start(helper, remit, &launch, stdio);
@@ -165,23 +165,23 @@ impl Owners {
             Ok(connection) => Ok(Child::remote(RemoteChild::new(connection, launch))),
             Err(errno) => {
                 let error = self.failed(key, helper, errno);
-                Err(Box::new(Failed { error, launch }))
+                Err(Box::new(FailedLaunch { error, launch }))
             }
         }
     }
 
     /// Why a helper was not asked. One that has gone is forgotten.
-    fn failed(&self, key: Key, helper: Option<Arc<HelperLink>>, errno: Errno) -> StartError {
+    fn failed(&self, key: HelperKey, helper: Option<Arc<HelperLink>>, errno: Errno) -> StartError {
         let stage = match errno {
-            Errno::MSGSIZE => Stage::Environment,
+            Errno::MSGSIZE => StartStage::Environment,
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => {
                 if let Some(helper) = helper {
                     self.helpers().forget(key, &helper);
                 }
-                Stage::Helper
+                StartStage::Helper
             }
-            Errno::MFILE | Errno::NFILE => Stage::Descriptors,
-            _ => Stage::Clone,
+            Errno::MFILE | Errno::NFILE => StartStage::Descriptors,
+            _ => StartStage::Clone,
         };
         StartError {
             stage,
@@ -248,7 +248,7 @@ fn start(
     remit: &Remit,
     launch: &Launch,
     stdio: [BorrowedFd<'_>; 3],
-) -> Result<Connection, Errno> {
+) -> Result<ProgramConnection, Errno> {
     // Which interpreter runs a program the helper knows itself.
     let args = match &launch.args[..] {
         [runs, script] if remit.is_run_by(script, runs) => &launch.args[1..],

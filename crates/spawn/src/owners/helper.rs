@@ -5,23 +5,23 @@
 //!
 //! It waits for no `execve`: the next message is read meanwhile. Nothing wakes it when a program has been executed. Most have
 //! ended by the time that it could tell, and only that is told; of those that run for longer it tells after a moment
-//! ([`Running`]).
+//! ([`SupervisedProgram`]).
 
 use super::{
     Remit, cgroups,
     connection::{HelperEnd, IdleEnds},
-    message::{HelperOrder, MOST, Report, StartOrder, receive},
+    message::{HelperOrder, MOST, ProgramReport, StartOrder, receive},
     modules::{self, WorkerProgram},
-    program::Program,
+    program::CheckedProgram,
     remit::Terms,
-    running::{Running, Turn, failed},
-    warm::templates::Templates,
+    running::{ProgramEvent, SupervisedProgram, failed},
+    warm::templates::HelperTemplates,
 };
 use crate::{
     Child, Direct, Launch, Limits, Sandbox,
     identity::{Identity, effective_uid},
     leave_signals_to_others, reaper,
-    sandbox::{self, Changes, Prepared},
+    sandbox::{self, ListedFileWatch, Prepared},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -55,7 +55,7 @@ struct Helper<'r> {
     /// It is in a PID namespace of its own: the server knows processes by other numbers.
     own_ids: bool,
     /// Files that a strict sandbox lists.
-    changes: Option<Changes>,
+    changes: Option<ListedFileWatch>,
     /// Others are in their place: the next helper will know them.
     changed: bool,
     direct: Direct,
@@ -63,13 +63,13 @@ struct Helper<'r> {
     host: Option<WorkerProgram>,
     workers: Option<Arc<OwnedFd>>,
     idle: IdleEnds,
-    programs: Vec<Running>,
-    templates: Templates<'r>,
+    programs: Vec<SupervisedProgram>,
+    templates: HelperTemplates<'r>,
     buffer: Vec<u8>,
 }
 
 /// What a wait has come to, in the order in which it was waited for.
-struct Ready {
+struct ReadyDescriptors {
     asked: bool,
     /// Of the programs, then of the templates.
     rest: std::vec::IntoIter<bool>,
@@ -132,7 +132,7 @@ pub(super) fn serve(
         workers,
         idle: IdleEnds::default(),
         programs: Vec::new(),
-        templates: Templates::new(remit, user.uid, limits, own_ids),
+        templates: HelperTemplates::new(remit, user.uid, limits, own_ids),
         buffer: vec![0; MOST],
     };
     helper.run(&socket).map_err(io("waiting for the server"))
@@ -157,7 +157,7 @@ fn confine(
     terms: &Terms,
     prepared: Option<Prepared>,
     direct: &mut Direct,
-) -> io::Result<(Option<Changes>, Option<Arc<OwnedFd>>)> {
+) -> io::Result<(Option<ListedFileWatch>, Option<Arc<OwnedFd>>)> {
     match prepared {
         Some(prepared) => {
             let confined = prepared.confine()?;
@@ -185,13 +185,14 @@ impl Helper<'_> {
             self.idle.look(rest);
             for mut program in std::mem::take(&mut self.programs) {
                 match program.turn(rest, &mut self.direct, self.own_ids) {
-                    Turn::Goes => self.programs.push(program),
-                    Turn::Ended => self.idle.keep(program.socket),
-                    Turn::Gone => {}
+                    ProgramEvent::Goes => self.programs.push(program),
+                    ProgramEvent::Ended => self.idle.keep(program.socket),
+                    ProgramEvent::Gone => {}
                 }
             }
             let begun = self.templates.turn(rest, &mut self.idle, &mut self.buffer);
-            self.programs.extend(begun.into_iter().map(Running::begun));
+            self.programs
+                .extend(begun.into_iter().map(SupervisedProgram::begun));
             if ready.asked {
                 asked = Instant::now();
                 open = self.take(socket);
@@ -219,8 +220,8 @@ impl Helper<'_> {
     }
 
     /// Waits until there is something to do.
-    fn wait(&mut self, socket: Option<&OwnedFd>, idle: Duration) -> io::Result<Ready> {
-        let left = self.programs.iter().map(Running::left);
+    fn wait(&mut self, socket: Option<&OwnedFd>, idle: Duration) -> io::Result<ReadyDescriptors> {
+        let left = self.programs.iter().map(SupervisedProgram::left);
         let patience = left.fold(idle, Duration::min);
         let patience = Timespec {
             tv_sec: patience.as_secs().cast_signed(),
@@ -243,8 +244,8 @@ impl Helper<'_> {
         let mut ready = ready.collect::<Vec<_>>().into_iter();
         let asked = socket.is_some() && ready.next().unwrap_or_default();
         let changed = watched.is_some() && ready.next().unwrap_or_default();
-        self.changed |= changed && watched.is_some_and(Changes::any);
-        Ok(Ready { asked, rest: ready })
+        self.changed |= changed && watched.is_some_and(ListedFileWatch::any);
+        Ok(ReadyDescriptors { asked, rest: ready })
     }
 
     /// Takes one message; whether there may be more.
@@ -279,7 +280,9 @@ impl Helper<'_> {
             false => self.launch(order, stdio),
         };
         match started {
-            Ok(child) => self.programs.push(Running::launched(child, socket)),
+            Ok(child) => self
+                .programs
+                .push(SupervisedProgram::launched(child, socket)),
             Err(report) => {
                 socket.tell(&report.encode(), &[]);
                 if order.knocks {
@@ -290,13 +293,13 @@ impl Helper<'_> {
     }
 
     /// Launches what was asked for, where that may be.
-    fn launch(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3]) -> Result<Child, Report> {
-        let Program {
+    fn launch(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3]) -> Result<Child, ProgramReport> {
+        let CheckedProgram {
             path,
             args,
             env,
             dir,
-        } = Program::of(order, self.remit, self.uid).map_err(Report::Denied)?;
+        } = CheckedProgram::of(order, self.remit, self.uid).map_err(ProgramReport::Denied)?;
         let terms = &self.remit.terms;
         let launch = Launch {
             path: Some(path),
@@ -314,11 +317,15 @@ impl Helper<'_> {
     }
 
     /// The worker of the route's modules.
-    fn start_worker(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3]) -> Result<Child, Report> {
+    fn start_worker(
+        &mut self,
+        order: &StartOrder,
+        stdio: [&OwnedFd; 3],
+    ) -> Result<Child, ProgramReport> {
         // The next helper may find one.
         self.changed |= matches!(self.host, Some(Err(_)));
         let given = modules::found(order, self.remit, self.host.as_ref());
-        let given = given.map_err(Report::Denied)?;
+        let given = given.map_err(ProgramReport::Denied)?;
         let strict = self.remit.terms.strict.is_some();
         let stdio = stdio.map(AsFd::as_fd);
         if strict {

@@ -4,7 +4,7 @@ use super::connection::HelperLink;
 use std::{collections::HashMap, sync::Arc};
 
 /// A helper: the digest of its remit, and its user.
-pub(super) type Key = (u64, u32);
+pub(super) type HelperKey = (u64, u32);
 
 /// Helpers without a program that are known at once. Whoever asks for one host after the other has a process made for each.
 const MOST: usize = 256;
@@ -12,19 +12,19 @@ const MOST: usize = 256;
 /// The helpers that the server knows.
 #[derive(Debug, Default)]
 pub(super) struct KnownHelpers {
-    all: HashMap<Key, Known>,
+    all: HashMap<HelperKey, KnownHelper>,
     /// How often one was asked for.
     asked: u64,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownHelper {
     link: Arc<HelperLink>,
     /// When it was asked for last, by the number of that.
     asked: u64,
 }
 
-impl Known {
+impl KnownHelper {
     /// Whether it has no program, and nobody is about to ask it: those have the link, too.
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.link) == 1
@@ -32,12 +32,12 @@ impl Known {
 }
 
 impl KnownHelpers {
-    pub(super) fn has(&self, key: Key) -> bool {
+    pub(super) fn has(&self, key: HelperKey) -> bool {
         self.all.contains_key(&key)
     }
 
     /// The helper that is to be asked.
-    pub(super) fn ask(&mut self, key: Key) -> Option<Arc<HelperLink>> {
+    pub(super) fn ask(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
         self.asked += 1;
         let known = self.all.get_mut(&key)?;
         known.asked = self.asked;
@@ -45,13 +45,13 @@ impl KnownHelpers {
     }
 
     /// All of them.
-    pub(super) fn list(&self) -> Vec<(Key, Arc<HelperLink>)> {
+    pub(super) fn list(&self) -> Vec<(HelperKey, Arc<HelperLink>)> {
         let all = self.all.iter();
         all.map(|(key, known)| (*key, known.link.clone())).collect()
     }
 
     /// Knows a new one. What is returned leaves: too many are idle, and it was asked for longest ago.
-    pub(super) fn add(&mut self, key: Key, link: Arc<HelperLink>) -> Option<Arc<HelperLink>> {
+    pub(super) fn add(&mut self, key: HelperKey, link: Arc<HelperLink>) -> Option<Arc<HelperLink>> {
         let idle = self.all.iter().filter(|(_, known)| known.is_idle());
         let (most, oldest) = idle.fold((0, None), |(n, oldest), (key, known)| {
             let this = (known.asked, *key);
@@ -59,13 +59,13 @@ impl KnownHelpers {
         });
         self.asked += 1;
         let asked = self.asked;
-        self.all.insert(key, Known { link, asked });
+        self.all.insert(key, KnownHelper { link, asked });
         let (_, leaves) = oldest.filter(|_| most >= MOST)?;
         self.all.remove(&leaves).map(|known| known.link)
     }
 
     /// Forgets one that has gone. Another may have been made meanwhile.
-    pub(super) fn forget(&mut self, key: Key, gone: &Arc<HelperLink>) {
+    pub(super) fn forget(&mut self, key: HelperKey, gone: &Arc<HelperLink>) {
         let known = self.all.get(&key);
         if known.is_some_and(|known| Arc::ptr_eq(&known.link, gone)) {
             self.all.remove(&key);

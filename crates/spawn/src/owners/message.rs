@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     env::EnvBlock,
-    error::Stage,
+    error::StartStage,
     exit::{Exit, Status},
 };
 use rustix::{
@@ -234,11 +234,11 @@ impl StartOrder {
 
 /// From a helper, over a program's connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Report {
+pub(super) enum ProgramReport {
     /// It runs, in a process group with this number.
     Started(i32),
     /// It could not be started.
-    Failed(Stage, i32),
+    Failed(StartStage, i32),
     /// It may not be.
     Denied(String),
     /// It is a template's child, and waits for its request.
@@ -247,7 +247,7 @@ pub(super) enum Report {
     Exited(Exit, bool),
 }
 
-/// The longest sentence of [`Report::Denied`].
+/// The longest sentence of [`ProgramReport::Denied`].
 const SENTENCE: usize = 1000;
 
 /// In place of the number of a signal: the priority of the program is lowered; and it leaves one processor to others. No
@@ -256,7 +256,7 @@ pub(super) const LOWER: [u8; 2] = [0, u8::MAX];
 /// The longest report.
 pub(super) const REPORT: usize = SENTENCE + 1;
 
-impl Report {
+impl ProgramReport {
     pub(super) fn encode(&self) -> Vec<u8> {
         let numbers = |kind: u8, numbers: &[u64]| {
             let mut bytes = vec![kind];
@@ -312,7 +312,7 @@ impl Report {
             (b'W', [], []) => Some(Self::Waits),
             (b'S', &[pid], []) => signed(pid).filter(|pid| *pid > 0).map(Self::Started),
             (b'F', &[stage, errno], []) => {
-                Some(Self::Failed(Stage::numbered(stage)?, signed(errno)?))
+                Some(Self::Failed(StartStage::numbered(stage)?, signed(errno)?))
             }
             (b'X', &[signal, number, user, system, max_rss, left], []) => {
                 let number = signed(number)?;
@@ -343,8 +343,8 @@ pub fn read_all(bytes: &[u8]) {
     if let Some(HelperOrder::Start(order)) = HelperOrder::decode(bytes) {
         assert!(order.args.len() <= bytes.len() && order.env.bytes().len() <= bytes.len());
     }
-    if let Some(report) = Report::decode(bytes) {
-        assert!(Report::decode(&report.encode()).is_some());
+    if let Some(report) = ProgramReport::decode(bytes) {
+        assert!(ProgramReport::decode(&report.encode()).is_some());
     }
     if let Some(report) = TemplateReport::decode(bytes) {
         assert!(TemplateReport::decode(&report.encode()).is_some());
@@ -446,21 +446,24 @@ mod tests {
             max_rss: 1 << 40,
         };
         for report in [
-            Report::Waits,
-            Report::Started(77),
-            Report::Failed(Stage::Exec, 13),
-            Report::Denied("no".into()),
-            Report::Exited(exit, true),
+            ProgramReport::Waits,
+            ProgramReport::Started(77),
+            ProgramReport::Failed(StartStage::Exec, 13),
+            ProgramReport::Denied("no".into()),
+            ProgramReport::Exited(exit, true),
         ] {
             let bytes = report.encode();
-            assert_eq!(Report::decode(&bytes).as_ref(), Some(&report));
+            assert_eq!(ProgramReport::decode(&bytes).as_ref(), Some(&report));
             for end in 1..bytes.len() {
-                let cut = Report::decode(&bytes[..end]);
-                assert!(matches!(cut, None | Some(Report::Denied(_))), "{cut:?}");
+                let cut = ProgramReport::decode(&bytes[..end]);
+                assert!(
+                    matches!(cut, None | Some(ProgramReport::Denied(_))),
+                    "{cut:?}"
+                );
             }
         }
-        let long = Report::Denied("ä".repeat(5000)).encode();
-        assert!(long.len() <= REPORT && Report::decode(&long).is_some());
+        let long = ProgramReport::Denied("ä".repeat(5000)).encode();
+        assert!(long.len() <= REPORT && ProgramReport::decode(&long).is_some());
     }
 
     /// A generator of numbers (xorshift) in place of a fuzzer: whatever comes is read or refused.

@@ -35,7 +35,7 @@ mod upgrade;
 pub(crate) mod warm;
 
 pub use cgroups::are_delegated;
-pub use checks::{Denied, Layout, OwnedBy, PROGRAMS, Why, may_run};
+pub use checks::{CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, may_run};
 pub use connection::descriptors;
 pub use front::Owners;
 #[doc(hidden)]
@@ -43,11 +43,11 @@ pub use message::read_all;
 pub use module_terms::ModuleTerms;
 pub use modules::MODULES;
 pub use remit::{Remit, RunsAs, Terms};
-pub use successor::Host;
+pub use successor::SpawnerBackend;
 pub use upgrade::StartedServer;
 pub use warm::{
     message::NoTemplate,
-    under_way::{Stop, StoppedTemplate, TemplateUnderWay},
+    under_way::{StoppedTemplate, TemplateStop, TemplateUnderWay},
 };
 
 use std::time::Duration;

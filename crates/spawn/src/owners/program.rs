@@ -10,14 +10,14 @@ use std::{
 
 /// A program that was checked, and what it is given.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct CheckedProgram {
     pub(super) path: CString,
     pub(super) args: Vec<CString>,
     pub(super) env: EnvBlock,
     pub(super) dir: CString,
 }
 
-impl Program {
+impl CheckedProgram {
     /// Of an order to a helper of the user `uid`.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! What may be started as another user.
 
 use super::{
-    checks::{self, Asked, Denied, Layout, OwnedBy, may_run},
+    checks::{self, Denied, Layout, OwnedBy, ProgramToCheck, may_run},
     module_terms::ModuleTerms,
 };
 use crate::{
@@ -178,7 +178,7 @@ impl Remit {
     /// # Errors
     /// It may not.
     pub fn check(&self, program: &Path, uid: u32) -> Result<PathBuf, Denied> {
-        let asked = Asked {
+        let asked = ProgramToCheck {
             root: &self.terms.path,
             layout: self.terms.layout,
             program,

@@ -1,12 +1,12 @@
 //! A program that a helper has started for this process.
 
 use super::{
-    connection::Connection,
-    message::{LOWER, REPORT, Report},
+    connection::ProgramConnection,
+    message::{LOWER, ProgramReport, REPORT},
 };
 use crate::{
-    direct::launches::{Failed, LaunchOutcome},
-    error::{Stage, StartError},
+    direct::launches::{FailedLaunch, LaunchOutcome},
+    error::{StartError, StartStage},
     exit::{Exit, Status},
     start::Launch,
 };
@@ -24,7 +24,7 @@ use std::{
 /// A program that a helper has started, or is to start. Closing its connection ends it.
 #[derive(Debug)]
 pub(crate) struct RemoteChild {
-    connection: Connection,
+    connection: ProgramConnection,
     launch: Mutex<Option<Launch>>,
     pid: OnceLock<i32>,
     /// How it ended, and whether it has left others behind.
@@ -34,7 +34,7 @@ pub(crate) struct RemoteChild {
 }
 
 impl RemoteChild {
-    pub(super) fn new(connection: Connection, launch: Launch) -> Self {
+    pub(super) fn new(connection: ProgramConnection, launch: Launch) -> Self {
         Self {
             connection,
             launch: Mutex::new(Some(launch)),
@@ -45,7 +45,7 @@ impl RemoteChild {
     }
 
     /// One that waited for its request, and is being given it: [`began`](Self::began).
-    pub(super) fn warm(connection: Connection) -> Self {
+    pub(super) fn warm(connection: ProgramConnection) -> Self {
         Self {
             connection,
             launch: Mutex::new(None),
@@ -70,7 +70,7 @@ impl RemoteChild {
             Some(Err(error)) => error,
         };
         match launch.take() {
-            Some(launch) => LaunchOutcome::Failed(Box::new(Failed { error, launch })),
+            Some(launch) => LaunchOutcome::Failed(Box::new(FailedLaunch { error, launch })),
             None => LaunchOutcome::Started,
         }
     }
@@ -89,31 +89,33 @@ impl RemoteChild {
     fn started(&self) -> Option<Result<(), StartError>> {
         Some(match self.report() {
             Err(Errno::AGAIN) => return None,
-            Ok(Some(Report::Started(pid))) => {
+            Ok(Some(ProgramReport::Started(pid))) => {
                 let _ = self.pid.set(pid);
                 Ok(())
             }
-            Ok(Some(Report::Exited(exit, left))) => {
+            Ok(Some(ProgramReport::Exited(exit, left))) => {
                 self.ended(exit, left);
                 Ok(())
             }
-            Ok(Some(Report::Failed(stage, errno))) => Err(StartError::errno(stage, errno)),
-            Ok(Some(Report::Denied(why))) => Err(StartError {
-                stage: Stage::Denied,
+            Ok(Some(ProgramReport::Failed(stage, errno))) => Err(StartError::errno(stage, errno)),
+            Ok(Some(ProgramReport::Denied(why))) => Err(StartError {
+                stage: StartStage::Denied,
                 source: io::Error::other(why),
             }),
             // It has ended, with the program or before.
-            Ok(_) | Err(_) => Err(StartError::errno(Stage::Helper, libc::ECONNRESET)),
+            Ok(_) | Err(_) => Err(StartError::errno(StartStage::Helper, libc::ECONNRESET)),
         })
     }
 
     /// What comes next, without waiting; `None` at the end, and where it makes no sense.
-    fn report(&self) -> Result<Option<Report>, Errno> {
+    fn report(&self) -> Result<Option<ProgramReport>, Errno> {
         let mut buffer = [0; REPORT];
         let (n, fds) = self.connection.receive(&mut buffer)?;
-        let report = buffer.get(..n).and_then(Report::decode);
+        let report = buffer.get(..n).and_then(ProgramReport::decode);
         Ok(match (report, fds.first()) {
-            (Some(Report::Started(_)), Some(pidfd)) => Some(Report::Started(number(pidfd))),
+            (Some(ProgramReport::Started(_)), Some(pidfd)) => {
+                Some(ProgramReport::Started(number(pidfd)))
+            }
             (report, _) => report,
         })
     }
@@ -148,8 +150,8 @@ impl RemoteChild {
             };
             match self.report() {
                 Err(Errno::AGAIN | Errno::INTR) => return None,
-                Ok(Some(Report::Started(pid))) => drop(self.pid.set(pid)),
-                Ok(Some(Report::Exited(exit, left))) => self.ended(exit, left),
+                Ok(Some(ProgramReport::Started(pid))) => drop(self.pid.set(pid)),
+                Ok(Some(ProgramReport::Exited(exit, left))) => self.ended(exit, left),
                 // The helper has ended, and its programs with it.
                 Ok(_) | Err(_) => drop(self.end.set((lost, false))),
             }

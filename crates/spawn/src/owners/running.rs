@@ -2,7 +2,7 @@
 
 use super::{
     connection::HelperEnd,
-    message::{LOWER, Report},
+    message::{LOWER, ProgramReport},
 };
 use crate::{Child, Direct, LaunchOutcome, StartError};
 use rustix::{
@@ -21,15 +21,15 @@ const SOON: Duration = Duration::from_millis(5);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A program that runs, and its connection.
-pub(super) struct Running {
+pub(super) struct SupervisedProgram {
     child: Child,
     pub(super) socket: HelperEnd,
-    told: Told,
+    told: ReportedState,
 }
 
 /// What the server knows of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum ReportedState {
     /// Nothing; it was launched then.
     Nothing(Instant),
     /// It runs.
@@ -39,7 +39,7 @@ enum Told {
 }
 
 /// What has become of a program.
-pub(super) enum Turn {
+pub(super) enum ProgramEvent {
     Goes,
     /// It has ended, and has left nothing behind: its connection is free.
     Ended,
@@ -47,7 +47,7 @@ pub(super) enum Turn {
     Gone,
 }
 
-impl Turn {
+impl ProgramEvent {
     fn goes_if(goes: bool) -> Self {
         match goes {
             true => Self::Goes,
@@ -56,13 +56,13 @@ impl Turn {
     }
 }
 
-impl Running {
+impl SupervisedProgram {
     /// One that was launched.
     pub(super) fn launched(child: Child, socket: HelperEnd) -> Self {
         Self {
             child,
             socket,
-            told: Told::Nothing(Instant::now()),
+            told: ReportedState::Nothing(Instant::now()),
         }
     }
 
@@ -71,13 +71,13 @@ impl Running {
         Self {
             child,
             socket,
-            told: Told::Runs,
+            told: ReportedState::Runs,
         }
     }
 
     pub(super) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
         fds.push(PollFd::new(&self.socket, PollFlags::IN));
-        if self.told != Told::Ended {
+        if self.told != ReportedState::Ended {
             fds.push(PollFd::new(&self.child, PollFlags::IN));
         }
     }
@@ -85,9 +85,9 @@ impl Running {
     /// When something is to be told, or looked at, though nothing has come.
     pub(super) fn left(&self) -> Duration {
         match self.told {
-            Told::Nothing(since) => SOON.saturating_sub(since.elapsed()),
-            Told::Runs => Duration::MAX,
-            Told::Ended => LOOK,
+            ReportedState::Nothing(since) => SOON.saturating_sub(since.elapsed()),
+            ReportedState::Runs => Duration::MAX,
+            ReportedState::Ended => LOOK,
         }
     }
 
@@ -98,18 +98,20 @@ impl Running {
         ready: &mut impl Iterator<Item = bool>,
         direct: &mut Direct,
         own_ids: bool,
-    ) -> Turn {
+    ) -> ProgramEvent {
         let asked = ready.next().unwrap_or_default();
-        let exited = self.told != Told::Ended && ready.next().unwrap_or_default();
+        let exited = self.told != ReportedState::Ended && ready.next().unwrap_or_default();
         if asked && !self.signals() {
-            return Turn::Gone;
+            return ProgramEvent::Gone;
         }
         match self.told {
-            Told::Ended => Turn::goes_if(self.child.group_remains()),
-            Told::Nothing(_) if exited => self.ends_soon(direct, own_ids),
-            Told::Nothing(since) if since.elapsed() >= SOON => self.begins(direct, own_ids),
-            Told::Runs if exited => self.ends(own_ids),
-            Told::Nothing(_) | Told::Runs => Turn::Goes,
+            ReportedState::Ended => ProgramEvent::goes_if(self.child.group_remains()),
+            ReportedState::Nothing(_) if exited => self.ends_soon(direct, own_ids),
+            ReportedState::Nothing(since) if since.elapsed() >= SOON => {
+                self.begins(direct, own_ids)
+            }
+            ReportedState::Runs if exited => self.ends(own_ids),
+            ReportedState::Nothing(_) | ReportedState::Runs => ProgramEvent::Goes,
         }
     }
 
@@ -129,11 +131,11 @@ impl Running {
     }
 
     /// Tells of the end of one of which nothing was told, or why it was not started. Then the server meets the end of its output.
-    fn ends_soon(&mut self, direct: &mut Direct, own_ids: bool) -> Turn {
+    fn ends_soon(&mut self, direct: &mut Direct, own_ids: bool) -> ProgramEvent {
         let turn = match direct.failure(&self.child) {
             Some(e) => {
                 self.socket.tell(&failed(&e).encode(), &[]);
-                Turn::Gone
+                ProgramEvent::Gone
             }
             None => self.ends(own_ids),
         };
@@ -142,47 +144,50 @@ impl Running {
     }
 
     /// Tells that it runs, or why it was not started.
-    fn begins(&mut self, direct: &mut Direct, own_ids: bool) -> Turn {
+    fn begins(&mut self, direct: &mut Direct, own_ids: bool) -> ProgramEvent {
         match direct.outcome(&self.child) {
             LaunchOutcome::UnderWay => {
-                self.told = Told::Nothing(Instant::now());
-                Turn::Goes
+                self.told = ReportedState::Nothing(Instant::now());
+                ProgramEvent::Goes
             }
             LaunchOutcome::Failed(e) => {
                 self.socket.tell(&failed(&e.error).encode(), &[]);
-                Turn::Gone
+                ProgramEvent::Gone
             }
-            LaunchOutcome::Started => Turn::goes_if(self.tell_start(own_ids)),
+            LaunchOutcome::Started => ProgramEvent::goes_if(self.tell_start(own_ids)),
         }
     }
 
     fn tell_start(&mut self, own_ids: bool) -> bool {
-        self.told = Told::Runs;
+        self.told = ReportedState::Runs;
         let named: Vec<_> = own_ids.then(|| self.child.as_fd()).into_iter().collect();
-        let started = Report::Started(self.child.pid()).encode();
+        let started = ProgramReport::Started(self.child.pid()).encode();
         self.socket.tell(&started, &named)
     }
 
     /// Tells of the end; and what others it has left are called by, where that was not told: of one that is reaped there is
     /// no other number.
-    fn ends(&mut self, own_ids: bool) -> Turn {
+    fn ends(&mut self, own_ids: bool) -> ProgramEvent {
         let Ok(exit) = self.child.reap_alone() else {
-            return Turn::Gone;
+            return ProgramEvent::Gone;
         };
         let left = self.child.left_others();
-        if left && self.told != Told::Runs && !own_ids && !self.tell_start(false) {
-            return Turn::Gone;
+        if left && self.told != ReportedState::Runs && !own_ids && !self.tell_start(false) {
+            return ProgramEvent::Gone;
         }
-        self.told = Told::Ended;
-        match self.socket.tell(&Report::Exited(exit, left).encode(), &[]) {
-            true if left => Turn::Goes,
-            true => Turn::Ended,
-            false => Turn::Gone,
+        self.told = ReportedState::Ended;
+        match self
+            .socket
+            .tell(&ProgramReport::Exited(exit, left).encode(), &[])
+        {
+            true if left => ProgramEvent::Goes,
+            true => ProgramEvent::Ended,
+            false => ProgramEvent::Gone,
         }
     }
 }
 
 /// Why there is no program.
-pub(super) fn failed(e: &StartError) -> Report {
-    Report::Failed(e.stage, e.source.raw_os_error().unwrap_or_default())
+pub(super) fn failed(e: &StartError) -> ProgramReport {
+    ProgramReport::Failed(e.stage, e.source.raw_os_error().unwrap_or_default())
 }

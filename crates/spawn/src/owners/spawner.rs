@@ -6,7 +6,7 @@ use super::{
     cgroups::Cgroups,
     helper,
     message::{Order, pair, receive, send},
-    successor::{Host, Upgrade},
+    successor::{SpawnerBackend, Upgrade},
 };
 use crate::{NamelessListener, identity::Identity, raw::syscall, reaper::children};
 use rustix::stdio::{dup2_stdin, dup2_stdout};
@@ -59,13 +59,13 @@ pub fn socket() -> Result<OwnedFd, String> {
 ///
 /// # Errors
 /// The kernel's, in words.
-pub fn serve(socket: OwnedFd, mut host: impl Host) -> Result<(), String> {
+pub fn serve(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), String> {
     let closed = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     closed.map_err(|e| format!("cannot close the spawner's memory: {e}"))?;
     // What a helper that ends leaves behind becomes a child of this process.
     let heir = set_child_subreaper(Some(getpid()));
     heir.map_err(|e| format!("cannot take over what helpers leave behind: {e}"))?;
-    let mut spawner = Spawner {
+    let mut spawner = SpawnerProcess {
         socket,
         remits: Remits::default(),
         helpers: Vec::new(),
@@ -100,24 +100,24 @@ impl Remits {
 }
 
 /// A helper that runs.
-struct Helper {
+struct HelperProcess {
     pid: Pid,
     pidfd: OwnedFd,
     group: Option<PathBuf>,
 }
 
-struct Spawner {
+struct SpawnerProcess {
     socket: OwnedFd,
     remits: Remits,
-    helpers: Vec<Helper>,
+    helpers: Vec<HelperProcess>,
     cgroups: Cgroups,
     upgrade: Upgrade,
     /// There may be children that are no helpers: a helper has ended, and has left them behind.
     strays: bool,
 }
 
-impl Spawner {
-    fn run(&mut self, host: &mut impl Host) -> Result<(), String> {
+impl SpawnerProcess {
+    fn run(&mut self, host: &mut impl SpawnerBackend) -> Result<(), String> {
         loop {
             let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
             let helpers = self.helpers.iter().map(|h| &h.pidfd);
@@ -146,7 +146,7 @@ impl Spawner {
     }
 
     /// Does what the server asks for, once; whether it is still there.
-    fn answer(&mut self, host: &mut impl Host) -> bool {
+    fn answer(&mut self, host: &mut impl SpawnerBackend) -> bool {
         let mut buffer = [0; Order::SIZE];
         let n = match receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
             Err(Errno::INTR | Errno::AGAIN) => return true,
@@ -199,7 +199,7 @@ impl Spawner {
     /// What a helper is asked for: of the folders of hosts, what is made of that for one.
     fn remit(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl SpawnerBackend,
         (digest, name): (u64, &str),
         now: Instant,
     ) -> Result<Arc<Remit>, String> {
@@ -220,14 +220,19 @@ impl Spawner {
     }
 
     /// A helper as the user `uid`: its socket.
-    fn make(&mut self, host: &mut impl Host, remit: &Remit, uid: u32) -> Result<OwnedFd, String> {
+    fn make(
+        &mut self,
+        host: &mut impl SpawnerBackend,
+        remit: &Remit,
+        uid: u32,
+    ) -> Result<OwnedFd, String> {
         let user = remit.identity(uid)?;
         let group = self.cgroups.make(&remit.terms.limits)?;
         let made = self.fork(host, remit, &user, group.as_deref());
         let not_made = |e: io::Error| format!("a helper was not made: {e}");
         match made {
             Ok((pid, pidfd, ours)) => {
-                self.helpers.push(Helper { pid, pidfd, group });
+                self.helpers.push(HelperProcess { pid, pidfd, group });
                 Ok(ours)
             }
             Err(e) => {
@@ -243,7 +248,7 @@ impl Spawner {
     /// The helper's process, and its socket.
     fn fork(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl SpawnerBackend,
         remit: &Remit,
         user: &Identity,
         group: Option<&Path>,

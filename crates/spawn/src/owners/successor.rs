@@ -32,7 +32,7 @@ const SERVES_WITHIN: Duration = Duration::from_secs(90);
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the spawner's program does for it.
-pub trait Host {
+pub trait SpawnerBackend {
     /// Reads the configuration: what may be started.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ pub trait Host {
 #[derive(Debug, Default)]
 pub(super) struct Upgrade {
     /// The other server, while it runs.
-    server: Option<Successor>,
+    server: Option<SuccessorProcess>,
     /// It serves, or has served.
     serves: bool,
     /// How the last one ended by itself before it served.
@@ -75,7 +75,7 @@ pub(super) struct Upgrade {
 }
 
 #[derive(Debug)]
-struct Successor {
+struct SuccessorProcess {
     pid: Pid,
     pidfd: OwnedFd,
     /// Where it tells that it serves; `None`: it has, or never will.
@@ -90,7 +90,7 @@ impl Upgrade {
     /// In words.
     pub(super) fn start(
         &mut self,
-        host: &mut impl Host,
+        host: &mut impl SpawnerBackend,
         now: Instant,
     ) -> Result<Vec<OwnedFd>, String> {
         self.look(now);
@@ -114,7 +114,7 @@ impl Upgrade {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(words)?;
         let watched = pidfd.try_clone().map_err(|e| e.to_string())?;
         self.ended = None;
-        self.server = Some(Successor {
+        self.server = Some(SuccessorProcess {
             pid,
             pidfd,
             tells: Some(told),

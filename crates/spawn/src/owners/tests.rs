@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{
-    Host, Layout, Remit, RunsAs, Terms, message::StartOrder, module_terms::ModuleTerms, modules,
-    program::Program, successor::Upgrade,
+    Layout, Remit, RunsAs, SpawnerBackend, Terms, message::StartOrder, module_terms::ModuleTerms,
+    modules, program::CheckedProgram, successor::Upgrade,
 };
 use crate::{Child, Direct, EnvBlock, Limits, Sandbox, Start, identity::User};
 use rustix::{
@@ -93,7 +93,7 @@ fn what_was_not_configured_is_refused() {
     let at = |name: &str| format!("{}/{name}", root.display()).into_bytes();
     let said = |args: u16, rest: &[&[u8]]| {
         let order = StartOrder::decode(&order(args, rest), true).unwrap();
-        let of = Program::of(&order, &remit, uid());
+        let of = CheckedProgram::of(&order, &remit, uid());
         let of = of.map(|p| {
             let all = p.env.iter();
             let env = all.map(|(n, v)| format!("{}={}", n.escape_ascii(), v.escape_ascii()));
@@ -157,7 +157,7 @@ fn nothing_of_a_workers_start_is_the_servers_to_say() {
     let name = program.as_os_str().as_encoded_bytes();
     let made = |args: u16, rest: &[&[u8]]| {
         let order = StartOrder::decode(&order(args, rest), true).unwrap();
-        Program::of(&order, &worker, uid())
+        CheckedProgram::of(&order, &worker, uid())
     };
     let made_as_configured = made(0, &[name]).unwrap();
     let args: Vec<_> = made_as_configured
@@ -217,7 +217,7 @@ fn of_a_million_orders_none_starts_what_was_not_configured() {
         let Some(order) = StartOrder::decode(&bytes, true) else {
             continue;
         };
-        let Ok(made) = Program::of(&order, &remit, uid()) else {
+        let Ok(made) = CheckedProgram::of(&order, &remit, uid()) else {
             denied += 1;
             continue;
         };
@@ -305,7 +305,7 @@ struct Shell {
     started: Vec<Pid>,
 }
 
-impl Host for Shell {
+impl SpawnerBackend for Shell {
     fn remits(&mut self) -> Result<Vec<Arc<Remit>>, String> {
         let readable = self.readable.then(Vec::new);
         readable.ok_or_else(|| "it is wrong".into())

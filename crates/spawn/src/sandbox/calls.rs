@@ -6,7 +6,7 @@
 
 /// Calls that are refused for one reason.
 #[derive(Debug)]
-pub struct Refused {
+pub struct RefusedCalls {
     /// Why.
     pub why: &'static str,
     /// Number and name of each.
@@ -15,7 +15,7 @@ pub struct Refused {
 
 macro_rules! refused {
     ($why:literal: $($call:ident)*) => {
-        Refused {
+        RefusedCalls {
             why: $why,
             calls: &[$((libc::$call, name(stringify!($call)))),*],
         }
@@ -25,7 +25,7 @@ macro_rules! refused {
 /// Answered with EPERM, all of them. Beside these: clone3 is answered with ENOSYS, for its flags lie in memory, where no
 /// filter sees them, and C libraries go on with clone(2); clone and unshare are answered with EPERM where they ask for a
 /// namespace (`NAMESPACES`).
-pub const REFUSED: &[Refused] = &[
+pub const REFUSED: &[RefusedCalls] = &[
     refused!("another process is looked into or changed, which Landlock forbids only where the kernel has it":
         SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp),
     refused!("file systems are mounted or moved":

@@ -14,12 +14,12 @@ use std::{
 
 /// Files, and what there was.
 #[derive(Debug)]
-pub struct Changes {
+pub struct ListedFileWatch {
     inotify: OwnedFd,
     files: Vec<(PathBuf, Option<(u64, u64)>)>,
 }
 
-impl Changes {
+impl ListedFileWatch {
     /// Watches what is no folder.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Changes {
     }
 }
 
-impl AsFd for Changes {
+impl AsFd for ListedFileWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }

@@ -1,15 +1,15 @@
 //! What `sandbox = "strict"`, or a table in its place, leaves to programs.
 
 use super::{
-    changes::Changes,
+    changes::ListedFileWatch,
     filter,
-    install::{self, Threads},
+    install::{self, FilteredThreads},
     kernel::kernel,
     listed,
     namespaces::Namespaces,
     network::Network,
 };
-use crate::domain::{self, Access, Ports};
+use crate::domain::{self, AccessRights, Ports};
 use std::{
     io,
     os::{
@@ -89,10 +89,10 @@ fn python_settings() -> Vec<PathBuf> {
 
 /// Paths without links in them, and what may be done there: none that another says already.
 #[derive(Default, Clone)]
-struct Rules(Vec<(PathBuf, Access)>);
+struct Rules(Vec<(PathBuf, AccessRights)>);
 
 impl Rules {
-    fn add(&mut self, path: &Path, access: Access) -> io::Result<()> {
+    fn add(&mut self, path: &Path, access: AccessRights) -> io::Result<()> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
         let path = listed::real(path).map_err(named)?;
         let mut all = self.0.iter();
@@ -109,7 +109,7 @@ pub struct Prepared {
     ruleset: Option<OwnedFd>,
     worker: Option<OwnedFd>,
     network: Network,
-    changes: Option<Changes>,
+    changes: Option<ListedFileWatch>,
 }
 
 /// What the worker of modules has beside what programs have.
@@ -131,7 +131,7 @@ pub struct Confined {
     /// What the worker of modules makes its domain of.
     pub worker: Option<OwnedFd>,
     /// What tells when other files have come in the place of those that are listed.
-    pub changes: Option<Changes>,
+    pub changes: Option<ListedFileWatch>,
 }
 
 impl Confinement {
@@ -150,7 +150,7 @@ impl Confinement {
         let mut of_worker = rules.clone();
         for (list, access) in worker
             .iter()
-            .flat_map(|w| [(w.read, Access::READ), (w.write, Access::WRITE)])
+            .flat_map(|w| [(w.read, AccessRights::READ), (w.write, AccessRights::WRITE)])
         {
             list.iter()
                 .try_for_each(|path| of_worker.add(path, access))?;
@@ -159,8 +159,11 @@ impl Confinement {
         if kernel().namespaces {
             let shown = of_worker.0.iter().map(|(path, _)| path.as_path());
             let new = Namespaces::enter(shown, network == Network::Loopback)?;
-            let temporary = new.temporary.into_iter().map(|path| (path, Access::WRITE));
-            let processes = new.processes.map(|path| (path, Access::READ));
+            let temporary = new
+                .temporary
+                .into_iter()
+                .map(|path| (path, AccessRights::WRITE));
+            let processes = new.processes.map(|path| (path, AccessRights::READ));
             let real = |(path, access): (PathBuf, _)| Ok((path.canonicalize()?, access));
             let new: Vec<_> = temporary
                 .chain(processes)
@@ -176,7 +179,7 @@ impl Confinement {
         };
         // What is replaced from here on is noticed.
         let files = rules.0.iter().map(|(path, _)| path.as_path());
-        let changes = (kernel().landlock > 0).then(|| Changes::of(files));
+        let changes = (kernel().landlock > 0).then(|| ListedFileWatch::of(files));
         let changes = changes.transpose()?;
         let confining = |rules: &Rules, program| domain::confining(&rules.0, program, ports);
         let of_worker = worker.map(|worker| confining(&of_worker, Some(worker.program)));
@@ -197,25 +200,25 @@ impl Confinement {
         let mut rules = Rules::default();
         // What of the system is not there nobody misses.
         for (list, access) in [
-            (SYSTEM, Access::EXECUTE),
-            (SETTINGS, Access::READ),
-            (DEVICES, Access::DEVICE),
+            (SYSTEM, AccessRights::EXECUTE),
+            (SETTINGS, AccessRights::READ),
+            (DEVICES, AccessRights::DEVICE),
         ] {
             for path in list {
                 let _ = rules.add(Path::new(path), access);
             }
         }
         for path in python_settings() {
-            let _ = rules.add(&path, Access::READ);
+            let _ = rules.add(&path, AccessRights::READ);
         }
-        rules.add(own, Access::EXECUTE)?;
+        rules.add(own, AccessRights::EXECUTE)?;
         for path in interpreters {
-            rules.add(path, Access::EXECUTE)?;
+            rules.add(path, AccessRights::EXECUTE)?;
         }
         for (list, access) in [
-            (&self.read, Access::READ),
-            (&self.write, Access::WRITE),
-            (&self.exec, Access::EXECUTE),
+            (&self.read, AccessRights::READ),
+            (&self.write, AccessRights::WRITE),
+            (&self.exec, AccessRights::EXECUTE),
         ] {
             list.iter().try_for_each(|path| rules.add(path, access))?;
         }
@@ -229,7 +232,7 @@ impl Prepared {
     /// # Errors
     /// The kernel refuses what it has.
     pub fn confine(self) -> io::Result<Confined> {
-        install::enter(Threads::This, || filter::strict(self.network))?;
+        install::enter(FilteredThreads::This, || filter::strict(self.network))?;
         Ok(Confined {
             ruleset: self.ruleset,
             worker: self.worker,

@@ -6,7 +6,7 @@ use std::io;
 
 /// Which threads enter a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Threads {
+pub(super) enum FilteredThreads {
     /// The calling one, and those that it starts.
     This,
     /// All that the process has, and will have.
@@ -14,7 +14,10 @@ pub(super) enum Threads {
 }
 
 /// Gives up new privileges, and enters the filter where the kernel has such.
-pub(super) fn enter(threads: Threads, filter: impl FnOnce() -> Vec<sock_filter>) -> io::Result<()> {
+pub(super) fn enter(
+    threads: FilteredThreads,
+    filter: impl FnOnce() -> Vec<sock_filter>,
+) -> io::Result<()> {
     // SAFETY: numbers only.
     match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
         0 if is_available() => install(threads, &filter()),
@@ -23,15 +26,17 @@ pub(super) fn enter(threads: Threads, filter: impl FnOnce() -> Vec<sock_filter>)
     }
 }
 
-fn install(threads: Threads, filter: &[sock_filter]) -> io::Result<()> {
+fn install(threads: FilteredThreads, filter: &[sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).map_err(io::Error::other)?,
         filter: filter.as_ptr().cast_mut(),
     };
     // The mitigations of processors are the program's own to choose, as without a filter: since Linux 5.16 the default.
     let flags = match threads {
-        Threads::This => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
-        Threads::All => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW | libc::SECCOMP_FILTER_FLAG_TSYNC,
+        FilteredThreads::This => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+        FilteredThreads::All => {
+            libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW | libc::SECCOMP_FILTER_FLAG_TSYNC
+        }
     } as usize;
     let set = libc::SECCOMP_SET_MODE_FILTER as usize;
     let args = [set, flags, &raw const program as usize, 0, 0, 0];

@@ -40,7 +40,7 @@ pub(crate) fn hold(real: &Path) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// It leads to nothing, or to what others have chosen.
 pub(super) fn real(path: &Path) -> io::Result<PathBuf> {
-    let mut way = Way::begin()?;
+    let mut way = ListedPathWalk::begin()?;
     let mut left = steps(&std::path::absolute(path)?);
     let mut links = 0;
     while let Some(step) = left.pop() {
@@ -78,14 +78,14 @@ fn steps(path: &Path) -> Vec<OsString> {
 }
 
 /// How far a path was walked.
-struct Way {
+struct ListedPathWalk {
     /// The root, and each folder below it on the way; what is last may be a file.
     folders: Vec<(OsString, OwnedFd)>,
     /// The first folder that others than the operator can change.
     bound: Option<PathBuf>,
 }
 
-impl Way {
+impl ListedPathWalk {
     fn begin() -> io::Result<Self> {
         let root = open("/", HELD, Mode::empty())?;
         Ok(Self {

@@ -21,11 +21,11 @@ mod namespaces;
 mod network;
 mod outside;
 
-use install::Threads;
+use install::FilteredThreads;
 use std::io;
 
-pub use calls::{REFUSED, Refused};
-pub use changes::Changes;
+pub use calls::{REFUSED, RefusedCalls};
+pub use changes::ListedFileWatch;
 pub use confinement::{Confined, Confinement, ForWorker, Prepared};
 pub use install::is_available;
 pub use kernel::{Kernel, kernel};
@@ -60,7 +60,7 @@ impl Sandbox {
 /// # Errors
 /// The kernel refuses what it has.
 pub fn confine() -> io::Result<()> {
-    install::enter(Threads::This, filter::standard)
+    install::enter(FilteredThreads::This, filter::standard)
 }
 
 /// The same for all threads of this process, which executes nothing from now on: for a server whose programs are all started by
@@ -69,5 +69,5 @@ pub fn confine() -> io::Result<()> {
 /// # Errors
 /// As [`confine`].
 pub fn confine_and_execute_nothing() -> io::Result<()> {
-    install::enter(Threads::All, filter::executing_nothing)
+    install::enter(FilteredThreads::All, filter::executing_nothing)
 }

@@ -33,10 +33,10 @@ use std::{
 
 /// A program, loaded and stopped, or on its way there. Dropping it kills it; its children live on.
 #[derive(Debug)]
-pub struct Template(Whose);
+pub struct Template(TemplateHandle);
 
 #[derive(Debug)]
-enum Whose {
+enum TemplateHandle {
     /// Started by this process.
     Own(Box<OwnTemplate>),
     /// A helper has it.
@@ -47,8 +47,8 @@ enum Whose {
 macro_rules! either {
     ($whose:expr, $template:ident => $own:expr, $remote:expr) => {
         match $whose {
-            Whose::Own($template) => $own,
-            Whose::Remote($template) => $remote,
+            TemplateHandle::Own($template) => $own,
+            TemplateHandle::Remote($template) => $remote,
         }
     };
 }
@@ -71,12 +71,14 @@ impl Template {
         modules: &[u8],
     ) -> Result<Self, StartError> {
         let start = TemplateStart::new(launch, kind, uses, modules)?;
-        Ok(Self(Whose::Own(Box::new(start.run(spawner, stdio)?))))
+        Ok(Self(TemplateHandle::Own(Box::new(
+            start.run(spawner, stdio)?,
+        ))))
     }
 
     /// One that a helper has, and that has stopped.
     pub(crate) fn remote(template: RemoteTemplate) -> Self {
-        Self(Whose::Remote(template))
+        Self(TemplateHandle::Remote(template))
     }
 
     /// Whether it has been executed; asked of the spawner that started it. To be asked now and then until it is so: only then

@@ -2,7 +2,7 @@
 
 use crate::{
     Child, EnvBlock,
-    claims::{self, Mark},
+    claims::{self, ProcessMark},
     exit::reap,
     owners::warm::remote::RemotePreforked,
     reaper,
@@ -43,10 +43,10 @@ pub struct ChildRequest<'a> {
 /// A child on its way, or waiting. Dropping it ends it. Its descriptor becomes readable when it is
 /// ready, or when there will never be a child.
 #[derive(Debug)]
-pub struct PreforkedChild(Whose);
+pub struct PreforkedChild(PreforkedHandle);
 
 #[derive(Debug)]
-enum Whose {
+enum PreforkedHandle {
     Own(OwnPreforked),
     Remote(RemotePreforked),
 }
@@ -77,11 +77,11 @@ pub struct PreloadReport(OwnedFd);
 
 impl PreforkedChild {
     pub(super) fn own(child: OwnPreforked) -> Self {
-        Self(Whose::Own(child))
+        Self(PreforkedHandle::Own(child))
     }
 
     pub(crate) fn remote(child: RemotePreforked) -> Self {
-        Self(Whose::Remote(child))
+        Self(PreforkedHandle::Remote(child))
     }
 
     /// Whether the child is there and waits.
@@ -90,8 +90,8 @@ impl PreforkedChild {
     /// There will be none: the template is gone, could not fork, or another process answered.
     pub fn ready(&mut self) -> io::Result<bool> {
         match &mut self.0 {
-            Whose::Own(child) => child.ready(),
-            Whose::Remote(child) => child.ready(),
+            PreforkedHandle::Own(child) => child.ready(),
+            PreforkedHandle::Remote(child) => child.ready(),
         }
     }
 
@@ -106,8 +106,8 @@ impl PreforkedChild {
         let report = request.learn.then(PreloadReport::new).transpose()?;
         let fd = report.as_ref().map(|l| l.0.as_fd());
         let (child, socket) = match self.0 {
-            Whose::Own(own) => own.start(request, fd).map(|(c, s)| (c, Some(s)))?,
-            Whose::Remote(remote) => {
+            PreforkedHandle::Own(own) => own.start(request, fd).map(|(c, s)| (c, Some(s)))?,
+            PreforkedHandle::Remote(remote) => {
                 let child = remote.start(request.program, request.env, request.stdio, fd)?;
                 (Child::remote(child), None)
             }
@@ -130,7 +130,7 @@ impl OwnPreforked {
 
     pub(super) fn parked(socket: OwnedFd, mut child: Child) -> Self {
         // Loaded without a mark, it gets one with its request, as every child does.
-        child.hold(Mark::Program);
+        child.hold(ProcessMark::Program);
         Self {
             socket: Some(socket),
             child: Some(child),
@@ -205,8 +205,8 @@ impl AsFd for RunningChild {
 impl AsFd for PreforkedChild {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Whose::Own(child) => child.as_fd(),
-            Whose::Remote(child) => child.as_fd(),
+            PreforkedHandle::Own(child) => child.as_fd(),
+            PreforkedHandle::Remote(child) => child.as_fd(),
         }
     }
 }
@@ -293,6 +293,6 @@ fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
     if !claims::claim(Pid::as_raw(Some(pid))) {
         return Err(io::Error::other("the child has ended"));
     }
-    let mark = Some(Mark::Program);
+    let mark = Some(ProcessMark::Program);
     Ok(Some(Child::new(pidfd, Pid::as_raw(Some(pid)), mark)))
 }

@@ -150,7 +150,7 @@ struct SearchFolder {
 
 impl SearchFolder {
     fn of(path: &Path) -> io::Result<Self> {
-        let mut walk = Walk::from_root()?;
+        let mut walk = SearchWalk::from_root()?;
         let mut left = parts(path.as_os_str().as_bytes());
         let mut links = 0;
         while let Some(part) = left.pop() {
@@ -187,7 +187,7 @@ impl SearchFolder {
     }
 
     fn beneath(&self, kind: TemplateKind, file: &Path, since: Duration) -> io::Result<bool> {
-        let mut walk = Walk {
+        let mut walk = SearchWalk {
             folders: vec![PathEntry::of(self.folder.try_clone()?)?],
             changeable: self.open,
             newest: Duration::ZERO,
@@ -217,7 +217,7 @@ impl SearchFolder {
 
 /// The way to a file, entered name by name.
 #[derive(Debug)]
-struct Walk {
+struct SearchWalk {
     /// Those entered, the root or the search path's folder first.
     folders: Vec<PathEntry>,
     /// Something on the way can be replaced, or made so, by the program's user.
@@ -258,7 +258,7 @@ impl PathEntry {
     }
 }
 
-impl Walk {
+impl SearchWalk {
     fn from_root() -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = PathEntry::of(openat(CWD, "/", flags, Mode::empty())?)?;

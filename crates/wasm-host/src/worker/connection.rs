@@ -17,7 +17,7 @@ use galgo_proto::{
         request::{Event, Requests},
     },
 };
-use galgo_wasm::wire::{Ended, ID, Run};
+use galgo_wasm::wire::{ID, Run, RunOutcome};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -37,7 +37,7 @@ pub(super) struct RunRequest {
 
 /// What a guest, or the code that watches it, may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Awaited {
+pub(super) enum Readiness {
     Input,
     Room,
     HangUp,
@@ -161,7 +161,7 @@ impl ServerConnection {
     }
 
     /// The last of a request: how it ended.
-    pub(super) fn end(&self, ended: Ended) {
+    pub(super) fn end(&self, ended: RunOutcome) {
         let more = ended.encode();
         let end = &fcgi::end(ID, 0, Outcome::Complete)[HEADER..];
         lock(&self.output).record(RecordType::End, &[end, &more[..]].concat());
@@ -190,8 +190,8 @@ impl ServerConnection {
     }
 
     /// Whether this has come about, or never will.
-    pub(super) fn has(&self, event: Awaited) -> bool {
-        if event == Awaited::Input {
+    pub(super) fn has(&self, event: Readiness) -> bool {
+        if event == Readiness::Input {
             let input = &mut *lock(&self.input);
             input.advance();
             if input.body > 0 || input.over {
@@ -199,9 +199,9 @@ impl ServerConnection {
             }
         }
         let flags = match event {
-            Awaited::Input => PollFlags::IN,
-            Awaited::Room => PollFlags::OUT,
-            Awaited::HangUp => PollFlags::RDHUP,
+            Readiness::Input => PollFlags::IN,
+            Readiness::Room => PollFlags::OUT,
+            Readiness::HangUp => PollFlags::RDHUP,
         };
         let mut fds = [PollFd::new(&self.fd, flags)];
         matches!(poll(&mut fds, Some(&Timespec::default())), Ok(n) if n > 0)
@@ -381,12 +381,12 @@ mod tests {
         server.write_all(now).unwrap();
         worker.request().unwrap();
         assert_eq!(worker.read(9).unwrap(), &b"12"[..]);
-        assert!(!worker.has(Awaited::Input));
+        assert!(!worker.has(Readiness::Input));
         assert_eq!(worker.read(9), Err(Errno::AGAIN));
         server.write_all(later).unwrap();
-        assert!(worker.has(Awaited::Input) && !worker.has(Awaited::HangUp));
+        assert!(worker.has(Readiness::Input) && !worker.has(Readiness::HangUp));
         server.shutdown(std::net::Shutdown::Write).unwrap();
-        assert!(worker.has(Awaited::HangUp));
+        assert!(worker.has(Readiness::HangUp));
         assert_eq!(worker.read(9).unwrap(), &b"345"[..]);
         assert!(worker.read(9).unwrap().is_empty());
     }
@@ -402,7 +402,7 @@ mod tests {
         ] {
             worker.put(kind, bytes);
         }
-        worker.end(Ended::NoCode);
+        worker.end(RunOutcome::NoCode);
         assert!(worker.push());
         drop(worker);
         let mut all = Vec::new();
@@ -428,6 +428,6 @@ mod tests {
             reply::ReplyEvent::End(0, Outcome::Complete),
         ];
         assert_eq!((seen.as_slice(), at), (&wanted[..], all.len()));
-        assert_eq!(Ended::decode(reply.more()), Some(Ended::NoCode));
+        assert_eq!(RunOutcome::decode(reply.more()), Some(RunOutcome::NoCode));
     }
 }

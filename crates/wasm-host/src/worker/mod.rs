@@ -30,18 +30,18 @@ use std::{
 
 use galgo_proto::fcgi::RecordType;
 use galgo_spawn::inherited;
-use galgo_wasm::wire::{self, Ended, Message, WorkerSetup};
+use galgo_wasm::wire::{self, Message, RunOutcome, WorkerSetup};
 use rustix::process::Resource;
 
 use crate::{
     limits,
-    sandbox::{self, Sandbox},
+    sandbox::{self, WorkerSandbox},
 };
 use connection::{RunRequest, ServerConnection};
 pub(crate) use linker::{check_module, component_kind};
 use own::{NotFound, Own};
 use say::say;
-use shared::{LinkedProgram, Source, Worker};
+use shared::{CodeSource, LinkedProgram, Worker};
 
 /// Threads that do the file operations of one instance, which does one at a time; another where one is
 /// stuck.
@@ -82,7 +82,7 @@ fn own() -> Result<(), String> {
         instances: setup.instances,
         profiles: vec![setup.profile.clone()],
     };
-    run(&seen, Source::Keeper(Own::new(setup, keeper)))
+    run(&seen, CodeSource::Keeper(Own::new(setup, keeper)))
 }
 
 fn serve() -> Result<(), String> {
@@ -96,10 +96,10 @@ fn serve() -> Result<(), String> {
         return Err("the first message is not what it should be".into());
     };
     let cache = OsStr::from_bytes(&setup.cache).into();
-    run(&setup, Source::Cache(cache))
+    run(&setup, CodeSource::Cache(cache))
 }
 
-fn run(setup: &WorkerSetup, source: Source) -> Result<(), String> {
+fn run(setup: &WorkerSetup, source: CodeSource) -> Result<(), String> {
     let socket = rustix::io::dup(rustix::stdio::stdin()).map_err(|e| e.to_string())?;
     let socket = Arc::new(socket);
     // What a dead worker held in memory must not be readable.
@@ -127,10 +127,10 @@ fn event_loop() -> std::io::Result<tokio::runtime::Runtime> {
 fn confine(setup: &WorkerSetup) -> Result<Option<&'static str>, String> {
     let path = |bytes: &[u8]| sandbox::folder(OsStr::from_bytes(bytes).as_ref());
     let cache = Some(&setup.cache).filter(|cache| !cache.is_empty());
-    let mut left = Sandbox {
+    let mut left = WorkerSandbox {
         read: cache.map(|cache| path(cache)).into_iter().collect(),
         network: setup.profiles.iter().any(|p| p.network),
-        ..Sandbox::default()
+        ..WorkerSandbox::default()
     };
     if left.network {
         left.read.push("/etc".into()); // names of machines
@@ -205,7 +205,7 @@ impl Drop for Thread<'_> {
 /// Tells the server that a connection is not served, for want of a thread.
 fn refuse(fd: OwnedFd) {
     let connection = ServerConnection::new(fd);
-    connection.end(Ended::NoThread);
+    connection.end(RunOutcome::NoThread);
     connection.push();
 }
 
@@ -236,11 +236,11 @@ impl Worker {
     /// The program that a request is for, which may be held to limits of its own.
     fn found(&self, request: &mut RunRequest) -> Result<Arc<LinkedProgram>, NotFound> {
         match &self.source {
-            Source::Cache(_) => self.program(&request.run.key).ok_or(NotFound {
-                ended: Ended::NoCode,
+            CodeSource::Cache(_) => self.program(&request.run.key).ok_or(NotFound {
+                ended: RunOutcome::NoCode,
                 why: String::new(),
             }),
-            Source::Keeper(own) => {
+            CodeSource::Keeper(own) => {
                 own.limit(&mut request.run);
                 let module = OsStr::from_bytes(&request.run.module);
                 own.program(module.as_ref(), |code| self.link(code))

@@ -10,7 +10,7 @@ use std::{
 use galgo_spawn::FileId;
 use galgo_wasm::{
     code::{self, Code},
-    wire::{self, Answer, Ended, Message, Run, UserSetup},
+    wire::{self, CodeReply, Message, Run, RunOutcome, UserSetup},
 };
 
 use super::say::say;
@@ -20,7 +20,7 @@ const MOST: usize = 1000;
 
 /// Why a module does not run.
 pub(super) struct NotFound {
-    pub(super) ended: Ended,
+    pub(super) ended: RunOutcome,
     /// In words; may be empty.
     pub(super) why: String,
 }
@@ -82,7 +82,7 @@ impl<P> Own<P> {
     ) -> Result<Arc<P>, NotFound> {
         let real = self.setup.may_run(module);
         let denied = |why: String| NotFound {
-            ended: Ended::Denied,
+            ended: RunOutcome::Denied,
             why,
         };
         let real = real.map_err(|e| denied(e.to_string()))?;
@@ -106,7 +106,7 @@ impl<P> Own<P> {
         let made = ask(&keeper, module).and_then(|code| {
             let linked = link(&code);
             linked.map(Arc::new).map_err(|why| NotFound {
-                ended: Ended::Bad,
+                ended: RunOutcome::Bad,
                 why,
             })
         });
@@ -121,7 +121,7 @@ impl<P> Own<P> {
             (Some((of, program)), _) if *of == id => Some(Ok(program.clone())),
             (Some((_, before)), Some((of, _))) if *of == id => Some(Ok(before.clone())),
             (None, Some((of, why))) if *of == id => Some(Err(NotFound {
-                ended: Ended::Bad,
+                ended: RunOutcome::Bad,
                 why: why.clone(),
             })),
             _ => None,
@@ -153,7 +153,7 @@ impl<P> Own<P> {
                 Ok(program)
             }
             Err(NotFound {
-                ended: Ended::Bad,
+                ended: RunOutcome::Bad,
                 why,
             }) => {
                 let why = format!("{shown}: the module cannot be run: {why}");
@@ -164,7 +164,7 @@ impl<P> Own<P> {
                         Ok(before.clone())
                     }
                     None => Err(NotFound {
-                        ended: Ended::Bad,
+                        ended: RunOutcome::Bad,
                         why,
                     }),
                 }
@@ -177,7 +177,7 @@ impl<P> Own<P> {
 /// Asks the keeper for the code of a module.
 fn ask(keeper: &OwnedFd, module: &Path) -> Result<Code, NotFound> {
     let ours = |why: String| NotFound {
-        ended: Ended::NoThread,
+        ended: RunOutcome::NoThread,
         why,
     };
     let wanted = Message::Wanted(module.as_os_str().as_bytes().to_vec());
@@ -191,17 +191,17 @@ fn ask(keeper: &OwnedFd, module: &Path) -> Result<Code, NotFound> {
         return Err(ours("the keeper has ended".into()));
     };
     match (Message::decode(message), fds.pop()) {
-        (Some(Message::Found(Answer::Code(key))), Some(code)) => code::received(code, &key)
+        (Some(Message::Found(CodeReply::Code(key))), Some(code)) => code::received(code, &key)
             .ok_or_else(|| ours("the keeper has sent what is no code".into())),
-        (Some(Message::Found(Answer::Denied(why))), _) => Err(NotFound {
-            ended: Ended::Denied,
+        (Some(Message::Found(CodeReply::Denied(why))), _) => Err(NotFound {
+            ended: RunOutcome::Denied,
             why,
         }),
-        (Some(Message::Found(Answer::Bad(why))), _) => Err(NotFound {
-            ended: Ended::Bad,
+        (Some(Message::Found(CodeReply::Bad(why))), _) => Err(NotFound {
+            ended: RunOutcome::Bad,
             why,
         }),
-        (Some(Message::Found(Answer::Short)), _) => Err(ours(String::new())),
+        (Some(Message::Found(CodeReply::Short)), _) => Err(ours(String::new())),
         _ => Err(ours("the keeper says what makes no sense".into())),
     }
 }

@@ -4,16 +4,16 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use galgo_proto::fcgi::RecordType;
 use galgo_spawn::{Exit, Status};
-use galgo_wasm::wire::Ended;
+use galgo_wasm::wire::RunOutcome;
 use tokio::runtime::Runtime;
 use wasmtime::{Store, Trap};
 use wasmtime_wasi::I32Exit;
 
 use super::{
-    connection::{Awaited, RunRequest, ServerConnection},
+    connection::{Readiness, RunRequest, ServerConnection},
     http,
     shared::{LinkedProgram, Worker},
-    state::{InstanceState, Stop, processor},
+    state::{InstanceState, StopReason, processor},
     stdio::Waiter,
 };
 
@@ -63,11 +63,11 @@ pub(super) fn run(
         max_rss: memory,
     };
     // What the store holds is given back after the server has its answer.
-    end(connection, Ended::Exit(exit), runtime)
+    end(connection, RunOutcome::Exit(exit), runtime)
 }
 
 /// Says how a request ended, behind its output; whether the server has heard all of it.
-pub(super) fn end(connection: &ServerConnection, ended: Ended, runtime: &Runtime) -> bool {
+pub(super) fn end(connection: &ServerConnection, ended: RunOutcome, runtime: &Runtime) -> bool {
     connection.end(ended);
     connection.push() || runtime.block_on(Meanwhile::new(connection).pushed())
 }
@@ -85,7 +85,7 @@ async fn status(
     let done = tokio::select! {
         biased;
         done = call(program, store, request) => done,
-        () = meanwhile.hung_up() => Err(Stop::Cancelled.into()),
+        () = meanwhile.hung_up() => Err(StopReason::Cancelled.into()),
     };
     match done {
         Ok(()) => Status::Code(0),
@@ -114,7 +114,7 @@ impl<'r> Meanwhile<'r> {
     async fn hung_up(&mut self) {
         poll_fn(|cx| {
             let _ = self.output.poll_push(self.connection, cx);
-            self.hang_up.poll(self.connection, Awaited::HangUp, cx)
+            self.hang_up.poll(self.connection, Readiness::HangUp, cx)
         })
         .await;
     }
@@ -124,7 +124,7 @@ impl<'r> Meanwhile<'r> {
         poll_fn(|cx| match self.output.poll_push(self.connection, cx) {
             Poll::Ready(()) => Poll::Ready(self.connection.held().is_ok()),
             Poll::Pending => {
-                let gone = self.hang_up.poll(self.connection, Awaited::HangUp, cx);
+                let gone = self.hang_up.poll(self.connection, Readiness::HangUp, cx);
                 gone.map(|()| false)
             }
         })
@@ -158,9 +158,9 @@ fn verdict(e: &wasmtime::Error, connection: &ServerConnection) -> Status {
     if let Some(exit) = e.downcast_ref::<I32Exit>() {
         return Status::Code(exit.0 & 0xff);
     }
-    let signal = match (e.downcast_ref::<Stop>(), e.downcast_ref::<Trap>()) {
-        (Some(Stop::Cancelled), _) => return Status::Signal(SIGTERM),
-        (Some(Stop::Cpu), _) => SIGXCPU,
+    let signal = match (e.downcast_ref::<StopReason>(), e.downcast_ref::<Trap>()) {
+        (Some(StopReason::Cancelled), _) => return Status::Signal(SIGTERM),
+        (Some(StopReason::Cpu), _) => SIGXCPU,
         (_, Some(Trap::UnreachableCodeReached)) => SIGILL,
         (_, Some(Trap::IntegerDivisionByZero | Trap::IntegerOverflow)) => SIGFPE,
         (_, Some(Trap::StackOverflow | Trap::MemoryOutOfBounds)) => SIGSEGV,

@@ -8,7 +8,7 @@ use std::{
 
 use galgo_wasm::{
     code::{self, Code},
-    wire::{self, Key, Profile, WorkerSetup},
+    wire::{self, ModuleDigest, Profile, WorkerSetup},
 };
 use wasmtime::{
     Engine, InstancePre, Linker,
@@ -40,7 +40,7 @@ pub(super) enum LinkedProgram {
 }
 
 /// Where code comes from.
-pub(super) enum Source {
+pub(super) enum CodeSource {
     /// From this folder, by its name.
     Cache(PathBuf),
     /// From a keeper, by the path of its module.
@@ -50,11 +50,11 @@ pub(super) enum Source {
 pub(super) struct Worker {
     pub(super) engine: Engine,
     tag: String,
-    pub(super) source: Source,
+    pub(super) source: CodeSource,
     profiles: Vec<Profile>,
     modules: Linker<InstanceState>,
     components: component::Linker<InstanceState>,
-    programs: Mutex<HashMap<Key, ProgramCell>>,
+    programs: Mutex<HashMap<ModuleDigest, ProgramCell>>,
     /// Threads that wait for a connection, threads altogether, and how many there may be.
     pub(super) waiting: AtomicUsize,
     pub(super) threads: AtomicUsize,
@@ -67,7 +67,7 @@ pub(super) struct Worker {
 type ProgramCell = Arc<OnceLock<Option<Arc<LinkedProgram>>>>;
 
 impl Worker {
-    pub(super) fn new(setup: &WorkerSetup, source: Source) -> Result<Self, String> {
+    pub(super) fn new(setup: &WorkerSetup, source: CodeSource) -> Result<Self, String> {
         let instances = setup.instances.clamp(1, INSTANCES_MOST);
         let words = |e: wasmtime::Error| format!("starting wasmtime: {e:#}");
         let engine = engine::pooled(u32::try_from(instances).unwrap_or(1)).map_err(words)?;
@@ -93,7 +93,7 @@ impl Worker {
     }
 
     /// A program by its name: the first request loads it, while others wait.
-    pub(super) fn program(&self, key: &Key) -> Option<Arc<LinkedProgram>> {
+    pub(super) fn program(&self, key: &ModuleDigest) -> Option<Arc<LinkedProgram>> {
         let slot = self.slots().entry(*key).or_default().clone();
         let found = slot.get_or_init(|| {
             let loaded = self.load(key);
@@ -105,16 +105,16 @@ impl Worker {
         found.clone()
     }
 
-    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Key, ProgramCell>> {
+    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<ModuleDigest, ProgramCell>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn forget(&self, key: &Key) {
+    pub(super) fn forget(&self, key: &ModuleDigest) {
         self.slots().remove(key);
     }
 
-    fn load(&self, key: &Key) -> Result<LinkedProgram, String> {
-        let Source::Cache(cache) = &self.source else {
+    fn load(&self, key: &ModuleDigest) -> Result<LinkedProgram, String> {
+        let CodeSource::Cache(cache) = &self.source else {
             return Err("there is no cache".into());
         };
         let code = code::read(cache, key, &self.tag);

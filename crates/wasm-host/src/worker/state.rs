@@ -10,7 +10,7 @@ use wasmtime_wasi::{WasiCtxBuilder, WasiCtxView, WasiView, filesystem::FsPerms, 
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::{
-    connection::{Awaited, RunRequest, ServerConnection},
+    connection::{Readiness, RunRequest, ServerConnection},
     hooks::Hooks,
     stdio::{GuestOutput, GuestStdin},
 };
@@ -28,19 +28,19 @@ pub(super) struct InstanceState {
     pub(super) connection: Arc<ServerConnection>,
     /// `NAME=value\0` one behind the other.
     pub(super) env: Vec<u8>,
-    pub(super) memory: Memory,
+    pub(super) memory: LinearMemory,
     cpu: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopReason {
     /// The server has closed its end.
     Cancelled,
     /// It used more processor time than it may.
     Cpu,
 }
 
-impl std::fmt::Display for Stop {
+impl std::fmt::Display for StopReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Cancelled => "ended by the server",
@@ -49,10 +49,10 @@ impl std::fmt::Display for Stop {
     }
 }
 
-impl std::error::Error for Stop {}
+impl std::error::Error for StopReason {}
 
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct LinearMemory {
     /// Bytes, over all its linear memories.
     pub(super) used: u64,
     most: u64,
@@ -126,9 +126,9 @@ impl InstanceState {
             hooks: Hooks,
             connection: connection.clone(),
             env: env.clone(),
-            memory: Memory {
+            memory: LinearMemory {
                 most: run.memory.min(MEMORY_MOST),
-                ..Memory::default()
+                ..LinearMemory::default()
             },
             cpu: (run.cpu > 0).then(|| processor() + Duration::from_secs(run.cpu)),
         })
@@ -141,11 +141,11 @@ impl InstanceState {
     /// Asked with every tick while the guest computes.
     pub(super) fn may_go_on(&self) -> Result<UpdateDeadline> {
         self.connection.push();
-        if self.connection.has(Awaited::HangUp) {
-            return Err(Stop::Cancelled.into());
+        if self.connection.has(Readiness::HangUp) {
+            return Err(StopReason::Cancelled.into());
         }
         if self.cpu.is_some_and(|most| processor() > most) {
-            return Err(Stop::Cpu.into());
+            return Err(StopReason::Cpu.into());
         }
         Ok(UpdateDeadline::Continue(1))
     }
@@ -184,7 +184,7 @@ impl WasiHttpView for InstanceState {
     }
 }
 
-impl ResourceLimiter for Memory {
+impl ResourceLimiter for LinearMemory {
     fn memory_growing(&mut self, now: usize, wanted: usize, _most: Option<usize>) -> Result<bool> {
         let more = wanted.saturating_sub(now) as u64;
         let fits = self.used.saturating_add(more) <= self.most;

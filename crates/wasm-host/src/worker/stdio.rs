@@ -19,7 +19,7 @@ use wasmtime_wasi::{
     p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult},
 };
 
-use super::connection::{Awaited, PIECE, ServerConnection};
+use super::connection::{PIECE, Readiness, ServerConnection};
 
 /// A registration with the event loop, made for the first wait: it belongs to one waiter.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Waiter {
     pub(super) fn poll(
         &mut self,
         connection: &ServerConnection,
-        awaited: Awaited,
+        awaited: Readiness,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
         loop {
@@ -52,8 +52,8 @@ impl Waiter {
                 return Poll::Ready(());
             };
             let ready = match awaited {
-                Awaited::Input | Awaited::HangUp => fd.poll_read_ready(cx),
-                Awaited::Room => fd.poll_write_ready(cx),
+                Readiness::Input | Readiness::HangUp => fd.poll_read_ready(cx),
+                Readiness::Room => fd.poll_write_ready(cx),
             };
             match ready {
                 Poll::Pending => return Poll::Pending,
@@ -64,7 +64,7 @@ impl Waiter {
         }
     }
 
-    async fn ready(&mut self, connection: &ServerConnection, awaited: Awaited) {
+    async fn ready(&mut self, connection: &ServerConnection, awaited: Readiness) {
         std::future::poll_fn(|cx| self.poll(connection, awaited, cx)).await;
     }
 
@@ -75,7 +75,7 @@ impl Waiter {
         cx: &mut Context<'_>,
     ) -> Poll<()> {
         while !connection.push() {
-            if self.poll(connection, Awaited::Room, cx).is_pending() {
+            if self.poll(connection, Readiness::Room, cx).is_pending() {
                 return Poll::Pending;
             }
         }
@@ -87,10 +87,10 @@ impl Waiter {
     deprecated,
     reason = "the replacement is unsafe for types that may change their descriptor"
 )]
-fn register(connection: &ServerConnection, awaited: Awaited) -> Option<AsyncFd<SharedFd>> {
+fn register(connection: &ServerConnection, awaited: Readiness) -> Option<AsyncFd<SharedFd>> {
     let interest = match awaited {
-        Awaited::Input | Awaited::HangUp => Interest::READABLE,
-        Awaited::Room => Interest::WRITABLE,
+        Readiness::Input | Readiness::HangUp => Interest::READABLE,
+        Readiness::Room => Interest::WRITABLE,
     };
     let own = rustix::io::fcntl_dupfd_cloexec(connection.as_fd(), 3).ok()?;
     // Sound: `SharedFd` owns its descriptor and keeps it.
@@ -134,7 +134,7 @@ impl InStream {
         let Self { connection, waiter } = self;
         loop {
             match connection.read(most) {
-                Err(Errno::AGAIN) => match waiter.poll(connection, Awaited::Input, cx) {
+                Err(Errno::AGAIN) => match waiter.poll(connection, Readiness::Input, cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(()) => {}
                 },
@@ -147,7 +147,7 @@ impl InStream {
 #[async_trait]
 impl Pollable for InStream {
     async fn ready(&mut self) {
-        self.waiter.ready(&self.connection, Awaited::Input).await;
+        self.waiter.ready(&self.connection, Readiness::Input).await;
     }
 }
 

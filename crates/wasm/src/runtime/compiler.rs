@@ -29,13 +29,13 @@ use super::{
     jobs::CompileJob,
     prune,
     shared::{Runtime, lock},
-    wrong::{Whose, Wrong},
+    wrong::{ModuleFault, Wrong},
 };
 use crate::{
     code,
-    host::{self, Beside, Host, NoHost},
+    host::{self, Beside, HostProgram, NoHost},
     module,
-    wire::{Key, Message, read_text},
+    wire::{Message, ModuleDigest, read_text},
 };
 
 /// Threads that have modules compiled: each process uses all processors for its own.
@@ -97,7 +97,7 @@ fn work(runtime: &Arc<Runtime>) {
 }
 
 /// Says what came of a file to the worker, the operator and the requests that wait.
-fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<Key, Wrong>) {
+fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<ModuleDigest, Wrong>) {
     let (unused, waiting) = lock(&runtime.modules).done(file, id, made);
     if let Ok(key) = made {
         runtime.has_cache();
@@ -120,7 +120,7 @@ fn code_of(
     runtime: &Arc<Runtime>,
     job: &CompileJob,
     spawner: &mut Option<Spawner>,
-) -> (FileId, Result<Key, Wrong>) {
+) -> (FileId, Result<ModuleDigest, Wrong>) {
     loop {
         let (file, id) = match opened(&job.file) {
             Ok(opened) => opened,
@@ -174,7 +174,7 @@ fn made(
     known: &module::ModuleInfo,
     file: &File,
     spawner: &mut Option<Spawner>,
-) -> Result<Key, Wrong> {
+) -> Result<ModuleDigest, Wrong> {
     if let Some(wrong) = known.wrong {
         return Err(Wrong::module(wrong));
     }
@@ -220,32 +220,32 @@ fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
 }
 
 /// The program that compiles and runs modules. The first one that needs it asks for its version and engine.
-fn found<'b>(beside: &'b Beside, spawner: &mut Option<Spawner>) -> Result<&'b Host, Wrong> {
+fn found<'b>(beside: &'b Beside, spawner: &mut Option<Spawner>) -> Result<&'b HostProgram, Wrong> {
     let asked = beside.host(|host| answer(host, spawner));
     asked.map_err(|unfit| match unfit {
         NoHost::Failed(wrong) => wrong,
         NoHost::Refused(words) => Wrong {
             words,
-            whose: Whose::Host,
+            whose: ModuleFault::Host,
         },
     })
 }
 
-fn answer(host: &Host, spawner: &mut Option<Spawner>) -> Result<String, Wrong> {
+fn answer(host: &HostProgram, spawner: &mut Option<Spawner>) -> Result<String, Wrong> {
     let io = |e: io::Error| Wrong::io("asking galgo-wasm for its engine", &e);
     let (said, stdout) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
     let nothing = File::open("/dev/null").map_err(io)?;
     let asked = run(host, host::ENGINE, nothing.as_fd(), stdout.as_fd(), spawner);
     drop(stdout);
     asked.map_err(|wrong| match wrong.whose {
-        Whose::Module => Wrong::ours(wrong.words),
+        ModuleFault::Module => Wrong::ours(wrong.words),
         _ => wrong,
     })?;
     Ok(read_text(said, WORDS))
 }
 
 pub(super) fn compiled(
-    host: &Host,
+    host: &HostProgram,
     module: &File,
     to: &File,
     spawner: &mut Option<Spawner>,
@@ -257,7 +257,7 @@ pub(super) fn compiled(
 
 /// Runs a process that compiles, or could, to its end.
 fn run(
-    host: &Host,
+    host: &HostProgram,
     command: &str,
     stdin: BorrowedFd<'_>,
     stdout: BorrowedFd<'_>,

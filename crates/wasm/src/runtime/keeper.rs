@@ -20,20 +20,20 @@ use rustix::{
 
 use super::{
     compiler::{compiled, is_still, opened, settles_in},
-    wrong::{Whose, Wrong},
+    wrong::{ModuleFault, Wrong},
 };
 use crate::{
     code,
-    host::{self, Host},
+    host::{self, HostProgram},
     module,
-    wire::{self, Answer, Message, UserSetup},
+    wire::{self, CodeReply, Message, UserSetup},
 };
 
 /// Starts the worker on the server's socket, which is standard input, and compiles what it asks for until it has ended.
 ///
 /// # Errors
 /// It was not started, or has ended otherwise than by itself; in words.
-pub fn keep(host: &Host, setup: UserSetup) -> Result<(), String> {
+pub fn keep(host: &HostProgram, setup: UserSetup) -> Result<(), String> {
     let closed = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     closed.map_err(|e| format!("closing its memory: {e}"))?;
     let words = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
@@ -63,7 +63,7 @@ pub fn keep(host: &Host, setup: UserSetup) -> Result<(), String> {
 
 /// The worker, and what it is told and asks by.
 fn start(
-    host: &Host,
+    host: &HostProgram,
     setup: &UserSetup,
     spawner: &mut Option<Spawner>,
 ) -> Result<(Child, OwnedFd), String> {
@@ -83,28 +83,28 @@ fn start(
 }
 
 fn answer(
-    host: &Host,
+    host: &HostProgram,
     setup: &UserSetup,
     path: &Path,
     spawner: &mut Option<Spawner>,
-) -> (Answer, Option<File>) {
+) -> (CodeReply, Option<File>) {
     let real = match setup.may_run(path) {
         Ok(real) => real,
-        Err(denied) => return (Answer::Denied(denied.to_string()), None),
+        Err(denied) => return (CodeReply::Denied(denied.to_string()), None),
     };
     match made(host, &real, spawner) {
-        Ok((key, code)) => (Answer::Code(key), Some(code)),
-        Err(wrong) if wrong.whose == Whose::Shortage => (Answer::Short, None),
-        Err(wrong) => (Answer::Bad(wrong.words), None),
+        Ok((key, code)) => (CodeReply::Code(key), Some(code)),
+        Err(wrong) if wrong.whose == ModuleFault::Shortage => (CodeReply::Short, None),
+        Err(wrong) => (CodeReply::Bad(wrong.words), None),
     }
 }
 
 /// The code of a module as its file is now.
 fn made(
-    host: &Host,
+    host: &HostProgram,
     path: &Path,
     spawner: &mut Option<Spawner>,
-) -> Result<(wire::Key, File), Wrong> {
+) -> Result<(wire::ModuleDigest, File), Wrong> {
     loop {
         let (file, id) = opened(path).map_err(|e| Wrong::io("it cannot be opened", &e))?;
         // Compiled while its last change is still too near, and looked at again when it is not.

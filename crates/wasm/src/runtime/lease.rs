@@ -13,7 +13,7 @@ use super::{
     fault::StartFault,
     shared::{Runtime, WorkerHandle},
 };
-use crate::wire::{self, Ended, Key, Message};
+use crate::wire::{self, Message, ModuleDigest, RunOutcome};
 
 const SIGKILL: i32 = 9;
 
@@ -22,11 +22,11 @@ const SIGKILL: i32 = 9;
 pub struct WorkerLease {
     runtime: Arc<Runtime>,
     link: Arc<WorkerHandle>,
-    key: Key,
+    key: ModuleDigest,
 }
 
 impl WorkerLease {
-    pub(super) fn new(runtime: Arc<Runtime>, link: Arc<WorkerHandle>, key: Key) -> Self {
+    pub(super) fn new(runtime: Arc<Runtime>, link: Arc<WorkerHandle>, key: ModuleDigest) -> Self {
         Self { runtime, link, key }
     }
 
@@ -61,15 +61,15 @@ impl WorkerLease {
     /// # Errors
     /// It has not begun, for want of a thread.
     pub fn ended(&self, more: &[u8]) -> Result<Exit, StartFault> {
-        match Ended::decode(more) {
-            Some(Ended::Exit(exit)) => Ok(exit),
-            Some(Ended::NoThread) => Err(StartFault::Short),
-            Some(Ended::NoCode) => {
+        match RunOutcome::decode(more) {
+            Some(RunOutcome::Exit(exit)) => Ok(exit),
+            Some(RunOutcome::NoThread) => Err(StartFault::Short),
+            Some(RunOutcome::NoCode) => {
                 self.runtime.lost(&self.key);
                 Ok(KILLED)
             }
             // The last two are said by a user's own worker.
-            None | Some(Ended::Denied | Ended::Bad) => Ok(KILLED),
+            None | Some(RunOutcome::Denied | RunOutcome::Bad) => Ok(KILLED),
         }
     }
 

@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-pub use crate::wire::{Key, Profile};
+pub use crate::wire::{ModuleDigest, Profile};
 pub use compiler::examine;
 pub use fault::StartFault;
 use galgo_spawn::FileId;
@@ -78,7 +78,7 @@ impl Runtime {
     }
 
     /// Whether a module has this code still: where a new worker found it gone from the cache, none has.
-    pub fn has(&self, key: &Key) -> bool {
+    pub fn has(&self, key: &ModuleDigest) -> bool {
         lock(&self.modules).keys().any(|own| own == *key)
     }
 
@@ -86,7 +86,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`StartFault::Busy`] while there is no worker.
-    pub fn lease(self: &Arc<Self>, key: Key) -> Result<WorkerLease, StartFault> {
+    pub fn lease(self: &Arc<Self>, key: ModuleDigest) -> Result<WorkerLease, StartFault> {
         self.start()?;
         let link = self.link().ok_or(StartFault::Busy)?;
         Ok(WorkerLease::new(self.clone(), link, key))

@@ -9,13 +9,13 @@ use galgo_spawn::FileId;
 use tokio::sync::oneshot;
 
 use super::wrong::{NoCode, Wrong};
-use crate::wire::Key;
+use crate::wire::ModuleDigest;
 
 /// The code of a file.
 #[derive(Debug)]
 pub enum FoundCode {
     /// There.
-    Ready(Key),
+    Ready(ModuleDigest),
     /// Being compiled.
     Pending(Pending),
     /// It is no program: why, in words for the log.
@@ -24,7 +24,7 @@ pub enum FoundCode {
     Refused(String),
 }
 
-type CompileResult = Result<Key, NoCode>;
+type CompileResult = Result<ModuleDigest, NoCode>;
 /// Requests that wait for a module.
 pub(super) type Waiters = Vec<oneshot::Sender<CompileResult>>;
 
@@ -34,7 +34,7 @@ pub struct Pending(oneshot::Receiver<CompileResult>);
 
 impl Pending {
     /// Waits for the code, or for what is wrong with the module.
-    pub async fn wait(self) -> Result<Key, NoCode> {
+    pub async fn wait(self) -> Result<ModuleDigest, NoCode> {
         let given_up = |_| Err(NoCode::Bad("its compilation was given up".into()));
         self.0.await.unwrap_or_else(given_up)
     }
@@ -46,7 +46,7 @@ pub(super) struct Modules(HashMap<PathBuf, ModuleState>);
 #[derive(Debug, Default)]
 struct ModuleState {
     /// Serves: the code, and the file it was made of.
-    serves: Option<(FileId, Key)>,
+    serves: Option<(FileId, ModuleDigest)>,
     /// Being compiled; the list may be empty.
     pending: Option<Waiters>,
     /// Is no program.
@@ -100,8 +100,8 @@ impl Modules {
         &mut self,
         file: &Path,
         id: FileId,
-        made: &Result<Key, Wrong>,
-    ) -> (Option<Key>, Waiters) {
+        made: &Result<ModuleDigest, Wrong>,
+    ) -> (Option<ModuleDigest>, Waiters) {
         let entry = self.0.entry(file.to_owned()).or_default();
         let waiting = entry.pending.take().unwrap_or_default();
         let unused = match made {
@@ -118,13 +118,13 @@ impl Modules {
     }
 
     /// Code that is not in the cache after all.
-    pub(super) fn lost(&mut self, key: &Key) {
+    pub(super) fn lost(&mut self, key: &ModuleDigest) {
         for entry in self.0.values_mut() {
             entry.serves.take_if(|(_, own)| own == key);
         }
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = ModuleDigest> {
         self.0.values().filter_map(|e| e.serves.map(|(_, key)| key))
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use super::{jobs::Jobs, modules::Modules};
 use crate::{
     host::Beside,
-    wire::{self, Key, Message, Profile, WorkerSetup},
+    wire::{self, Message, ModuleDigest, Profile, WorkerSetup},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -128,7 +128,7 @@ impl Runtime {
     }
 
     /// The worker has no code of this name: it is compiled again for the next request.
-    pub(super) fn lost(&self, key: &Key) {
+    pub(super) fn lost(&self, key: &ModuleDigest) {
         lock(&self.modules).lost(key);
     }
 }

@@ -17,11 +17,11 @@ pub enum NoCode {
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) words: String,
-    pub(super) whose: Whose,
+    pub(super) whose: ModuleFault,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
+pub(super) enum ModuleFault {
     /// The module's, and will be while the file is the same.
     Module,
     /// Ours: the next request may find that it works.
@@ -36,14 +36,14 @@ impl Wrong {
     pub(super) fn module(words: impl Into<String>) -> Self {
         Self {
             words: words.into(),
-            whose: Whose::Module,
+            whose: ModuleFault::Module,
         }
     }
 
     pub(super) fn ours(words: impl Into<String>) -> Self {
         Self {
             words: words.into(),
-            whose: Whose::Ours,
+            whose: ModuleFault::Ours,
         }
     }
 
@@ -52,22 +52,22 @@ impl Wrong {
         Self {
             words: format!("{what}: {e}"),
             whose: match is_shortage(e) {
-                true => Whose::Shortage,
-                false => Whose::Ours,
+                true => ModuleFault::Shortage,
+                false => ModuleFault::Ours,
             },
         }
     }
 
     /// What is to be said whenever the same file is asked for.
     pub(super) fn lasting(&self) -> Option<&str> {
-        (self.whose == Whose::Module).then_some(&self.words)
+        (self.whose == ModuleFault::Module).then_some(&self.words)
     }
 
     pub(super) fn told(&self) -> NoCode {
         match self.whose {
-            Whose::Shortage => NoCode::Short,
-            Whose::Host => NoCode::Refused(self.words.clone()),
-            Whose::Module | Whose::Ours => NoCode::Bad(self.words.clone()),
+            ModuleFault::Shortage => NoCode::Short,
+            ModuleFault::Host => NoCode::Refused(self.words.clone()),
+            ModuleFault::Module | ModuleFault::Ours => NoCode::Bad(self.words.clone()),
         }
     }
 }

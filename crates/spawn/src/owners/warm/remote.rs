@@ -4,8 +4,8 @@ use super::message::{PREFORK, TemplateReport};
 use crate::{
     env::EnvBlock,
     owners::{
-        connection::Connection,
-        message::{self, HelperOrder, Report, send},
+        connection::ProgramConnection,
+        message::{self, HelperOrder, ProgramReport, send},
         remote::RemoteChild,
     },
     template::kind::{TemplateKind, Uses},
@@ -24,16 +24,16 @@ use std::{
 /// A template that has stopped, at a helper.
 #[derive(Debug)]
 pub(crate) struct RemoteTemplate {
-    connection: Connection,
+    connection: ProgramConnection,
     kind: TemplateKind,
     uses: Uses,
     pid: i32,
-    state: Mutex<State>,
+    state: Mutex<TemplateState>,
 }
 
 /// What is known of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum TemplateState {
     There,
     Gone,
     /// A file that it was made of has changed.
@@ -42,7 +42,7 @@ enum State {
 
 impl RemoteTemplate {
     pub(super) fn new(
-        connection: Connection,
+        connection: ProgramConnection,
         (kind, pid): (TemplateKind, i32),
         uses: Uses,
     ) -> Self {
@@ -51,7 +51,7 @@ impl RemoteTemplate {
             kind,
             uses,
             pid,
-            state: Mutex::new(State::There),
+            state: Mutex::new(TemplateState::There),
         }
     }
 
@@ -87,25 +87,25 @@ impl RemoteTemplate {
 
     /// A helper says nothing of a template that has stopped but that it is gone.
     pub(crate) fn is_alive(&self) -> bool {
-        self.state() == State::There
+        self.state() == TemplateState::There
     }
 
     pub(crate) fn has_changed(&self) -> bool {
-        self.state() == State::Changed
+        self.state() == TemplateState::Changed
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> TemplateState {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if *state == State::There {
+        if *state == TemplateState::There {
             let mut buffer = [0; 16];
             let told = self.connection.receive(&mut buffer);
             *state = match told {
-                Err(Errno::AGAIN | Errno::INTR) => State::There,
+                Err(Errno::AGAIN | Errno::INTR) => TemplateState::There,
                 Ok((n, _)) => match buffer.get(..n).and_then(TemplateReport::decode) {
-                    Some(TemplateReport::Changed) => State::Changed,
-                    _ => State::Gone,
+                    Some(TemplateReport::Changed) => TemplateState::Changed,
+                    _ => TemplateState::Gone,
                 },
-                Err(_) => State::Gone,
+                Err(_) => TemplateState::Gone,
             };
         }
         *state
@@ -121,7 +121,7 @@ impl AsFd for RemoteTemplate {
 /// A child of such a template, or a parked process, that waits for its request.
 #[derive(Debug)]
 pub(crate) struct RemotePreforked {
-    connection: Connection,
+    connection: ProgramConnection,
     ready: bool,
 }
 
@@ -133,7 +133,10 @@ impl RemotePreforked {
         let mut buffer = [0; message::REPORT];
         match self.connection.receive(&mut buffer) {
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Ok((n, _)) if buffer.get(..n).and_then(Report::decode) == Some(Report::Waits) => {
+            Ok((n, _))
+                if buffer.get(..n).and_then(ProgramReport::decode)
+                    == Some(ProgramReport::Waits) =>
+            {
                 self.ready = true;
             }
             Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -4,11 +4,11 @@ use super::{
     super::{
         connection::{HelperEnd, IdleEnds},
         message::StartOrder,
-        program::Program,
+        program::CheckedProgram,
         remit::Remit,
     },
     message::{NoTemplate, PREFORK, TemplateOrder, TemplateReport},
-    waiting::{Origin, Terms, Turn, Waiting},
+    waiting::{HelperTerms, PreforkedEvent, TemplateOrigin, WaitingProcess},
 };
 use crate::{
     Child, Direct, EnvBlock, Launch, Limits, Start, StartError, inspect,
@@ -35,28 +35,28 @@ use std::{
 };
 
 /// What a helper keeps loaded: templates, and children of theirs that wait.
-pub(in super::super) struct Templates<'r> {
-    terms: Terms<'r>,
+pub(in super::super) struct HelperTemplates<'r> {
+    terms: HelperTerms<'r>,
     limits: Limits,
-    made: Vec<Made>,
-    children: Vec<Waiting>,
+    made: Vec<HeldTemplate>,
+    children: Vec<WaitingProcess>,
     /// `None` while there is nothing to watch.
-    watch: Option<FileWatch<Origin>>,
+    watch: Option<FileWatch<TemplateOrigin>>,
     /// Where programs look for modules, by their files, as templates without learned ones told.
-    known: HashMap<CString, Known>,
+    known: HashMap<CString, KnownSearchPath>,
 }
 
-struct Known {
+struct KnownSearchPath {
     search: SearchPath,
     /// Requests may have had a hand in what changed since.
     since: Duration,
 }
 
 /// A template, or one on its way there, and its connection.
-struct Made {
+struct HeldTemplate {
     template: OwnTemplate,
     socket: HelperEnd,
-    origin: Arc<Origin>,
+    origin: Arc<TemplateOrigin>,
     /// When it was started.
     began: Duration,
     since: Duration,
@@ -64,11 +64,11 @@ struct Made {
     plain: bool,
     /// The learned modules were looked at.
     knows: bool,
-    told: Told,
+    told: TemplateProgress,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum TemplateProgress {
     Started,
     Holds,
     Stopped,
@@ -76,20 +76,20 @@ enum Told {
 
 /// A template that is to be loaded: what it is, and with which modules.
 struct Wanted {
-    program: Program,
+    program: CheckedProgram,
     kind: TemplateKind,
-    origin: Origin,
+    origin: TemplateOrigin,
     modules: Vec<u8>,
     knows: bool,
 }
 
-type Refusal = (NoTemplate, String);
+type TemplateRefusal = (NoTemplate, String);
 
-impl<'r> Templates<'r> {
+impl<'r> HelperTemplates<'r> {
     /// None yet. `own_ids`: in a PID namespace of its own.
     pub(in super::super) fn new(remit: &'r Remit, uid: u32, limits: Limits, own_ids: bool) -> Self {
         Self {
-            terms: Terms {
+            terms: HelperTerms {
                 remit,
                 uid,
                 own_ids,
@@ -115,7 +115,7 @@ impl<'r> Templates<'r> {
     pub(in super::super) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
         let made = self.made.iter();
         let made = made.flat_map(|m| [m.template.as_fd(), m.socket.as_fd()]);
-        let all = made.chain(self.children.iter().flat_map(Waiting::fds));
+        let all = made.chain(self.children.iter().flat_map(WaitingProcess::fds));
         let all = all.chain(self.watch.as_ref().map(AsFd::as_fd));
         fds.extend(all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     }
@@ -135,7 +135,7 @@ impl<'r> Templates<'r> {
         let children: Vec<_> = children.into_iter().map(|c| (c, both())).collect();
         // Before any message is read: what was asked for after a change meets nothing that was made before it.
         if let Some(watch) = &self.watch {
-            watch.look(Origin::retire);
+            watch.look(TemplateOrigin::retire);
         }
         // Templates first: who finds that a child is gone finds why.
         for (made, ready) in made {
@@ -144,9 +144,9 @@ impl<'r> Templates<'r> {
         let mut running = Vec::new();
         for (child, ready) in children {
             match child.turn(ready, &self.terms, buffer) {
-                Turn::Waits(child) => self.children.push(child),
-                Turn::Runs(child, socket) => running.push((child, socket)),
-                Turn::Over => {}
+                PreforkedEvent::Waits(child) => self.children.push(child),
+                PreforkedEvent::Runs(child, socket) => running.push((child, socket)),
+                PreforkedEvent::Over => {}
             }
         }
         if self.is_empty() {
@@ -155,7 +155,12 @@ impl<'r> Templates<'r> {
         running
     }
 
-    fn made_turn(&mut self, mut made: Made, [template, server]: [bool; 2], idle: &mut IdleEnds) {
+    fn made_turn(
+        &mut self,
+        mut made: HeldTemplate,
+        [template, server]: [bool; 2],
+        idle: &mut IdleEnds,
+    ) {
         if made.origin.is_stale() {
             return made.tell(&TemplateReport::Changed);
         }
@@ -169,14 +174,14 @@ impl<'r> Templates<'r> {
     }
 
     /// The template has something to say; whether it is still one.
-    fn moved(&mut self, made: &mut Made) -> bool {
-        if made.told == Told::Stopped {
+    fn moved(&mut self, made: &mut HeldTemplate) -> bool {
+        if made.told == TemplateProgress::Stopped {
             // It says nothing any more: it has ended.
             return false;
         }
         let loaded = made.template.loaded();
-        if made.told == Told::Started && made.template.holds() {
-            made.told = Told::Holds;
+        if made.told == TemplateProgress::Started && made.template.holds() {
+            made.told = TemplateProgress::Holds;
             made.tell(&TemplateReport::Holds);
         }
         let kept = match loaded {
@@ -195,7 +200,11 @@ impl<'r> Templates<'r> {
     }
 
     /// It has stopped: whether it can be used.
-    fn keep(&mut self, made: &mut Made, loaded: LoadedTemplate) -> Result<bool, Refusal> {
+    fn keep(
+        &mut self,
+        made: &mut HeldTemplate,
+        loaded: LoadedTemplate,
+    ) -> Result<bool, TemplateRefusal> {
         let own = Path::new(OsStr::from_bytes(made.origin.path.as_bytes()));
         let watch = match &mut self.watch {
             Some(watch) => watch,
@@ -219,26 +228,26 @@ impl<'r> Templates<'r> {
             obstacle: loaded.obstacle.unwrap_or_default(),
         });
         if usable && made.plain {
-            let known = Known {
+            let known = KnownSearchPath {
                 search: loaded.search,
                 since: made.since,
             };
             self.known.insert(made.origin.path.clone(), known);
         }
-        made.told = Told::Stopped;
+        made.told = TemplateProgress::Stopped;
         Ok(usable)
     }
 
     /// The server asks for a child, gives a parked process its request, or has gone.
-    fn asked(&mut self, made: Made, idle: &mut IdleEnds) {
-        if made.told == Told::Stopped && made.origin.uses == Uses::Once {
-            let Made {
+    fn asked(&mut self, made: HeldTemplate, idle: &mut IdleEnds) {
+        if made.told == TemplateProgress::Stopped && made.origin.uses == Uses::Once {
+            let HeldTemplate {
                 template,
                 socket,
                 origin,
                 ..
             } = made;
-            let parked = Waiting::parked(template.itself(), socket, origin);
+            let parked = WaitingProcess::parked(template.itself(), socket, origin);
             // Its message is still there.
             return self.children.push(parked);
         }
@@ -246,14 +255,14 @@ impl<'r> Templates<'r> {
         let received = made.socket.receive(&mut buffer);
         match received {
             Err(Errno::AGAIN | Errno::INTR) => self.made.push(made),
-            Ok((n, fds)) if made.told == Told::Stopped => {
+            Ok((n, fds)) if made.told == TemplateProgress::Stopped => {
                 let named = buffer.get(..n).and_then(|m| idle.named(m, fds));
                 let Some((socket, PREFORK, [])) = named else {
                     return;
                 };
                 // Where it gives none the connection is closed.
                 if let Ok(child) = made.template.prefork() {
-                    let child = Waiting::coming(child, socket, made.origin.clone());
+                    let child = WaitingProcess::coming(child, socket, made.origin.clone());
                     self.children.push(child);
                 }
                 self.made.push(made);
@@ -280,7 +289,7 @@ impl<'r> Templates<'r> {
                 let named = self.terms.own_ids.then(|| template.process());
                 let fds: Vec<_> = named.into_iter().collect();
                 socket.tell(&started.encode(), &fds);
-                self.made.push(Made {
+                self.made.push(HeldTemplate {
                     template,
                     socket,
                     origin: Arc::new(wanted.origin),
@@ -288,7 +297,7 @@ impl<'r> Templates<'r> {
                     since: began.min(order.since),
                     plain: wanted.modules.is_empty(),
                     knows: wanted.knows,
-                    told: Told::Started,
+                    told: TemplateProgress::Started,
                 });
             }
         }
@@ -299,7 +308,7 @@ impl<'r> Templates<'r> {
         direct: &mut Direct,
         order: &TemplateOrder,
         stdio: [&OwnedFd; 3],
-    ) -> Result<(OwnTemplate, Wanted), Refusal> {
+    ) -> Result<(OwnTemplate, Wanted), TemplateRefusal> {
         let not_now = |e: StartError| (NoTemplate::NotNow, e.to_string());
         let mut wanted = self.wanted(order)?;
         let terms = &self.terms.remit.terms;
@@ -327,8 +336,8 @@ impl<'r> Templates<'r> {
     }
 
     /// What is to be loaded, where that may be.
-    fn wanted(&self, order: &TemplateOrder) -> Result<Wanted, Refusal> {
-        let Terms {
+    fn wanted(&self, order: &TemplateOrder) -> Result<Wanted, TemplateRefusal> {
+        let HelperTerms {
             remit,
             uid,
             own_ids,
@@ -347,7 +356,7 @@ impl<'r> Templates<'r> {
             env: EnvBlock::default(),
             knocks: false,
         };
-        let mut program = Program::of(&asked, remit, uid).map_err(not_now)?;
+        let mut program = CheckedProgram::of(&asked, remit, uid).map_err(not_now)?;
         program.env = env;
         let interpreter = remit.interpreter(order.program.as_bytes());
         let kind = match interpreter {
@@ -373,7 +382,7 @@ impl<'r> Templates<'r> {
             }
         };
         Ok(Wanted {
-            origin: Origin::new(&program, shared, order.uses),
+            origin: TemplateOrigin::new(&program, shared, order.uses),
             program,
             kind,
             modules,
@@ -388,7 +397,7 @@ fn sees_itself() -> bool {
     std::fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == own.as_str())
 }
 
-impl Made {
+impl HeldTemplate {
     /// A server that does not hear it, or has no room for it, lets go of the template.
     fn tell(&self, report: &TemplateReport) {
         self.socket.tell(&report.encode(), &[]);

@@ -5,7 +5,7 @@ use super::{
     remote::RemoteTemplate,
 };
 use crate::{
-    owners::{connection::Connection, remote::number},
+    owners::{connection::ProgramConnection, remote::number},
     template::{LoadedTemplate, Template, TemplateKind, Uses},
 };
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ const LEFT_MOST: usize = 256 << 10;
 /// A template that a helper loads. Dropping it ends it. Its descriptor becomes readable when it has told something.
 #[derive(Debug)]
 pub struct TemplateUnderWay {
-    connection: Connection,
+    connection: ProgramConnection,
     uses: Uses,
     started: Option<(TemplateKind, i32)>,
     holds: bool,
@@ -36,7 +36,7 @@ pub struct StoppedTemplate {
 }
 
 impl TemplateUnderWay {
-    pub(crate) fn new(connection: Connection, uses: Uses) -> Self {
+    pub(crate) fn new(connection: ProgramConnection, uses: Uses) -> Self {
         Self {
             connection,
             uses,
@@ -50,7 +50,7 @@ impl TemplateUnderWay {
     ///
     /// # Errors
     /// There will be none, in words.
-    pub fn progress(&mut self) -> Result<Option<Stop>, (NoTemplate, String)> {
+    pub fn progress(&mut self) -> Result<Option<TemplateStop>, (NoTemplate, String)> {
         loop {
             let mut buffer = vec![0; REPORT];
             let got = self.connection.receive(&mut buffer);
@@ -77,7 +77,7 @@ impl TemplateUnderWay {
                     knows,
                     obstacle,
                 } => {
-                    return Ok(Some(Stop {
+                    return Ok(Some(TemplateStop {
                         memory,
                         knows,
                         obstacle,
@@ -102,7 +102,7 @@ impl TemplateUnderWay {
     }
 
     /// It has stopped. `None`: that makes no sense.
-    pub fn stopped(self, stop: Stop) -> Option<StoppedTemplate> {
+    pub fn stopped(self, stop: TemplateStop) -> Option<StoppedTemplate> {
         let (kind, pid) = self.started?;
         let names = self.left.split(|&b| b == b'\n').filter(|n| !n.is_empty());
         let left = names.map(|name| String::from_utf8_lossy(name).into_owned());
@@ -124,7 +124,7 @@ impl TemplateUnderWay {
 
 /// How a template has stopped.
 #[derive(Debug)]
-pub struct Stop {
+pub struct TemplateStop {
     memory: u64,
     knows: bool,
     obstacle: String,

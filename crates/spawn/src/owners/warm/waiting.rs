@@ -2,8 +2,8 @@
 
 use super::super::{
     connection::HelperEnd,
-    message::{HelperOrder, Report, StartOrder},
-    program::Program,
+    message::{HelperOrder, ProgramReport, StartOrder},
+    program::CheckedProgram,
     remit::Remit,
 };
 use crate::{
@@ -25,7 +25,7 @@ use std::{
 
 /// What a template was made of: one for it and for its children.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(super) struct TemplateOrigin {
     pub(super) path: CString,
     pub(super) args: Vec<CString>,
     /// It serves all files that its interpreter runs.
@@ -34,8 +34,8 @@ pub(super) struct Origin {
     stale: AtomicBool,
 }
 
-impl Origin {
-    pub(super) fn new(program: &Program, shared: bool, uses: Uses) -> Self {
+impl TemplateOrigin {
+    pub(super) fn new(program: &CheckedProgram, shared: bool, uses: Uses) -> Self {
         Self {
             path: program.path.clone(),
             args: program.args.clone(),
@@ -55,14 +55,14 @@ impl Origin {
     }
 
     /// Whether a request for this program is one for its children.
-    fn serves(&self, program: &Program) -> bool {
+    fn serves(&self, program: &CheckedProgram) -> bool {
         self.path == program.path && (self.shared || self.args == program.args)
     }
 }
 
 /// What this helper's programs are started with.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms<'r> {
+pub(super) struct HelperTerms<'r> {
     pub(super) remit: &'r Remit,
     pub(super) uid: u32,
     pub(super) own_ids: bool,
@@ -70,14 +70,14 @@ pub(super) struct Terms<'r> {
 
 /// A child, or a parked process, and its connection.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingProcess {
     socket: HelperEnd,
-    origin: Arc<Origin>,
-    stage: Stage,
+    origin: Arc<TemplateOrigin>,
+    stage: PreforkedStage,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum PreforkedStage {
     Coming(OwnPreforked),
     Waits(OwnPreforked),
     /// It has been given its request, and has not read it yet.
@@ -85,36 +85,44 @@ enum Stage {
 }
 
 /// What has become of one.
-pub(super) enum Turn {
-    Waits(Waiting),
+pub(super) enum PreforkedEvent {
+    Waits(WaitingProcess),
     /// It has its request.
     Runs(Child, HelperEnd),
     Over,
 }
 
-impl Waiting {
-    pub(super) fn coming(child: OwnPreforked, socket: HelperEnd, origin: Arc<Origin>) -> Self {
+impl WaitingProcess {
+    pub(super) fn coming(
+        child: OwnPreforked,
+        socket: HelperEnd,
+        origin: Arc<TemplateOrigin>,
+    ) -> Self {
         Self {
             socket,
             origin,
-            stage: Stage::Coming(child),
+            stage: PreforkedStage::Coming(child),
         }
     }
 
     /// A parked process, which is there.
-    pub(super) fn parked(child: OwnPreforked, socket: HelperEnd, origin: Arc<Origin>) -> Self {
+    pub(super) fn parked(
+        child: OwnPreforked,
+        socket: HelperEnd,
+        origin: Arc<TemplateOrigin>,
+    ) -> Self {
         Self {
             socket,
             origin,
-            stage: Stage::Waits(child),
+            stage: PreforkedStage::Waits(child),
         }
     }
 
     /// Of the process and of the server.
     pub(super) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         let process = match &self.stage {
-            Stage::Coming(child) | Stage::Waits(child) => child.as_fd(),
-            Stage::Begins(_, socket) => socket.as_fd(),
+            PreforkedStage::Coming(child) | PreforkedStage::Waits(child) => child.as_fd(),
+            PreforkedStage::Begins(_, socket) => socket.as_fd(),
         };
         [process, self.socket.as_fd()]
     }
@@ -123,48 +131,50 @@ impl Waiting {
     pub(super) fn turn(
         self,
         [process, server]: [bool; 2],
-        terms: &Terms<'_>,
+        terms: &HelperTerms<'_>,
         buffer: &mut [u8],
-    ) -> Turn {
-        let begins = matches!(self.stage, Stage::Begins(..));
+    ) -> PreforkedEvent {
+        let begins = matches!(self.stage, PreforkedStage::Begins(..));
         if self.origin.is_stale() && !begins {
-            return Turn::Over;
+            return PreforkedEvent::Over;
         }
         let this = match process {
             true => match self.moved(terms) {
-                Turn::Waits(this) => this,
+                PreforkedEvent::Waits(this) => this,
                 other => return other,
             },
             false => self,
         };
         match server {
             true => this.asked(terms, buffer),
-            false => Turn::Waits(this),
+            false => PreforkedEvent::Waits(this),
         }
     }
 
     /// The process has something to say.
-    fn moved(self, terms: &Terms<'_>) -> Turn {
+    fn moved(self, terms: &HelperTerms<'_>) -> PreforkedEvent {
         let Self {
             socket,
             origin,
             stage,
         } = self;
         let stage = match stage {
-            Stage::Coming(mut child) => match child.ready() {
-                Ok(true) if socket.tell(&Report::Waits.encode(), &[]) => Stage::Waits(child),
-                Ok(false) => Stage::Coming(child),
-                Ok(true) | Err(_) => return Turn::Over,
+            PreforkedStage::Coming(mut child) => match child.ready() {
+                Ok(true) if socket.tell(&ProgramReport::Waits.encode(), &[]) => {
+                    PreforkedStage::Waits(child)
+                }
+                Ok(false) => PreforkedStage::Coming(child),
+                Ok(true) | Err(_) => return PreforkedEvent::Over,
             },
             // It was asked nothing: it has ended.
-            Stage::Waits(_) => return Turn::Over,
-            Stage::Begins(child, taken) => match has_taken(&taken) {
+            PreforkedStage::Waits(_) => return PreforkedEvent::Over,
+            PreforkedStage::Begins(child, taken) => match has_taken(&taken) {
                 Ok(true) => return runs(child, socket, terms),
-                Ok(false) => Stage::Begins(child, taken),
-                Err(_) => return Turn::Over,
+                Ok(false) => PreforkedStage::Begins(child, taken),
+                Err(_) => return PreforkedEvent::Over,
             },
         };
-        Turn::Waits(Self {
+        PreforkedEvent::Waits(Self {
             socket,
             origin,
             stage,
@@ -172,26 +182,27 @@ impl Waiting {
     }
 
     /// The server gives it a request, or has gone.
-    fn asked(self, terms: &Terms<'_>, buffer: &mut [u8]) -> Turn {
+    fn asked(self, terms: &HelperTerms<'_>, buffer: &mut [u8]) -> PreforkedEvent {
         let received = self.socket.receive(buffer);
         let (n, fds) = match received {
-            Err(Errno::INTR | Errno::AGAIN) => return Turn::Waits(self),
-            Err(_) | Ok((0, _)) => return Turn::Over,
+            Err(Errno::INTR | Errno::AGAIN) => return PreforkedEvent::Waits(self),
+            Err(_) | Ok((0, _)) => return PreforkedEvent::Over,
             Ok(got) => got,
         };
         let order = buffer.get(..n).and_then(HelperOrder::decode);
-        let (Some(HelperOrder::Start(order)), Stage::Waits(child)) = (order, self.stage) else {
-            return Turn::Over;
+        let (Some(HelperOrder::Start(order)), PreforkedStage::Waits(child)) = (order, self.stage)
+        else {
+            return PreforkedEvent::Over;
         };
         let program = match program(&order, &self.origin, terms) {
             Ok(program) => program,
             Err(why) => {
-                self.socket.tell(&Report::Denied(why).encode(), &[]);
-                return Turn::Over;
+                self.socket.tell(&ProgramReport::Denied(why).encode(), &[]);
+                return PreforkedEvent::Over;
             }
         };
         let (Some((stdio, report)), shared) = (descriptors(&fds), self.origin.shared) else {
-            return Turn::Over;
+            return PreforkedEvent::Over;
         };
         let request = ChildRequest {
             env: &program.env,
@@ -203,10 +214,10 @@ impl Waiting {
         };
         // What does not fit into a message a cold start takes.
         match child.start(&request, report) {
-            Err(_) => Turn::Over,
+            Err(_) => PreforkedEvent::Over,
             Ok((child, _)) if self.origin.uses == Uses::Many => runs(child, self.socket, terms),
-            Ok((child, taken)) => Turn::Waits(Self {
-                stage: Stage::Begins(child, taken),
+            Ok((child, taken)) => PreforkedEvent::Waits(Self {
+                stage: PreforkedStage::Begins(child, taken),
                 ..self
             }),
         }
@@ -214,8 +225,12 @@ impl Waiting {
 }
 
 /// The program of a request, where it may be started, and as this template's child.
-fn program(order: &StartOrder, origin: &Origin, terms: &Terms<'_>) -> Result<Program, String> {
-    let program = Program::of(order, terms.remit, terms.uid)?;
+fn program(
+    order: &StartOrder,
+    origin: &TemplateOrigin,
+    terms: &HelperTerms<'_>,
+) -> Result<CheckedProgram, String> {
+    let program = CheckedProgram::of(order, terms.remit, terms.uid)?;
     match origin.serves(&program) {
         true if fits(&program.env) => Ok(program),
         true => Err("a variable is longer than any program takes".into()),
@@ -236,10 +251,10 @@ fn descriptors(fds: &[OwnedFd]) -> Option<([BorrowedFd<'_>; 3], Option<BorrowedF
     }
 }
 
-fn runs(child: Child, socket: HelperEnd, terms: &Terms<'_>) -> Turn {
+fn runs(child: Child, socket: HelperEnd, terms: &HelperTerms<'_>) -> PreforkedEvent {
     let fds: Vec<_> = terms.own_ids.then(|| child.as_fd()).into_iter().collect();
-    match socket.tell(&Report::Started(child.pid()).encode(), &fds) {
-        true => Turn::Runs(child, socket),
-        false => Turn::Over,
+    match socket.tell(&ProgramReport::Started(child.pid()).encode(), &fds) {
+        true => PreforkedEvent::Runs(child, socket),
+        false => PreforkedEvent::Over,
     }
 }

@@ -23,7 +23,7 @@ use galgo_proto::{
 };
 use galgo_spawn::Status;
 use galgo_testkit::{process::children, wait_until};
-use galgo_wasm::wire::{self, Ended, Message, Run};
+use galgo_wasm::wire::{self, Message, Run, RunOutcome};
 
 list![
     a_helper_starts_their_worker_as_configured,
@@ -91,7 +91,7 @@ impl Worker {
     }
 
     /// What comes of a run: how it ends, and all that it writes.
-    fn run(&self, change: impl FnOnce(&mut Run)) -> (Ended, String) {
+    fn run(&self, change: impl FnOnce(&mut Run)) -> (RunOutcome, String) {
         let mut run = Run {
             key: [7; 32],
             profile: 0,
@@ -112,7 +112,7 @@ impl Worker {
     }
 }
 
-fn answer(mut conn: UnixStream) -> (Ended, String) {
+fn answer(mut conn: UnixStream) -> (RunOutcome, String) {
     let mut all = Vec::new();
     let (mut reply, mut at, mut said) = (ReplyReader::with_more(ID, wire::ENDED), 0, Vec::new());
     loop {
@@ -138,7 +138,7 @@ fn answer(mut conn: UnixStream) -> (Ended, String) {
             ReplyEvent::End(..) => break,
         }
     }
-    let ended = Ended::decode(reply.more()).expect("an end");
+    let ended = RunOutcome::decode(reply.more()).expect("an end");
     (ended, String::from_utf8_lossy(&said).into_owned())
 }
 
@@ -166,9 +166,9 @@ fn a_helper_starts_their_worker_as_configured() {
     }
 }
 
-fn is_fine(end: (Ended, String), want: &str) {
+fn is_fine(end: (RunOutcome, String), want: &str) {
     let (ended, said) = end;
-    let Ended::Exit(exit) = ended else {
+    let RunOutcome::Exit(exit) = ended else {
         panic!("{ended:?} {said}");
     };
     assert_eq!(exit.status, Status::Code(0));
@@ -194,7 +194,7 @@ fn their_worker_runs_what_is_configured_only() {
     ] {
         let (ended, said) = worker.run(|run| run.module = path);
         assert!(
-            ended == Ended::Denied && said.contains(why),
+            ended == RunOutcome::Denied && said.contains(why),
             "{ended:?} {said}"
         );
     }
@@ -261,7 +261,7 @@ fn their_worker_takes_messages_without_sense() {
     // Orders that a worker of the server's own takes.
     for message in [
         Message::Wanted(b"/etc/passwd".to_vec()),
-        Message::Found(wire::Answer::Short),
+        Message::Found(wire::CodeReply::Short),
         Message::Forget([7; 32]),
     ] {
         wire::send_message(&worker.socket, &message.encode(), &[]).unwrap();
