@@ -8,7 +8,7 @@ use galgo_handlers::{
     rate_limit::RateLimit,
     respond::Respond,
     root::CgiRoot,
-    script::{self, FoundProgram, Refusal},
+    script::{self, FoundProgram, ScriptRefusal},
     steps::Steps,
     upstream::{Application, To},
 };
@@ -306,7 +306,7 @@ pub struct Owned<'c, 'p> {
     /// What is below its path, without a leading slash; what is below its folder, where the request has another path.
     pub rest: Vec<u8>,
     /// The program.
-    pub found: Result<(&'c Arc<Cgi>, FoundProgram<'p>), Refusal>,
+    pub found: Result<(&'c Arc<Cgi>, FoundProgram<'p>), ScriptRefusal>,
 }
 
 /// Finds the program that a front server names by its file, in a folder of a `cgi` route of this host, or as its one

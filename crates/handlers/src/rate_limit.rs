@@ -34,13 +34,13 @@ pub struct RateLimit {
     settings: RateSettings,
     /// Moments are counted from here.
     from: Instant,
-    asked: Mutex<Asked>,
+    asked: Mutex<ArrivalTimes>,
 }
 
 /// Up to when each address has used what it earns, in nanoseconds. Addresses that asked lately are in `now`, and those that
 /// asked only before in `before`.
 #[derive(Debug, Default)]
-struct Asked {
+struct ArrivalTimes {
     now: HashMap<Peer, u64>,
     before: HashMap<Peer, u64>,
     /// When `now` was last begun.
@@ -89,7 +89,7 @@ impl RateSettings {
     }
 }
 
-impl Asked {
+impl ArrivalTimes {
     /// Whether an address may ask; if not, how many nanoseconds too early it does.
     fn ask(&mut self, peer: Peer, at: u64, s: &RateSettings, most: usize) -> Result<(), u64> {
         let interval = s.interval();
@@ -137,7 +137,7 @@ mod tests {
 
     /// Each step: at how many milliseconds the address asks, and how many it is too early.
     fn play(s: RateSettings, steps: &[(u64, u64)]) {
-        let mut asked = Asked::default();
+        let mut asked = ArrivalTimes::default();
         for (step, &(at, early)) in steps.iter().enumerate() {
             let said = asked.ask(peer(1), at * 1_000_000, &s, 100);
             let early = match early {
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn each_address_has_its_own() {
         let s = settings(1, 1000, 1);
-        let mut asked = Asked::default();
+        let mut asked = ArrivalTimes::default();
         for n in 0..5 {
             assert_eq!(asked.ask(peer(n), 0, &s, 100), Ok(()));
         }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn few_are_remembered_and_those_that_ask_go_on_being() {
         let s = settings(1, 1_000_000, 1);
-        let mut asked = Asked::default();
+        let mut asked = ArrivalTimes::default();
         assert_eq!(asked.ask(peer(0), 0, &s, 8), Ok(()));
         for n in 1..1000 {
             assert_eq!(asked.ask(peer(n), 1, &s, 8), Ok(()));
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn what_was_earned_long_ago_takes_no_memory() {
         let s = settings(1, 1000, 1);
-        let mut asked = Asked::default();
+        let mut asked = ArrivalTimes::default();
         for n in 0..10 {
             let _ = asked.ask(peer(n), 0, &s, 100);
         }
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn the_largest_values_do_not_overflow() {
         let s = settings(1, 24 * 3_600_000, 100_000);
-        let mut asked = Asked::default();
+        let mut asked = ArrivalTimes::default();
         let late = 100 * 365 * 24 * 3_600_000_000_000;
         for _ in 0..100_000 {
             assert_eq!(asked.ask(peer(1), late, &s, 100), Ok(()));

@@ -19,7 +19,7 @@ use crate::{
     log::{ErrorLog, time::first_of_second},
     phase::Phase,
     reasons::Reasons,
-    warm::settings::Templates,
+    warm::settings::TemplateSettings,
 };
 
 /// Of one event loop.
@@ -36,7 +36,7 @@ pub struct Resources {
     /// The error log.
     pub errors: ErrorLog,
     /// How many of them may be, as configured now.
-    templates: RefCell<Templates>,
+    templates: RefCell<TemplateSettings>,
     /// Whether the server is still taking requests.
     pub phase: watch::Receiver<Phase>,
     /// Clients of which the error log has said why they were refused.
@@ -51,7 +51,7 @@ impl Resources {
         index: usize,
         (spawner, owners): (Spawner, Option<Arc<Owners>>),
         errors: ErrorLog,
-        templates: Templates,
+        templates: TemplateSettings,
         phase: watch::Receiver<Phase>,
     ) -> io::Result<Rc<Self>> {
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -69,12 +69,12 @@ impl Resources {
     }
 
     /// Limits of the programs that are kept loaded, as configured now.
-    pub fn templates(&self) -> Templates {
+    pub fn templates(&self) -> TemplateSettings {
         self.templates.borrow().clone()
     }
 
     /// What is started from now on is started as configured here.
-    pub fn configure(&self, umask: u32, templates: Templates) {
+    pub fn configure(&self, umask: u32, templates: TemplateSettings) {
         self.spawner.borrow_mut().set_umask(Some(umask));
         self.templates.replace(templates);
     }

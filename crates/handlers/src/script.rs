@@ -81,7 +81,7 @@ impl FoundProgram<'_> {
 
 /// Why there is no program to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ScriptRefusal {
     /// 404.
     NotFound,
     /// 403, with a sentence for the log.
@@ -90,12 +90,14 @@ pub enum Refusal {
     Busy,
 }
 
-impl From<Refusal> for Fault {
-    fn from(refusal: Refusal) -> Self {
+impl From<ScriptRefusal> for Fault {
+    fn from(refusal: ScriptRefusal) -> Self {
         match refusal {
-            Refusal::NotFound => Self::NotFound,
-            Refusal::Forbidden(why) => Self::Refused(why),
-            Refusal::Busy => Self::Busy("no descriptor or memory is left to look for a program"),
+            ScriptRefusal::NotFound => Self::NotFound,
+            ScriptRefusal::Forbidden(why) => Self::Refused(why),
+            ScriptRefusal::Busy => {
+                Self::Busy("no descriptor or memory is left to look for a program")
+            }
         }
     }
 }
@@ -108,9 +110,9 @@ pub fn program<'p>(
     cgi: &Cgi,
     route_path: &str,
     path: UrlPath<'p>,
-) -> Result<FoundProgram<'p>, Refusal> {
+) -> Result<FoundProgram<'p>, ScriptRefusal> {
     let (file, stat, length) = locate(&cgi.root, route_path, path.clean)?;
-    let (name, info) = path.split_at(length).ok_or(Refusal::NotFound)?;
+    let (name, info) = path.split_at(length).ok_or(ScriptRefusal::NotFound)?;
     found(cgi, file, &stat, name, info)
 }
 
@@ -134,13 +136,13 @@ pub fn among_files<'p>(
     index: &[String],
     route_path: &str,
     path: UrlPath<'p>,
-) -> Result<AmongFiles<'p>, Refusal> {
+) -> Result<AmongFiles<'p>, ScriptRefusal> {
     let below = path.clean.get(route_path.len()..).unwrap_or_default();
     // A picture costs nothing here.
     let mut names = below.split(|&b| b == b'/');
     if names.any(|name| !name.is_empty() && cgi.is_program(name)) {
         match program(cgi, route_path, path) {
-            Err(Refusal::NotFound) => {}
+            Err(ScriptRefusal::NotFound) => {}
             found => return found.map(AmongFiles::Program),
         }
     }
@@ -156,7 +158,7 @@ pub fn among_files<'p>(
                     false => AmongFiles::File,
                 });
             }
-            Err(Refusal::Busy) => return Err(Refusal::Busy),
+            Err(ScriptRefusal::Busy) => return Err(ScriptRefusal::Busy),
             Ok(_) | Err(_) => {}
         }
     }
@@ -195,7 +197,7 @@ pub fn script<'p>(
     up: &Application,
     route_path: &str,
     path: UrlPath<'p>,
-) -> Result<UpstreamPath<'p>, Refusal> {
+) -> Result<UpstreamPath<'p>, ScriptRefusal> {
     let (script_filename, length) = match &up.scripts {
         None => {
             let own = route_path.strip_suffix('/').unwrap_or(route_path);
@@ -203,16 +205,16 @@ pub fn script<'p>(
         }
         Some(root) => match locate(root, route_path, path.clean) {
             // An uploaded picture is not run because it is there.
-            Ok((file, ..)) if !is_script(up, &file) => return Err(Refusal::NotFound),
+            Ok((file, ..)) if !is_script(up, &file) => return Err(ScriptRefusal::NotFound),
             Ok((file, stat, length)) => {
                 runnable(&file, &stat, true)?;
                 (file, length)
             }
-            Err(Refusal::NotFound) => return index(up, root, route_path, path.clean),
+            Err(ScriptRefusal::NotFound) => return index(up, root, route_path, path.clean),
             Err(refusal) => return Err(refusal),
         },
     };
-    let (script_name, path_info) = path.split_at(length).ok_or(Refusal::NotFound)?;
+    let (script_name, path_info) = path.split_at(length).ok_or(ScriptRefusal::NotFound)?;
     let document_root = up
         .document_root
         .as_deref()
@@ -237,7 +239,7 @@ fn index<'p>(
     root: &CgiRoot,
     route_path: &str,
     path: &[u8],
-) -> Result<UpstreamPath<'p>, Refusal> {
+) -> Result<UpstreamPath<'p>, ScriptRefusal> {
     let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
     for name in &up.index {
         let whole = [path, slash, name.as_bytes()].concat();
@@ -254,11 +256,11 @@ fn index<'p>(
                     ..UpstreamScript::default()
                 }));
             }
-            Ok(_) | Err(Refusal::NotFound) => {}
+            Ok(_) | Err(ScriptRefusal::NotFound) => {}
             Err(refusal) => return Err(refusal),
         }
     }
-    Err(Refusal::NotFound)
+    Err(ScriptRefusal::NotFound)
 }
 
 fn translated(document_root: &Path, path_info: &[u8]) -> Vec<u8> {
@@ -271,13 +273,13 @@ fn locate(
     root: &CgiRoot,
     route_path: &str,
     path: &[u8],
-) -> Result<(Vec<u8>, Stat, usize), Refusal> {
+) -> Result<(Vec<u8>, Stat, usize), ScriptRefusal> {
     let base = route_path.strip_suffix('/').unwrap_or(route_path).len();
     let from = match root {
         CgiRoot::Program { .. } => base,
         CgiRoot::Folder { .. } => base + 1,
     };
-    let below = path.get(from..).ok_or(Refusal::NotFound)?;
+    let below = path.get(from..).ok_or(ScriptRefusal::NotFound)?;
     let (file, stat, length) = locate_below(root, route_path, below)?;
     Ok((file, stat, from + length))
 }
@@ -287,7 +289,7 @@ fn locate_below(
     root: &CgiRoot,
     route_path: &str,
     below: &[u8],
-) -> Result<(Vec<u8>, Stat, usize), Refusal> {
+) -> Result<(Vec<u8>, Stat, usize), ScriptRefusal> {
     match root {
         CgiRoot::Program { path } => {
             let name = path.as_os_str().as_bytes();
@@ -314,7 +316,7 @@ pub fn inside<'p>(
     route_path: &str,
     below: &[u8],
     named: &'p Named,
-) -> Result<FoundProgram<'p>, Refusal> {
+) -> Result<FoundProgram<'p>, ScriptRefusal> {
     let (file, stat, length) = locate_below(&cgi.root, route_path, below)?;
     let rest = &below[length..];
     let (script_name, path_info) = match (rest, &named.path_info[..]) {
@@ -326,7 +328,7 @@ pub fn inside<'p>(
         (rest, info) if info == rest => (&named.script_name[..], info),
         _ => {
             let why = "SCRIPT_FILENAME goes on behind the program, and SCRIPT_NAME and PATH_INFO do not say how";
-            return Err(Refusal::Forbidden(why.into()));
+            return Err(ScriptRefusal::Forbidden(why.into()));
         }
     };
     found(cgi, file, &stat, script_name, path_info)
@@ -369,14 +371,15 @@ fn look(folder: BorrowedFd<'_>, path: &[u8]) -> Result<Stat, Errno> {
 struct NotAProgram(Errno, usize);
 
 impl NotAProgram {
-    fn refusal(self, folder: &Path, below: &[u8], route_path: &str) -> Refusal {
+    fn refusal(self, folder: &Path, below: &[u8], route_path: &str) -> ScriptRefusal {
         let Self(errno, length) = self;
         let below = OsStr::from_bytes(&below[..length]);
         let file = folder.join(below);
         match errno {
-            Errno::XDEV => {
-                Refusal::Forbidden(links::leads_out(&file, &Path::new(route_path).join(below)))
-            }
+            Errno::XDEV => ScriptRefusal::Forbidden(links::leads_out(
+                &file,
+                &Path::new(route_path).join(below),
+            )),
             errno => refusal(errno, &file),
         }
     }
@@ -400,11 +403,11 @@ fn found<'p>(
     stat: &Stat,
     script_name: &'p [u8],
     path_info: &'p [u8],
-) -> Result<FoundProgram<'p>, Refusal> {
+) -> Result<FoundProgram<'p>, ScriptRefusal> {
     let name_at = file.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let name = &file[name_at..];
     if !cgi.is_program(name) {
-        return Err(Refusal::NotFound);
+        return Err(ScriptRefusal::NotFound);
     }
     let ours = cgi
         .interpreters
@@ -419,7 +422,7 @@ fn found<'p>(
     let dir = CString::new(&file[..name_at.saturating_sub(1).max(1)]);
     // A NUL never gets here: no Target and no configuration holds one.
     let (Ok(dir), Ok(script_filename)) = (dir, CString::new(file)) else {
-        return Err(Refusal::NotFound);
+        return Err(ScriptRefusal::NotFound);
     };
     Ok(FoundProgram {
         script_name,
@@ -437,9 +440,9 @@ fn found<'p>(
 
 /// Whether the file may be run. The mode alone is looked at: where it says yes and this user may
 /// not, `execve` answers EACCES, which is a 403 too.
-fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Refusal> {
+fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), ScriptRefusal> {
     let file = Path::new(OsStr::from_bytes(name));
-    let forbidden = |why: String| Err(Refusal::Forbidden(why));
+    let forbidden = |why: String| Err(ScriptRefusal::Forbidden(why));
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return forbidden(format!("{file:?} is not a regular file"));
     }
@@ -476,16 +479,16 @@ pub fn instead(file: &[u8]) -> Option<String> {
     page.then(|| "files that are sent as they are belong in a folder of files, as public/".into())
 }
 
-fn refusal(errno: Errno, file: &Path) -> Refusal {
+fn refusal(errno: Errno, file: &Path) -> ScriptRefusal {
     match errno {
-        Errno::LOOP => Refusal::Forbidden(format!("{file:?} is a loop of symbolic links")),
-        Errno::ACCESS => Refusal::Forbidden(format!(
+        Errno::LOOP => ScriptRefusal::Forbidden(format!("{file:?} is a loop of symbolic links")),
+        Errno::ACCESS => ScriptRefusal::Forbidden(format!(
             "{file:?} cannot be reached by the server's user: chmod a+x the folders on the way"
         )),
         // INVAL: a NUL in the path.
-        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Refusal::NotFound,
-        short if is_shortage(&short.into()) => Refusal::Busy,
-        other => Refusal::Forbidden(format!("{file:?}: {other}")),
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => ScriptRefusal::NotFound,
+        short if is_shortage(&short.into()) => ScriptRefusal::Busy,
+        other => ScriptRefusal::Forbidden(format!("{file:?}: {other}")),
     }
 }
 

@@ -42,14 +42,14 @@ pub(crate) fn constants(shared: &HandlersShared, env: &[(String, String)], sink:
 
 /// The variables that tell of the server alone, and so are the same for every request; `path`: the search path.
 pub fn constants_of_server(path: &str) -> Vec<(String, String)> {
-    struct Pairs(Vec<(String, String)>);
-    impl Sink for Pairs {
+    struct PairList(Vec<(String, String)>);
+    impl Sink for PairList {
         fn put(&mut self, name: &[u8], value: &[u8]) {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
             self.0.push((text(name), text(value)));
         }
     }
-    let mut pairs = Pairs(Vec::new());
+    let mut pairs = PairList(Vec::new());
     of_server(path, b"200", &mut pairs);
     // The page of an error is asked for with another.
     pairs.0.retain(|(name, _)| name != REDIRECT_STATUS);

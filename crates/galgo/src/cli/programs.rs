@@ -11,7 +11,7 @@ use std::{
 };
 
 use galgo_handlers::{
-    script::{self, FoundProgram, Refusal},
+    script::{self, FoundProgram, ScriptRefusal},
     wasm,
 };
 use galgo_proto::target::UrlPath;
@@ -164,11 +164,13 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
         });
     }
     let state = match found {
-        Err(Refusal::NotFound | Refusal::Busy) => FileState::Program(vec![dangling(&path)?]),
-        Err(Refusal::Forbidden(_)) if !claims_to_run(&path) => {
+        Err(ScriptRefusal::NotFound | ScriptRefusal::Busy) => {
+            FileState::Program(vec![dangling(&path)?])
+        }
+        Err(ScriptRefusal::Forbidden(_)) if !claims_to_run(&path) => {
             FileState::Other(script::instead(url.as_slice()))
         }
-        Err(Refusal::Forbidden(why)) => FileState::Program(vec![refused(&path, why)]),
+        Err(ScriptRefusal::Forbidden(why)) => FileState::Program(vec![refused(&path, why)]),
         Ok(found) if found.interpreter.is_some() => {
             FileState::Program(inspect::check_source(&path))
         }

@@ -12,10 +12,10 @@ use std::{
 
 use galgo_handlers::{
     files::{self, FileAnswer},
-    script::{self, AmongFiles, FoundProgram, Refusal, UpstreamPath},
+    script::{self, AmongFiles, FoundProgram, ScriptRefusal, UpstreamPath},
     steps::{
         Steps,
-        access::{Access, Verdict},
+        access::{Access, AccessDecision},
         redirect,
         rewrite::Rewritten,
         tries::Tried,
@@ -223,32 +223,32 @@ impl<'c, W: Write> Walk<'c, W> {
     fn admission(&mut self, steps: &Steps, head: &Head) -> io::Result<bool> {
         let verdict = match &steps.access {
             Some(access) => self.access(access, head)?,
-            None => Verdict::Allowed,
+            None => AccessDecision::Allowed,
         };
         match (verdict, &steps.passwords) {
-            (Verdict::Denied(response) | Verdict::OtherMethod(response), _) => {
+            (AccessDecision::Denied(response) | AccessDecision::OtherMethod(response), _) => {
                 self.response("answer", &response)?;
                 return Ok(true);
             }
-            (Verdict::Allowed | Verdict::NeedsPassword, Some(passwords)) => {
+            (AccessDecision::Allowed | AccessDecision::NeedsPassword, Some(passwords)) => {
                 let file = words::path(passwords.path());
                 let says = format!("a user of {file} must show one, else 401");
                 self.line("passwords", &says)?;
             }
-            (Verdict::Trusted, Some(_)) => self.line("passwords", "not asked for")?,
+            (AccessDecision::Trusted, Some(_)) => self.line("passwords", "not asked for")?,
             (_, None) => {}
         }
         Ok(false)
     }
 
-    fn access(&mut self, access: &Access, head: &Head) -> io::Result<Verdict> {
+    fn access(&mut self, access: &Access, head: &Head) -> io::Result<AccessDecision> {
         let verdict = access.judge(&self.link, &head.method);
         let (method, from) = (head.method.as_str(), self.link.remote.clone());
         let says = match &verdict {
-            Verdict::Allowed | Verdict::Trusted => format!("{from} may ask"),
-            Verdict::NeedsPassword => format!("{from} may ask with a password"),
-            Verdict::OtherMethod(_) => format!("not by {method}"),
-            Verdict::Denied(_) => format!("{from} may not ask"),
+            AccessDecision::Allowed | AccessDecision::Trusted => format!("{from} may ask"),
+            AccessDecision::NeedsPassword => format!("{from} may ask with a password"),
+            AccessDecision::OtherMethod(_) => format!("not by {method}"),
+            AccessDecision::Denied(_) => format!("{from} may not ask"),
         };
         self.line("access", &says)?;
         Ok(verdict)
@@ -289,7 +289,11 @@ impl<'c, W: Write> Walk<'c, W> {
         }
     }
 
-    fn program(&mut self, cgi: &Cgi, found: Result<FoundProgram<'_>, Refusal>) -> io::Result<Turn> {
+    fn program(
+        &mut self,
+        cgi: &Cgi,
+        found: Result<FoundProgram<'_>, ScriptRefusal>,
+    ) -> io::Result<Turn> {
         let found = match found {
             Ok(found) => found,
             Err(refusal) => return self.refused(&refusal),
@@ -323,17 +327,17 @@ impl<'c, W: Write> Walk<'c, W> {
     }
 
     /// There is no program, or it is not to be run.
-    fn refused(&mut self, refusal: &Refusal) -> io::Result<Turn> {
+    fn refused(&mut self, refusal: &ScriptRefusal) -> io::Result<Turn> {
         match refusal {
-            Refusal::NotFound => {
+            ScriptRefusal::NotFound => {
                 self.line("program", "none is there")?;
                 self.done("404")
             }
-            Refusal::Forbidden(why) => {
+            ScriptRefusal::Forbidden(why) => {
                 self.line("program", why)?;
                 self.done("403")
             }
-            Refusal::Busy => self.done("503"),
+            ScriptRefusal::Busy => self.done("503"),
         }
     }
 

@@ -9,7 +9,7 @@ use super::{
     Identity,
     checked::{
         AdmissionSettings, BodyMode, CgiOptions, Config, DevErrors, Http, SpoolSettings, StartMode,
-        Templates,
+        TemplateSettings,
     },
     error::{Checked, ConfigError, ConfigText},
     identity::identity,
@@ -229,10 +229,10 @@ impl ConfigText<'_> {
         }
     }
 
-    fn templates(&self, raw: &RawConfig) -> Checked<Templates> {
+    fn templates(&self, raw: &RawConfig) -> Checked<TemplateSettings> {
         const DAY: u64 = 24 * 3_600_000;
-        let d = Templates::default();
-        Ok(Templates {
+        let d = TemplateSettings::default();
+        Ok(TemplateSettings {
             count: self.count(&raw.max_templates, d.count, 0, 10_000)?,
             memory: self.size(&raw.templates_memory, d.memory, 0, T)?,
             idle: self.time(&raw.template_idle, d.idle, 1000, 30 * DAY)?,

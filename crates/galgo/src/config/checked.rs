@@ -28,7 +28,7 @@ pub use galgo_handlers::{
     root::{CgiRoot, Folder},
     sendfile::Sendfile,
     upstream::{Application, Protocol, To, Workers},
-    warm::Templates,
+    warm::TemplateSettings,
     wasm::Sight,
 };
 
@@ -80,7 +80,7 @@ pub struct Config {
     /// Connection limits and clocks.
     pub http: Http,
     /// Programs kept loaded for warm starts, over all routes.
-    pub templates: Templates,
+    pub templates: TemplateSettings,
     /// Programs running at once, over all routes.
     pub admission: AdmissionSettings,
     /// How programs are run where a route does not say otherwise.

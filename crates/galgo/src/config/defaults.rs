@@ -6,7 +6,7 @@ use galgo_proto::forwarded::{ForwardedField, Trusted};
 
 use super::checked::{
     Address, AdmissionSettings, CgiOptions, Config, DevErrors, Http, Listen, LogSettings, Speaks,
-    SpoolSettings, Templates, Tls,
+    SpoolSettings, TemplateSettings, Tls,
 };
 
 /// Processors this process may use.
@@ -47,7 +47,7 @@ impl Default for Config {
             dev_errors: DevErrors::Is(false),
             shutdown_grace: Duration::from_secs(10),
             http: Http::default(),
-            templates: Templates::default(),
+            templates: TemplateSettings::default(),
             admission: AdmissionSettings::default(),
             rate_limit: None,
             options: CgiOptions::default(),

@@ -4,7 +4,7 @@
 use galgo_handlers::steps::{
     compress::{self, Compress},
     cors::Cors,
-    headers::{Changes, Headers, Rule, SECURITY, TypePattern},
+    headers::{FieldChanges, HeaderRule, Headers, SECURITY, TypePattern},
 };
 use toml::Spanned;
 
@@ -22,7 +22,7 @@ impl ConfigText<'_> {
         let fields = self.headers(&route.headers)?;
         if !fields.is_empty() {
             // A lifetime that is meant for files must not keep an error alive.
-            let (mut fine, mut error) = (Rule::default(), Rule::default());
+            let (mut fine, mut error) = (HeaderRule::default(), HeaderRule::default());
             (fine.statuses, error.statuses) = (vec![(200, 399)], vec![(400, 599)]);
             (fine.changes.set, error.changes.default) = (fields.clone(), fields);
             rules.extend([fine, error]);
@@ -33,7 +33,7 @@ impl ConfigText<'_> {
         }
         if flag(&route.security_headers, false) {
             let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-            let mut rule = Rule::default();
+            let mut rule = HeaderRule::default();
             rule.changes.default = SECURITY.map(own).to_vec();
             rules.push(rule);
         }
@@ -45,8 +45,8 @@ impl ConfigText<'_> {
         Ok((headers != Headers::default()).then_some(headers))
     }
 
-    fn header_rule(&self, raw: &RawHeaderRule) -> Checked<Rule> {
-        let mut rule = Rule::default();
+    fn header_rule(&self, raw: &RawHeaderRule) -> Checked<HeaderRule> {
+        let mut rule = HeaderRule::default();
         for typed in raw.status.iter().flat_map(|list| list.get_ref()) {
             let message = "is no status: write \"404\" or \"2xx\"";
             let range = statuses(typed.get_ref());
@@ -56,7 +56,7 @@ impl ConfigText<'_> {
         for typed in raw.types.iter().flat_map(|list| list.get_ref()) {
             rule.types.push(self.type_pattern(typed)?);
         }
-        rule.changes = Changes {
+        rule.changes = FieldChanges {
             remove: self.field_names(&raw.remove)?,
             set: self.headers(&raw.set)?,
             add: self.headers(&raw.add)?,
@@ -79,12 +79,12 @@ impl ConfigText<'_> {
         Ok(fields.into_iter().map(|(name, _)| name).collect())
     }
 
-    fn request_headers(&self, route: &RawRoute) -> Checked<Option<Changes>> {
+    fn request_headers(&self, route: &RawRoute) -> Checked<Option<FieldChanges>> {
         let Some(typed) = &route.request_headers else {
             return Ok(None);
         };
         let raw = typed.get_ref();
-        let changes = Changes {
+        let changes = FieldChanges {
             remove: self.field_names(&raw.remove)?,
             set: self.headers(&raw.set)?,
             add: self.headers(&raw.add)?,

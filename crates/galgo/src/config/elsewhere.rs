@@ -5,8 +5,8 @@ use std::sync::Arc;
 use galgo_handlers::steps::{
     errors::Errors,
     redirect::Redirect,
-    rewrite::{Rewrites, Rule, path_pattern, query_pattern},
-    template::Template,
+    rewrite::{RewriteRule, Rewrites, path_pattern, query_pattern},
+    template::TargetTemplate,
     tries::{Last, Tries},
 };
 use toml::Spanned;
@@ -77,7 +77,12 @@ impl ConfigText<'_> {
     }
 
     /// A path, or, for a redirect, a URI. No value may become a part of its host but the request's own host.
-    fn destination(&self, typed: &raw::Text, groups: &[&str], uri: bool) -> Checked<Template> {
+    fn destination(
+        &self,
+        typed: &raw::Text,
+        groups: &[&str],
+        uri: bool,
+    ) -> Checked<TargetTemplate> {
         let text = typed.get_ref();
         let fail = |message: String| Err(self.error(typed.span(), format!("{text:?} {message}")));
         if text.is_empty()
@@ -91,7 +96,7 @@ impl ConfigText<'_> {
         if text.as_bytes().windows(2).any(is_dollar) {
             return fail("holds a $: write {path}, {query} or {host}; and name a group in the pattern, (?P<name>…), to write {name}".into());
         }
-        let template = match Template::parse(text, groups) {
+        let template = match TargetTemplate::parse(text, groups) {
             Ok(template) => template,
             Err(words) => return fail(format!("is no destination: {words}")),
         };
@@ -189,7 +194,7 @@ impl ConfigText<'_> {
         made.map(Some).map_err(|e| self.error(typed.span(), e))
     }
 
-    fn rewrite(&self, typed: &Spanned<RawRewrite>) -> Checked<Rule> {
+    fn rewrite(&self, typed: &Spanned<RawRewrite>) -> Checked<RewriteRule> {
         let raw = typed.get_ref();
         let (Some(pattern), Some(to)) = (&raw.pattern, &raw.to) else {
             return Err(self.bare(typed.span(), "rewrite: needs `pattern` and `to`"));
@@ -208,7 +213,7 @@ impl ConfigText<'_> {
         );
         let status = self.redirect_status(&raw.status)?;
         let to = self.destination(to, &groups, status.is_some())?;
-        Ok(Rule {
+        Ok(RewriteRule {
             host: self.hosts(&raw.host)?,
             https: self.scheme(&raw.scheme)?,
             path,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_handlers::{cache::Cache, modules::is_module};
+use galgo_handlers::{cache::AnswerCache, modules::is_module};
 use galgo_proto::glob::Glob;
 use toml::Spanned;
 
@@ -131,12 +131,12 @@ impl ConfigText<'_> {
         Ok(Cgi { remit, ..cgi })
     }
 
-    fn keeps_answers(&self, route: &RawRoute) -> Checked<Option<Arc<Cache>>> {
+    fn keeps_answers(&self, route: &RawRoute) -> Checked<Option<Arc<AnswerCache>>> {
         let Some(_) = &route.cache else {
             return Ok(None);
         };
         let most = self.time(&route.cache, Duration::ZERO, 100, 3_600_000)?;
-        Ok(Some(Arc::new(Cache::new(most))))
+        Ok(Some(Arc::new(AnswerCache::new(most))))
     }
 
     /// A helper starts whatever lies in the folder of its route: a pattern for names would hold for requests only.

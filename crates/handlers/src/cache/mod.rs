@@ -5,4 +5,4 @@
 pub mod rules;
 pub mod store;
 
-pub use store::Cache;
+pub use store::AnswerCache;

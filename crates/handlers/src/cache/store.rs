@@ -36,7 +36,7 @@ pub struct Kept {
 
 /// What is known of the requests of a key that have the same values in the fields that `vary` names.
 #[derive(Debug)]
-struct Variant {
+struct AnswerVariant {
     vary: Vec<String>,
     values: Vec<Vec<u8>>,
     made: Instant,
@@ -48,23 +48,23 @@ struct Variant {
 
 /// The answers of one route. Two are equal if they are configured equally.
 #[derive(Debug)]
-pub struct Cache {
+pub struct AnswerCache {
     most: Duration,
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CacheState {
     entries: HashMap<Arc<[u8]>, Entry>,
     /// In the order in which they were made.
-    order: VecDeque<(Arc<[u8]>, Weak<Variant>)>,
+    order: VecDeque<(Arc<[u8]>, Weak<AnswerVariant>)>,
     bytes: usize,
     variants: usize,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
-    variants: Vec<Arc<Variant>>,
+    variants: Vec<Arc<AnswerVariant>>,
     /// Closed when who makes an answer has it, or has given up.
     making: Option<watch::Receiver<()>>,
 }
@@ -85,18 +85,18 @@ pub enum Found {
 /// The duty of a request to make an answer. When it is dropped, those who wait look again.
 #[derive(Debug)]
 pub struct Making {
-    cache: Arc<Cache>,
+    cache: Arc<AnswerCache>,
     key: Arc<[u8]>,
     _done: watch::Sender<()>,
 }
 
-impl PartialEq for Cache {
+impl PartialEq for AnswerCache {
     fn eq(&self, other: &Self) -> bool {
         self.most == other.most
     }
 }
 
-impl Cache {
+impl AnswerCache {
     /// Keeps answers for at most so long.
     pub fn new(most: Duration) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl Cache {
         self.most
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -119,7 +119,7 @@ impl Cache {
         let now = Instant::now();
         let mut state = self.state();
         let known = state.entries.get(key);
-        let fits = |variant: &&Arc<Variant>| {
+        let fits = |variant: &&Arc<AnswerVariant>| {
             now < variant.until && rules::values(head, &variant.vary) == variant.values
         };
         if let Some(variant) = known.and_then(|entry| entry.variants.iter().find(fits)) {
@@ -196,7 +196,7 @@ impl Making {
         let named: usize = vary.iter().map(String::len).sum();
         let valued: usize = values.iter().map(Vec::len).sum();
         let own = kept.as_ref().map_or(0, Kept::cost) + named + valued;
-        let variant = Arc::new(Variant {
+        let variant = Arc::new(AnswerVariant {
             vary,
             values,
             made,
@@ -218,9 +218,9 @@ impl Drop for Making {
     }
 }
 
-impl State {
-    fn put(&mut self, key: Arc<[u8]>, variant: Arc<Variant>, now: Instant) {
-        let alike = |old: &Variant| {
+impl CacheState {
+    fn put(&mut self, key: Arc<[u8]>, variant: Arc<AnswerVariant>, now: Instant) {
+        let alike = |old: &AnswerVariant| {
             let same = (&old.vary, &old.values) == (&variant.vary, &variant.values);
             same || old.kept.is_some() != variant.kept.is_some()
         };
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    fn make(cache: &Arc<Cache>, key: &[u8], head: &Head) -> Making {
+    fn make(cache: &Arc<AnswerCache>, key: &[u8], head: &Head) -> Making {
         match cache.find(key, head, true) {
             Found::Make(making) => making,
             found => panic!("{found:?}"),
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_oldest_make_room() {
-        let cache = Arc::new(Cache::new(LONG));
+        let cache = Arc::new(AnswerCache::new(LONG));
         let one = head(0);
         for n in 0..100_usize {
             make(&cache, &n.to_ne_bytes(), &one).keep(&one, vec![], LONG, kept(BODY));
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn who_waits_looks_again() {
-        let cache = Arc::new(Cache::new(LONG));
+        let cache = Arc::new(AnswerCache::new(LONG));
         let one = head(0);
         let making = make(&cache, b"k", &one);
         assert!(matches!(cache.find(b"k", &one, true), Found::Wait(_)));

@@ -29,12 +29,12 @@ pub const OPEN: usize = 16;
 const OPEN_FOR: Duration = Duration::from_secs(5);
 
 thread_local! {
-    static CACHE: RefCell<Cache> = RefCell::default();
+    static CACHE: RefCell<FileCache> = RefCell::default();
     static OPENED: Rc<Notify> = Rc::default();
 }
 
 #[derive(Default)]
-struct Cache {
+struct FileCache {
     /// By the route's folder, then by path.
     routes: HashMap<u64, HashMap<Vec<u8>, Cached>>,
     files: usize,
@@ -117,7 +117,7 @@ pub(super) fn keep(files: &Files, rest: &[u8], path: Vec<u8>, before: FileId, re
 
 /// Forgets everything: the routes may be gone.
 pub(super) fn forget() {
-    CACHE.with_borrow_mut(|cache| *cache = Cache::default());
+    CACHE.with_borrow_mut(|cache| *cache = FileCache::default());
 }
 
 /// Closes what is open after a while; never ends.
@@ -126,7 +126,7 @@ pub async fn close_open() {
     loop {
         opened.notified().await;
         tokio::time::sleep(OPEN_FOR).await;
-        CACHE.with_borrow_mut(Cache::close_open);
+        CACHE.with_borrow_mut(FileCache::close_open);
     }
 }
 
@@ -134,7 +134,7 @@ fn length(body: &Body) -> i64 {
     i64::try_from(body.len()).unwrap_or(i64::MAX)
 }
 
-impl Cache {
+impl FileCache {
     fn insert(&mut self, folder: u64, rest: &[u8], cached: Cached) {
         let bytes = cached.content.bytes();
         if self.files >= FILES || self.bytes + bytes > BYTES {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded() {
-        let mut cache = Cache::default();
+        let mut cache = FileCache::default();
         let stat = rustix::fs::stat("/").unwrap();
         let file: Arc<OwnedFd> = Arc::new(std::fs::File::open("/etc/passwd").unwrap().into());
         for n in 0..3 * FILES {

@@ -20,7 +20,7 @@ use tokio::{sync::Mutex, time::Instant};
 use super::settings::Files;
 use super::{
     entries::{Column, Listed, ListingEntry, MAX_ENTRIES, PAGE, SortOrder},
-    open::{self, Refused},
+    open::{self, OpenRefusal},
     page,
 };
 use crate::{
@@ -48,7 +48,7 @@ pub struct List<'a> {
 }
 
 impl List<'_> {
-    pub(super) async fn page(self) -> Result<Response, Refused> {
+    pub(super) async fn page(self) -> Result<Response, OpenRefusal> {
         let query = self.head.target.query();
         let order = SortOrder::of(query);
         let listed = listed(self.files, &self.path, self.fd).await?;
@@ -95,8 +95,8 @@ thread_local! {
 }
 
 /// What is in the folder, as it was [`FRESH`] ago at most.
-async fn listed(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, Refused> {
-    let key = || -> Result<ListingKey, Refused> {
+async fn listed(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, OpenRefusal> {
+    let key = || -> Result<ListingKey, OpenRefusal> {
         Ok(ListingKey {
             route: files.fd.as_fd().as_raw_fd(),
             path: path.to_vec(),
@@ -144,7 +144,7 @@ pub(super) async fn read(
     path: &[u8],
     fd: OwnedFd,
     max: usize,
-) -> Result<Listed, Refused> {
+) -> Result<Listed, OpenRefusal> {
     let mut all = BTreeSet::new();
     let mut more = false;
     let mut folder = Dir::new(fd)?;

@@ -27,7 +27,7 @@ pub use self::{
 };
 use self::{
     listing::List,
-    open::{Opened, Refused},
+    open::{OpenRefusal, Opened},
 };
 use crate::body::Response;
 
@@ -110,7 +110,7 @@ impl<'a> FileAnswer<'a> {
             Self::List(list) => {
                 let page = Box::pin(list.page()).await;
                 let cause = page.as_ref().err().and_then(|refused| refused.cause());
-                Ok((page.unwrap_or_else(Refused::response), cause))
+                Ok((page.unwrap_or_else(OpenRefusal::response), cause))
             }
             Self::Elsewhere(name) => Err(name),
         }
@@ -196,15 +196,15 @@ fn found<'a>(
     head: &'a Head,
     rest: &[u8],
     elsewhere: impl Fn(&str) -> bool,
-) -> Result<FileAnswer<'a>, Refused> {
+) -> Result<FileAnswer<'a>, OpenRefusal> {
     if !open::may_be_seen(rest) {
-        return Err(Refused::NotFound);
+        return Err(OpenRefusal::NotFound);
     }
     if head.target.path().ends_with(b"/") {
         return folder(files, head, rest, elsewhere);
     }
     match open::open(&files.fd, rest)? {
-        Opened::File(_) if files.is_source(rest) => Err(Refused::Forbidden(SOURCE)),
+        Opened::File(_) if files.is_source(rest) => Err(OpenRefusal::Forbidden(SOURCE)),
         Opened::File(file) => whole(files, head, rest, file),
         Opened::Folder(_) => Ok(FileAnswer::Now(to_slash(head), None)),
     }
@@ -217,7 +217,7 @@ fn folder<'a>(
     head: &'a Head,
     rest: &[u8],
     elsewhere: impl Fn(&str) -> bool,
-) -> Result<FileAnswer<'a>, Refused> {
+) -> Result<FileAnswer<'a>, OpenRefusal> {
     let mut path = Vec::with_capacity(rest.len() + 16);
     path.extend_from_slice(rest);
     if !rest.is_empty() && !rest.ends_with(b"/") {
@@ -230,10 +230,10 @@ fn folder<'a>(
         match open::open(&files.fd, &path) {
             Ok(Opened::File(_)) if elsewhere(name) => return Ok(FileAnswer::Elsewhere(name)),
             Ok(Opened::File(_)) if files.is_source(&path) => {
-                return Err(Refused::Forbidden(SOURCE));
+                return Err(OpenRefusal::Forbidden(SOURCE));
             }
             Ok(Opened::File(file)) => return whole(files, head, &path, file),
-            Ok(Opened::Folder(_)) | Err(Refused::NotFound) => {}
+            Ok(Opened::Folder(_)) | Err(OpenRefusal::NotFound) => {}
             Err(refused) => return Err(refused),
         }
     }
@@ -245,8 +245,8 @@ fn folder<'a>(
             path,
             fd,
         })),
-        Opened::Folder(_) => Err(Refused::Forbidden(NO_INDEX)),
-        Opened::File(_) => Err(Refused::NotFound),
+        Opened::Folder(_) => Err(OpenRefusal::Forbidden(NO_INDEX)),
+        Opened::File(_) => Err(OpenRefusal::NotFound),
     }
 }
 
@@ -255,7 +255,7 @@ fn whole<'a>(
     head: &Head,
     path: &[u8],
     file: open::OpenFile,
-) -> Result<FileAnswer<'a>, Refused> {
+) -> Result<FileAnswer<'a>, OpenRefusal> {
     let response = send::file(files, head, path, file, None, SystemTime::now())?;
     Ok(FileAnswer::Now(response, None))
 }

@@ -27,7 +27,7 @@ pub(super) struct OpenFile {
 
 /// Why there is nothing to send. No answer to others says more than its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum OpenRefusal {
     /// Not there; or there, but not as far as the web is concerned: a way out of the folder, a
     /// dotfile, a FIFO, a socket, a device.
     NotFound,
@@ -39,7 +39,7 @@ pub(super) enum Refused {
     Failed,
 }
 
-impl Refused {
+impl OpenRefusal {
     /// Why, where the log is to say it.
     pub(super) fn cause(self) -> Option<&'static str> {
         match self {
@@ -62,7 +62,7 @@ impl Refused {
 pub(super) const UNREADABLE: &str =
     "the server's user may not read it: chmod a+r the file, a+rx the folders";
 
-impl From<Errno> for Refused {
+impl From<Errno> for OpenRefusal {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::ACCESS | Errno::PERM => Self::Forbidden(UNREADABLE),
@@ -91,17 +91,17 @@ pub(super) fn may_be_seen(rest: &[u8]) -> bool {
 }
 
 /// Opens `path` beneath `root`; an empty path is `root` itself. Links are followed where they stay beneath.
-pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Opened, Refused> {
+pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Opened, OpenRefusal> {
     // NONBLOCK: a FIFO without a writer must not hold up the thread before fstat tells it apart.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = match beneath::open(&root, path, flags) {
         // A folder that may be entered but not read still has a slash to be sent to.
         Err(Errno::ACCESS) => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder =
-                beneath::open(&root, path, flags).map_err(|_| Refused::Forbidden(UNREADABLE))?;
+            let folder = beneath::open(&root, path, flags)
+                .map_err(|_| OpenRefusal::Forbidden(UNREADABLE))?;
             return if path.ends_with(b"/") || path.is_empty() {
-                Err(Refused::Forbidden(UNREADABLE))
+                Err(OpenRefusal::Forbidden(UNREADABLE))
             } else {
                 Ok(Opened::Folder(folder))
             };
@@ -112,7 +112,7 @@ pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Opened, Refused> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(Opened::File(OpenFile { fd, stat })),
         FileType::Directory => Ok(Opened::Folder(fd)),
-        _ => Err(Refused::NotFound),
+        _ => Err(OpenRefusal::NotFound),
     }
 }
 

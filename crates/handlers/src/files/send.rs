@@ -21,9 +21,9 @@ use rustix::{
 
 use super::settings::Files;
 use super::{
-    open::{OpenFile, Refused},
+    open::{OpenFile, OpenRefusal},
     types,
-    variant::Variant,
+    variant::Representation,
 };
 use crate::body::{Body, BodyPart, FilePart, Response};
 
@@ -48,13 +48,13 @@ pub(super) fn file(
     file: OpenFile,
     own_type: Option<String>,
     now: SystemTime,
-) -> Result<Response, Refused> {
+) -> Result<Response, OpenRefusal> {
     let media_type = own_type.map_or_else(|| types::media_type(files, path), Into::into);
     let varies = files.precompressed && types::is_compressible(&media_type);
     let variant = if varies {
-        Variant::negotiated(files, &head.fields, path, file, now)
+        Representation::negotiated(files, &head.fields, path, file, now)
     } else {
-        Variant::identity(file, now)
+        Representation::identity(file, now)
     };
     let answer = match decide(head, &variant) {
         Ok(answer) => answer,
@@ -75,7 +75,7 @@ pub(super) fn file(
 }
 
 /// Preconditions, then ranges (13.2.2); `Err` is the whole answer where one of them fails.
-fn decide(head: &Head, variant: &Variant) -> Result<Selected, Response> {
+fn decide(head: &Head, variant: &Representation) -> Result<Selected, Response> {
     let current = Validators {
         etag: Some(&variant.etag),
         modified: variant.modified,
@@ -96,7 +96,7 @@ fn decide(head: &Head, variant: &Variant) -> Result<Selected, Response> {
 }
 
 /// The fields that say what is sent; a 304 has only those that a cache needs (15.4.5).
-fn describe(response: &mut Response, variant: &Variant, varies: bool) {
+fn describe(response: &mut Response, variant: &Representation, varies: bool) {
     let fields = &mut response.fields;
     fields.push("ETag", &variant.etag);
     if let Some(modified) = variant.modified {
@@ -120,7 +120,7 @@ fn whole(
     head: &Head,
     file: OpenFile,
     media_type: &str,
-) -> Result<(), Refused> {
+) -> Result<(), OpenRefusal> {
     let all = 0..file.size();
     response.fields.push("Content-Type", media_type);
     response.body = if head.method == Method::Head && !all.is_empty() {
@@ -138,7 +138,7 @@ fn partial(
     file: OpenFile,
     media_type: &str,
     ranges: &[Range<u64>],
-) -> Result<(), Refused> {
+) -> Result<(), OpenRefusal> {
     let size = file.size();
     let fields = &mut response.fields;
     if let [range] = ranges {
@@ -173,7 +173,7 @@ fn partial(
 ///
 /// Where the file has become shorter meanwhile the relay is left to find out, and to cut the response
 /// visibly: fewer bytes under the old ETag would pass for the file.
-fn body(file: OpenFile, range: &Range<u64>) -> Result<Body, Refused> {
+fn body(file: OpenFile, range: &Range<u64>) -> Result<Body, OpenRefusal> {
     let len = range.end - range.start;
     if len == 0 {
         return Ok(Body::Empty);
@@ -187,7 +187,7 @@ fn body(file: OpenFile, range: &Range<u64>) -> Result<Body, Refused> {
 }
 
 /// All the bytes of `range`, or `None` where the file ends before.
-fn read(fd: &OwnedFd, range: &Range<u64>) -> Result<Option<Vec<u8>>, Refused> {
+fn read(fd: &OwnedFd, range: &Range<u64>) -> Result<Option<Vec<u8>>, OpenRefusal> {
     let Ok(len) = usize::try_from(range.end - range.start) else {
         return Ok(None);
     };

@@ -15,7 +15,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 
 /// The representation selected (RFC 9110, 3.2), with its validators.
 #[derive(Debug)]
-pub(super) struct Variant {
+pub(super) struct Representation {
     pub(super) file: OpenFile,
     pub(super) coding: Coding,
     pub(super) etag: String,
@@ -23,7 +23,7 @@ pub(super) struct Variant {
     pub(super) modified: Option<SystemTime>,
 }
 
-impl Variant {
+impl Representation {
     pub(super) fn identity(file: OpenFile, now: SystemTime) -> Self {
         Self::of(file, Coding::Identity, now)
     }

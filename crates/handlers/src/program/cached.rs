@@ -13,7 +13,7 @@ use crate::{
     admission::ConcurrencyLimit,
     body::{Body, Output, Response},
     cache::{
-        Cache, rules,
+        AnswerCache, rules,
         store::{BODY, Found, Kept, Making},
     },
     context::{Answer, Context},
@@ -31,7 +31,7 @@ pub async fn answer(
     cx: Context<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
-    (cgi, cache): (&Arc<Cgi>, &Arc<Cache>),
+    (cgi, cache): (&Arc<Cgi>, &Arc<AnswerCache>),
     limit: Option<&Arc<ConcurrencyLimit>>,
     script: FoundProgram<'_>,
 ) -> Result<Answer, Fault> {

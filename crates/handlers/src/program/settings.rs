@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use galgo_proto::glob::Glob;
 use galgo_spawn::{Limits, Sandbox, owners::Remit, sandbox::Confinement};
 
-use crate::{cache::Cache, root::CgiRoot, sendfile::Sendfile, wasm::sight::Sight};
+use crate::{cache::AnswerCache, root::CgiRoot, sendfile::Sendfile, wasm::sight::Sight};
 
 /// Programs.
 #[derive(Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Cgi {
     /// Programs may be given the connection, where the client asks for another protocol on it.
     pub upgrade: bool,
     /// Answers that are kept for a moment, and shared; `None`: each request has its own.
-    pub cache: Option<Arc<Cache>>,
+    pub cache: Option<Arc<AnswerCache>>,
     /// Programs run as another user than the server; `None`: as the server does.
     pub remit: Option<Arc<Remit>>,
 }

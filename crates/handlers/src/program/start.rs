@@ -23,7 +23,7 @@ use crate::{
     off_loop::off_loop,
     relay::{
         clock::Clocks,
-        program::{RunningProgram, Started},
+        program::{RunningProgram, StartedProgram},
         pump::{Fed, feed},
     },
     spool::Stored,
@@ -73,7 +73,7 @@ impl ProgramRun<'_, '_, '_> {
         // From here on only the program has its ends.
         let (ours, file) = pipes.ours();
         let options = &self.cgi.options;
-        let program = RunningProgram::new(Started {
+        let program = RunningProgram::new(StartedProgram {
             child: running.child,
             origin: running.origin,
             stdin: ours.stdin,

@@ -14,7 +14,7 @@ use super::{
     pump::{PumpEnd, pump},
     spill::Spill,
     stderr::StderrPipe,
-    way::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Way, way},
+    way::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Transfer, way},
 };
 use crate::{
     admission::Permit,
@@ -73,7 +73,7 @@ pub(crate) struct RunningProgram {
 
 /// The descriptors and rules a program runs under.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedProgram {
     /// The process.
     pub child: Child,
     /// The template it was forked from; `None` where it was executed.
@@ -103,7 +103,7 @@ pub(crate) struct Started {
 }
 
 impl RunningProgram {
-    pub(crate) fn new(s: Started) -> Self {
+    pub(crate) fn new(s: StartedProgram) -> Self {
         let errors = StderrPipe::new(s.stderr, s.max_stderr, s.source);
         Self {
             process: Process::new(s.child, s.permit),
@@ -209,8 +209,8 @@ impl RunningProgram {
 
     /// From now on large output may be left in its pipe, to be spliced (`Producer::take_pipe`).
     pub(crate) fn may_splice(&mut self) {
-        self.splices = way() != Way::Copied;
-        if way() == Way::Spliced
+        self.splices = way() != Transfer::Copied;
+        if way() == Transfer::Spliced
             && let Some(sock) = &self.stdout
         {
             self.bulk = true;
@@ -444,7 +444,7 @@ fn names(members: Vec<(i32, Vec<u8>)>) -> String {
 async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<WaitingInput> {
     let out = out.buffer();
     let least = match way() {
-        Way::Spliced => 1,
+        Transfer::Spliced => 1,
         _ => SPLICE_LEAST,
     };
     match bulk {

@@ -10,7 +10,7 @@ use super::{
     clock::Clocks,
     process::Process,
     stderr::StderrPipe,
-    way::{EXIT_GRACE, PIPE_MOST, Way, way},
+    way::{EXIT_GRACE, PIPE_MOST, Transfer, way},
 };
 use crate::{
     client::{Client, Next, Spliced},
@@ -53,9 +53,9 @@ const SPLICE_BODY: usize = 64 << 10;
 /// Takes in more of a body: into the buffer, or into the program's pipe at once.
 async fn more(stdin: &mut Option<Sock>, client: &mut dyn Client) -> Result<Fed, Fault> {
     let least = match way() {
-        Way::Cheapest => SPLICE_BODY,
-        Way::Spliced => 1,
-        Way::Copied => usize::MAX,
+        Transfer::Cheapest => SPLICE_BODY,
+        Transfer::Spliced => 1,
+        Transfer::Copied => usize::MAX,
     };
     let len = client.spliceable();
     let Some(pipe) = stdin.as_ref().filter(|_| len >= least) else {

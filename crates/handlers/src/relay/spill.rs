@@ -37,12 +37,12 @@ pub(crate) struct Spill {
 struct SpillFile {
     stored: Option<Stored>,
     /// What is under way with it; `stored` is there, too.
-    task: Option<Task<(Option<Stored>, Done)>>,
+    task: Option<Task<(Option<Stored>, FileEvent)>>,
     read: u64,
     written: u64,
 }
 
-enum Done {
+enum FileEvent {
     Wrote(Vec<u8>, Result<(), Full>),
     Read(io::Result<Vec<u8>>),
 }
@@ -141,11 +141,11 @@ impl Spill {
                 Some(stored) => stored,
                 None => match spool.file().await {
                     Ok(stored) => stored,
-                    Err(full) => return (None, Done::Wrote(piece, Err(full))),
+                    Err(full) => return (None, FileEvent::Wrote(piece, Err(full))),
                 },
             };
             let (piece, wrote) = stored.write(piece, at).await;
-            (Some(stored), Done::Wrote(piece, wrote))
+            (Some(stored), FileEvent::Wrote(piece, wrote))
         }));
         true
     }
@@ -157,7 +157,7 @@ impl Spill {
         let left = usize::try_from(self.file.written - at).unwrap_or(pool::SIZE);
         self.file.task = Some(Task::new(async move {
             let read = stored.read(at, left.min(pool::SIZE), pool::take()).await;
-            (Some(stored), Done::Read(read))
+            (Some(stored), FileEvent::Read(read))
         }));
         Ok(())
     }
@@ -170,16 +170,16 @@ impl Spill {
         let (stored, done) = task.await;
         (self.file.task, self.file.stored) = (None, stored);
         match done {
-            Done::Wrote(piece, Ok(())) => {
+            FileEvent::Wrote(piece, Ok(())) => {
                 self.file.written += piece.len() as u64;
                 pool::give(piece);
             }
-            Done::Wrote(piece, Err(_full)) => {
+            FileEvent::Wrote(piece, Err(_full)) => {
                 // Nothing is lost: it is sent from memory, and the program waits for its client.
                 self.full = true;
                 self.back.push_front(piece);
             }
-            Done::Read(piece) => {
+            FileEvent::Read(piece) => {
                 let piece = piece?;
                 if piece.is_empty() {
                     return Err(io::ErrorKind::UnexpectedEof.into());

@@ -11,7 +11,7 @@ pub(super) const SPLICE_LEAST: usize = 16 << 10;
 
 /// How output goes from a pipe, or a socket, to a socket, and a body of known length to a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Transfer {
     /// By whichever costs less.
     Cheapest,
     /// Never spliced.
@@ -21,13 +21,13 @@ pub(super) enum Way {
 }
 
 /// GALGO_TEST_OUTPUT, `copied` or `spliced`: so that tests see both ways, however little they print.
-pub(super) fn way() -> Way {
-    static WAY: std::sync::OnceLock<Way> = std::sync::OnceLock::new();
+pub(super) fn way() -> Transfer {
+    static WAY: std::sync::OnceLock<Transfer> = std::sync::OnceLock::new();
     *WAY.get_or_init(
         || match crate::trial::asked("GALGO_TEST_OUTPUT").as_deref() {
-            Some("copied") => Way::Copied,
-            Some("spliced") => Way::Spliced,
-            _ => Way::Cheapest,
+            Some("copied") => Transfer::Copied,
+            Some("spliced") => Transfer::Spliced,
+            _ => Transfer::Cheapest,
         },
     )
 }

@@ -24,7 +24,7 @@ use crate::{
         Application, Protocol, To, Upstream,
         exchange::{BodySource, ExchangeLease, ExchangeStart},
     },
-    warm::{Templates, Warm},
+    warm::{TemplateSettings, Warm},
     wasm::{Needs, Wasm},
 };
 
@@ -49,7 +49,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let errors = logs.error.clone();
     let (_phase, serving) = watch::channel(Phase::Serving);
     let spawner = Spawner::direct().unwrap();
-    let templates = Templates::default();
+    let templates = TemplateSettings::default();
     let resources = Resources::new(0, (spawner, None), errors.clone(), templates, serving).unwrap();
     let places = AdmissionSettings::default();
     let needs = Needs {

@@ -46,7 +46,7 @@ impl Addresses {
 /// What is said of a client.
 #[derive(Debug)]
 #[allow(missing_docs)]
-pub enum Verdict {
+pub enum AccessDecision {
     /// As far as its address goes.
     Allowed,
     /// And needs no password.
@@ -60,19 +60,19 @@ pub enum Verdict {
 
 impl Access {
     /// Whether a request with this method may be answered.
-    pub fn judge(&self, link: &Link, method: &Method) -> Verdict {
+    pub fn judge(&self, link: &Link, method: &Method) -> AccessDecision {
         if !self.answers(method) {
             let allow = self.allowed_methods();
-            return Verdict::OtherMethod(Response::new(405).with("Allow", allow));
+            return AccessDecision::OtherMethod(Response::new(405).with("Allow", allow));
         }
         let known = self.allow.is_empty() || self.allow.has(link);
         let denied = self.deny.has(link);
         match (known && !denied, self.any) {
-            (true, true) => Verdict::Trusted,
-            (true, false) => Verdict::Allowed,
+            (true, true) => AccessDecision::Trusted,
+            (true, false) => AccessDecision::Allowed,
             // Who is denied by name is not let in by a password either.
-            (false, true) if !denied => Verdict::NeedsPassword,
-            (false, _) => Verdict::Denied(Response::new(403)),
+            (false, true) if !denied => AccessDecision::NeedsPassword,
+            (false, _) => AccessDecision::Denied(Response::new(403)),
         }
     }
 

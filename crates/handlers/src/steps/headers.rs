@@ -11,7 +11,7 @@ pub type Field = (String, String);
 
 /// What is done to fields.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Changes {
+pub struct FieldChanges {
     /// Names of fields that go.
     pub remove: Vec<String>,
     /// In the place of all fields of that name.
@@ -24,13 +24,13 @@ pub struct Changes {
 
 /// What is done to the fields of some responses.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Rule {
+pub struct HeaderRule {
     /// Statuses from and to; empty: all.
     pub statuses: Vec<(u16, u16)>,
     /// Media types; empty: all, and responses without a type.
     pub types: Vec<TypePattern>,
     /// What is done.
-    pub changes: Changes,
+    pub changes: FieldChanges,
 }
 
 /// `text/html`, `image/*` or `*`.
@@ -76,7 +76,7 @@ pub(super) fn media_type(fields: &Fields) -> &str {
     str::from_utf8(media).unwrap_or_default().trim()
 }
 
-impl Rule {
+impl HeaderRule {
     fn applies(&self, response: &Response) -> bool {
         let status = response.status;
         let of = |(from, to): &(u16, u16)| (*from..=*to).contains(&status);
@@ -89,7 +89,7 @@ impl Rule {
     }
 }
 
-impl Changes {
+impl FieldChanges {
     /// Does it.
     pub fn apply(&self, fields: &mut Fields) {
         let named = |list: &[Field], name: &[u8]| {
@@ -119,11 +119,11 @@ impl Changes {
 #[derive(Debug, Default, PartialEq)]
 pub struct Headers {
     /// Of responses, in order.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<HeaderRule>,
     /// Cache-Control of successful responses that say nothing of it, by the first pattern that fits.
     pub expires: Vec<(TypePattern, String)>,
     /// Of requests, before the handler.
-    pub request: Option<Changes>,
+    pub request: Option<FieldChanges>,
 }
 
 impl Headers {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn what_is_done_to_fields() {
-        let changes = Changes {
+        let changes = FieldChanges {
             remove: vec!["x-a".into()],
             set: list(&[("X-B", "new")]),
             add: list(&[("X-C", "2")]),
@@ -197,13 +197,13 @@ mod tests {
 
     #[test]
     fn rules_are_for_some_responses() {
-        let rule = |statuses: &[(u16, u16)], types: &[&str]| Rule {
+        let rule = |statuses: &[(u16, u16)], types: &[&str]| HeaderRule {
             statuses: statuses.to_vec(),
             types: types
                 .iter()
                 .map(|t| TypePattern::parse(t).unwrap())
                 .collect(),
-            changes: Changes::default(),
+            changes: FieldChanges::default(),
         };
         let html = |status| Response::new(status).with("Content-Type", "Text/HTML; charset=utf-8");
         for (rule, response, applies) in [

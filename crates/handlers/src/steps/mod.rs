@@ -15,7 +15,7 @@ pub mod variables;
 use galgo_proto::h1::Head;
 
 use crate::{body::Response, context::Context, fault::Fault, link::Link, request::Request, status};
-use access::{Access, Verdict};
+use access::{Access, AccessDecision};
 use compress::Compress;
 use cors::Cors;
 use errors::Errors;
@@ -98,17 +98,19 @@ impl Steps {
     ) -> Result<Option<Response>, Fault> {
         let verdict = match &self.access {
             Some(access) => access.judge(request.link, &head.method),
-            None => Verdict::Allowed,
+            None => AccessDecision::Allowed,
         };
         match (verdict, &self.passwords) {
-            (Verdict::Denied(response), _) => Ok(Some(status::dress(cx, request, response, None))),
-            (Verdict::OtherMethod(response), _) => {
+            (AccessDecision::Denied(response), _) => {
+                Ok(Some(status::dress(cx, request, response, None)))
+            }
+            (AccessDecision::OtherMethod(response), _) => {
                 let cause = "`access` of the route does not name this method";
                 Ok(Some(status::dress(cx, request, response, Some(cause))))
             }
-            (Verdict::Trusted, _) | (Verdict::Allowed, None) => Ok(None),
+            (AccessDecision::Trusted, _) | (AccessDecision::Allowed, None) => Ok(None),
             (_, Some(passwords)) => passwords.ask(cx, request, head).await,
-            (Verdict::NeedsPassword, None) => {
+            (AccessDecision::NeedsPassword, None) => {
                 Ok(Some(status::dress(cx, request, Response::new(403), None)))
             }
         }

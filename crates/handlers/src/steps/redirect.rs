@@ -5,14 +5,14 @@ use galgo_proto::{
     target::Target,
 };
 
-use super::template::{Template, Values};
+use super::template::{TargetTemplate, Values};
 use crate::{body::Response, fault::Fault, link::Link};
 
 /// Where a route sends its clients.
 #[derive(Debug, PartialEq)]
 pub struct Redirect {
     /// The URI.
-    pub to: Template,
+    pub to: TargetTemplate,
     /// 301, 302, 303, 307 or 308.
     pub status: u16,
     /// Only requests that came by TLS, or only others.
@@ -37,12 +37,16 @@ impl Redirect {
 }
 
 /// A redirect by a template.
-pub(super) fn to(status: u16, template: &Template, values: &Values<'_>) -> Response {
+pub(super) fn to(status: u16, template: &TargetTemplate, values: &Values<'_>) -> Response {
     Response::new(status).with("Location", template.uri(values))
 }
 
 /// The same request at another path. `None`: a path that no client could ask for.
-pub(super) fn again(target: &Target, template: &Template, values: &Values<'_>) -> Option<Target> {
+pub(super) fn again(
+    target: &Target,
+    template: &TargetTemplate,
+    values: &Values<'_>,
+) -> Option<Target> {
     let (path, query) = template.path_and_query(values);
     at(target, path, query)
 }

@@ -8,7 +8,7 @@ use regex::{
 
 use super::{
     redirect,
-    template::{Part, Template, Values},
+    template::{Part, TargetTemplate, Values},
 };
 use crate::{body::Response, link::Link};
 
@@ -19,7 +19,7 @@ const ALL: usize = 64 << 20;
 
 /// A rule.
 #[derive(Debug)]
-pub struct Rule {
+pub struct RewriteRule {
     /// Only requests to these hosts; `None`: to any.
     pub host: Option<Hosts>,
     /// Only requests that came by TLS, or only others.
@@ -29,7 +29,7 @@ pub struct Rule {
     /// Fits the query as it came.
     pub query: Option<TextRegex>,
     /// What the request is for then.
-    pub to: Template,
+    pub to: TargetTemplate,
     /// The client is told so, instead.
     pub status: Option<u16>,
 }
@@ -63,7 +63,7 @@ pub fn query_pattern(text: &str) -> Result<TextRegex, String> {
 /// All rules, in order.
 #[derive(Debug)]
 pub struct Rewrites {
-    rules: Vec<Rule>,
+    rules: Vec<RewriteRule>,
     /// Finds those whose path fits in one pass over it.
     set: RegexSet,
 }
@@ -73,7 +73,7 @@ impl Rewrites {
     ///
     /// # Errors
     /// Together they are too large.
-    pub fn new(rules: Vec<Rule>) -> Result<Self, String> {
+    pub fn new(rules: Vec<RewriteRule>) -> Result<Self, String> {
         let patterns = rules.iter().map(|rule| rule.path.as_str());
         let set = RegexSetBuilder::new(patterns).size_limit(ALL).build();
         Ok(Self {

@@ -10,7 +10,7 @@ const PARTS: [&str; 4] = ["path", "rest", "host", "query"];
 
 /// A text with names.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Template {
+pub struct TargetTemplate {
     path: Vec<Piece>,
     query: Option<Vec<Piece>>,
 }
@@ -59,7 +59,7 @@ impl<'a> Values<'a> {
     }
 }
 
-impl Template {
+impl TargetTemplate {
     /// Reads a text. `groups` are the names that a pattern has beside those of every request.
     ///
     /// # Errors
@@ -187,7 +187,7 @@ mod tests {
 
     fn shown(template: &str, target: &str) -> (String, String, Option<String>) {
         let target = Target::parse(target.as_bytes(), 1000).unwrap();
-        let template = Template::parse(template, &["id"]).unwrap();
+        let template = TargetTemplate::parse(template, &["id"]).unwrap();
         let values = Values {
             target: &target,
             rest: target.path().strip_prefix(b"/a/").unwrap_or_default(),
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn names_are_known() {
         for wrong in ["{", "/{pat}", "/?{x}", "{}"] {
-            assert!(Template::parse(wrong, &["id"]).is_err(), "{wrong}");
+            assert!(TargetTemplate::parse(wrong, &["id"]).is_err(), "{wrong}");
         }
     }
 }

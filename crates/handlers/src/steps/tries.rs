@@ -4,7 +4,7 @@ use galgo_proto::{h1::Head, target::Target};
 
 use super::{
     redirect,
-    template::{Template, Values},
+    template::{TargetTemplate, Values},
 };
 use crate::files::{self, Files};
 
@@ -12,7 +12,7 @@ use crate::files::{self, Files};
 #[derive(Debug, PartialEq)]
 pub struct Tries {
     /// Tried in order.
-    pub paths: Vec<Template>,
+    pub paths: Vec<TargetTemplate>,
     /// Where none of them is there.
     pub last: Last,
 }
@@ -21,7 +21,7 @@ pub struct Tries {
 #[derive(Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Last {
-    Path(Template),
+    Path(TargetTemplate),
     Status(u16),
 }
 

@@ -5,11 +5,11 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use super::settings::Templates;
+use super::settings::TemplateSettings;
 
 /// Templates that are loaded or being loaded, and what they hold.
 #[derive(Debug, Default)]
-pub(super) struct Bounds {
+pub(super) struct TemplateUsage {
     count: AtomicUsize,
     /// Bytes.
     memory: AtomicU64,
@@ -17,19 +17,19 @@ pub(super) struct Bounds {
 
 #[derive(Debug)]
 pub(super) struct TemplateShare {
-    bounds: Arc<Bounds>,
+    bounds: Arc<TemplateUsage>,
     memory: u64,
 }
 
-impl Bounds {
+impl TemplateUsage {
     /// Whether there is no room for another one.
-    pub(super) fn is_full(&self, limits: &Templates) -> bool {
+    pub(super) fn is_full(&self, limits: &TemplateSettings) -> bool {
         self.count.load(Ordering::Relaxed) >= limits.count
             || self.memory.load(Ordering::Relaxed) >= limits.memory
     }
 
     /// How near they are to their bounds, in words.
-    pub(super) fn held(&self, limits: &Templates) -> String {
+    pub(super) fn held(&self, limits: &TemplateSettings) -> String {
         format!(
             "in all {} of {} templates, {} of {} MiB",
             self.count.load(Ordering::Relaxed),
@@ -42,7 +42,7 @@ impl Bounds {
 
 impl TemplateShare {
     /// For a template that is about to be loaded.
-    pub(super) fn of(bounds: &Arc<Bounds>) -> Self {
+    pub(super) fn of(bounds: &Arc<TemplateUsage>) -> Self {
         bounds.count.fetch_add(1, Ordering::Relaxed);
         Self {
             bounds: bounds.clone(),

@@ -1,7 +1,7 @@
 //! Why there is no template.
 
 /// Why there is no template.
-pub(super) enum Failure {
+pub(super) enum TemplateFailure {
     /// This version of the program can only be cold, whatever it is loaded with: it ..., in words.
     Cold(String),
     /// It can only be cold, or `parks`: it ..., in words.
@@ -17,7 +17,7 @@ pub(super) enum Failure {
 /// Of a program that is not started again without a request.
 pub(super) const UNPROVEN: &str = "did not stop before its first line, and may have run to its end";
 
-impl Failure {
+impl TemplateFailure {
     pub(super) fn late() -> Self {
         Self::Ended("it has not come to its first line within first_byte_timeout".into())
     }

@@ -17,8 +17,8 @@ use galgo_spawn::{
 use tokio::io::Interest;
 
 use super::{
-    failure::{Failure, UNPROVEN},
-    order::{LoadOrder, Work},
+    failure::{TemplateFailure, UNPROVEN},
+    order::{KeeperTask, LoadOrder},
     owned,
     program::WarmProgram,
     registry::Warm,
@@ -48,12 +48,14 @@ pub(super) fn start(
         let keeps = async {
             loop {
                 match program.work(resources.templates().idle) {
-                    Work::Load(order) => load(&resources, &warm, &program, &setup, &order).await,
-                    Work::Wait(pause) => {
+                    KeeperTask::Load(order) => {
+                        load(&resources, &warm, &program, &setup, &order).await
+                    }
+                    KeeperTask::Wait(pause) => {
                         // Woken early or not: `work` looks at everything again.
                         let _ = tokio::time::timeout(pause, program.wake.notified()).await;
                     }
-                    Work::Over => return,
+                    KeeperTask::Over => return,
                 }
             }
         };
@@ -79,7 +81,7 @@ async fn load(
     };
     let loaded = match stop(resources, warm, program, setup, order).await {
         // What was written a moment before looks the same: the second try tells.
-        Err(Failure::Changed(_)) => {
+        Err(TemplateFailure::Changed(_)) => {
             tokio::time::sleep(SETTLED).await;
             stop(resources, warm, program, setup, order).await
         }
@@ -101,19 +103,19 @@ async fn load(
             }
             program.add(stopped, room, order);
         }
-        Err(Failure::Cold(why)) => program.unfit(order, &why, false),
-        Err(Failure::Unfit { why, parks }) => {
+        Err(TemplateFailure::Cold(why)) => program.unfit(order, &why, false),
+        Err(TemplateFailure::Unfit { why, parks }) => {
             let parks = order.uses == Uses::Many && parks;
             if parks || !program.unlearned(order, &why) {
                 program.unfit(order, &why, parks);
             }
         }
-        Err(Failure::Ended(why)) => {
+        Err(TemplateFailure::Ended(why)) => {
             if !program.unlearned(order, "does not load") {
                 program.failed(&why);
             }
         }
-        Err(Failure::NotNow(why) | Failure::Changed(why)) => program.failed(&why),
+        Err(TemplateFailure::NotNow(why) | TemplateFailure::Changed(why)) => program.failed(&why),
     }
 }
 
@@ -125,7 +127,7 @@ fn done(uses: Uses) -> &'static str {
 }
 
 /// Reads the program's file, which may take as long as to execute it.
-async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, Failure> {
+async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, TemplateFailure> {
     let (interpreter, file) = (setup.interpreter.clone(), setup.file.clone());
     let looks = off_loop("look", move || match &interpreter {
         Some(interpreter) => inspect::kind_by_interpreter(interpreter),
@@ -133,10 +135,12 @@ async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, Failure> {
     });
     match tokio::time::timeout(setup.patience, looks).await {
         Ok(Ok(Ok(kind))) => Ok(kind),
-        Ok(Ok(Err(Unfit { why, passes: true }))) => Err(Failure::NotNow(format!("it {why}"))),
-        Ok(Ok(Err(Unfit { why, .. }))) => Err(Failure::Cold(why)),
-        Ok(Err(e)) => Err(Failure::NotNow(e.to_string())),
-        Err(_late) => Err(Failure::NotNow(
+        Ok(Ok(Err(Unfit { why, passes: true }))) => {
+            Err(TemplateFailure::NotNow(format!("it {why}")))
+        }
+        Ok(Ok(Err(Unfit { why, .. }))) => Err(TemplateFailure::Cold(why)),
+        Ok(Err(e)) => Err(TemplateFailure::NotNow(e.to_string())),
+        Err(_late) => Err(TemplateFailure::NotNow(
             "its file was not read within first_byte_timeout".into(),
         )),
     }
@@ -149,8 +153,8 @@ async fn stop(
     program: &Arc<WarmProgram>,
     setup: &TemplateSetup,
     order: &LoadOrder,
-) -> Result<StoppedTemplate, Failure> {
-    let (streams, mut said) = Streams::new().map_err(|e| Failure::NotNow(e.to_string()))?;
+) -> Result<StoppedTemplate, TemplateFailure> {
+    let (streams, mut said) = Streams::new().map_err(|e| TemplateFailure::NotNow(e.to_string()))?;
     let stopped = match &setup.as_user {
         Some(user) => owned::stop(user, setup, streams, &mut said, order).await?,
         None => {
@@ -170,7 +174,7 @@ async fn stop(
     let why = obstacle.or_else(|| printed().then(|| "prints while loading".into()));
     if let Some(why) = why {
         let parks = stopped.template.kind().parks();
-        return Err(Failure::Unfit { why, parks });
+        return Err(TemplateFailure::Unfit { why, parks });
     }
     if order.first {
         warn(resources, program, &said.errors());
@@ -185,8 +189,8 @@ async fn own(
     streams: Streams,
     said: &mut Said,
     order: &LoadOrder,
-) -> Result<(Template, LoadedTemplate), Failure> {
-    let io = |e: io::Error| Failure::NotNow(e.to_string());
+) -> Result<(Template, LoadedTemplate), TemplateFailure> {
+    let io = |e: io::Error| TemplateFailure::NotNow(e.to_string());
     let kind = kind(setup).await?;
     let modules = trusted(kind, order).await.map_err(io)?;
     let launch = Launch {
@@ -204,21 +208,21 @@ async fn own(
         let spawner = &mut resources.spawner.borrow_mut();
         Template::start(spawner, launch, streams.stdio(), kind, order.uses, &modules)
     };
-    let mut template = started.map_err(|e| Failure::NotNow(e.to_string()))?;
+    let mut template = started.map_err(|e| TemplateFailure::NotNow(e.to_string()))?;
     drop(streams);
     let loaded = tokio::time::timeout(setup.patience, stopped(resources, &mut template)).await;
     let held = order.proven || template.holds();
     match loaded {
         Ok(Ok(loaded)) => Ok((template, loaded)),
         // Nothing proves that the program did not run instead.
-        Ok(Err(_)) | Err(_) if !held => Err(Failure::Cold(UNPROVEN.into())),
+        Ok(Err(_)) | Err(_) if !held => Err(TemplateFailure::Cold(UNPROVEN.into())),
         // Not its end, but an error of ours while it was looked at.
         Ok(Err(e)) if e.raw_os_error().is_some() => Err(io(e)),
         Ok(Err(e)) if e.kind() == io::ErrorKind::UnexpectedEof => {
-            Err(Failure::Ended(said.at_the_end()))
+            Err(TemplateFailure::Ended(said.at_the_end()))
         }
-        Ok(Err(e)) => Err(Failure::Ended(e.to_string())),
-        Err(_late) => Err(Failure::late()),
+        Ok(Err(e)) => Err(TemplateFailure::Ended(e.to_string())),
+        Err(_late) => Err(TemplateFailure::late()),
     }
 }
 
@@ -282,7 +286,7 @@ async fn unchanged(
     setup: &TemplateSetup,
     loaded: LoadedTemplate,
     since: Duration,
-) -> Result<LoadedTemplate, Failure> {
+) -> Result<LoadedTemplate, TemplateFailure> {
     let (warm, program, own) = (warm.clone(), program.clone(), setup.file.clone());
     let looks = off_loop("watch", move || {
         let kept = match &warm.watch {
@@ -291,9 +295,11 @@ async fn unchanged(
         };
         match kept {
             Ok(()) => Ok(loaded),
-            Err(e @ Unwatched::Unable(_)) => Err(Failure::NotNow(e.to_string())),
-            Err(e @ Unwatched::Changed(_)) => Err(Failure::Changed(e.to_string())),
+            Err(e @ Unwatched::Unable(_)) => Err(TemplateFailure::NotNow(e.to_string())),
+            Err(e @ Unwatched::Changed(_)) => Err(TemplateFailure::Changed(e.to_string())),
         }
     });
-    looks.await.map_err(|e| Failure::NotNow(e.to_string()))?
+    looks
+        .await
+        .map_err(|e| TemplateFailure::NotNow(e.to_string()))?
 }

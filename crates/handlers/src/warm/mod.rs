@@ -26,6 +26,6 @@ mod take;
 
 pub use program::About;
 pub use registry::Warm;
-pub use settings::Templates;
+pub use settings::TemplateSettings;
 pub use setup::{AsUser, TemplateSetup};
 pub use take::{ReadyChild, TemplateChild, child};

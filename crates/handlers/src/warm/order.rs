@@ -33,7 +33,7 @@ pub(super) struct LoadOrder {
 
 /// What a program's keeper has to do.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum KeeperTask {
     Load(LoadOrder),
     /// Look again then.
     Wait(Duration),

@@ -7,7 +7,7 @@ use galgo_spawn::owners::{NoTemplate, StoppedTemplate, TemplateStop, TemplateUnd
 use tokio::io::Interest;
 
 use super::{
-    failure::{Failure, UNPROVEN},
+    failure::{TemplateFailure, UNPROVEN},
     order::LoadOrder,
     setup::{AsUser, TemplateSetup},
     streams::{Said, Streams},
@@ -21,28 +21,30 @@ pub(super) async fn stop(
     streams: Streams,
     said: &mut Said,
     order: &LoadOrder,
-) -> Result<StoppedTemplate, Failure> {
+) -> Result<StoppedTemplate, TemplateFailure> {
     let learned = (&order.learned[..], order.since);
     let load = owners::load(user, order.uses, learned, streams.stdio());
-    let mut under_way = load.await.map_err(Failure::NotNow)?;
+    let mut under_way = load.await.map_err(TemplateFailure::NotNow)?;
     drop(streams);
     let stopped = tokio::time::timeout(setup.patience, stopped(&mut under_way)).await;
     let held = order.proven || under_way.holds();
     let stop = match stopped {
         Ok(Ok(stop)) => stop,
-        Ok(Err((NoTemplate::Unfit, why))) => return Err(Failure::Cold(why)),
-        Ok(Err((NoTemplate::NotNow, why))) => return Err(Failure::NotNow(why)),
-        Ok(Err((NoTemplate::Changed, why))) => return Err(Failure::Changed(why)),
+        Ok(Err((NoTemplate::Unfit, why))) => return Err(TemplateFailure::Cold(why)),
+        Ok(Err((NoTemplate::NotNow, why))) => return Err(TemplateFailure::NotNow(why)),
+        Ok(Err((NoTemplate::Changed, why))) => return Err(TemplateFailure::Changed(why)),
         // Nothing proves that the program did not run instead.
-        Ok(Err(_)) | Err(_) if !held => return Err(Failure::Cold(UNPROVEN.into())),
+        Ok(Err(_)) | Err(_) if !held => return Err(TemplateFailure::Cold(UNPROVEN.into())),
         Ok(Err((NoTemplate::Ended, why))) => {
             let why = Some(why).filter(|why| !why.is_empty());
-            return Err(Failure::Ended(why.unwrap_or_else(|| said.at_the_end())));
+            return Err(TemplateFailure::Ended(
+                why.unwrap_or_else(|| said.at_the_end()),
+            ));
         }
-        Err(_late) => return Err(Failure::late()),
+        Err(_late) => return Err(TemplateFailure::late()),
     };
     let stopped = under_way.stopped(stop);
-    stopped.ok_or_else(|| Failure::NotNow("its helper has told nothing of it".into()))
+    stopped.ok_or_else(|| TemplateFailure::NotNow("its helper has told nothing of it".into()))
 }
 
 async fn stopped(under_way: &mut TemplateUnderWay) -> Result<TemplateStop, (NoTemplate, String)> {

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::{
     bounds::TemplateShare,
     live::{Live, NextChild, Offer},
-    order::{LoadOrder, Work},
+    order::{KeeperTask, LoadOrder},
     state::{Fit, PAUSE, PAUSE_MOST, TWINS, WarmState},
 };
 use crate::{
@@ -147,7 +147,7 @@ impl WarmProgram {
     }
 
     /// What the keeper does next. It ends once the program was not asked for so `long`.
-    pub(super) fn work(&self, long: Duration) -> Work {
+    pub(super) fn work(&self, long: Duration) -> KeeperTask {
         let now = Instant::now();
         let idle = now.saturating_duration_since(self.used());
         let all: Vec<_> = lock(&self.state)
@@ -173,7 +173,7 @@ impl WarmProgram {
         let long = if self.is_gone() { Duration::ZERO } else { long };
         let work = state.work(now, idle, long);
         let let_go = match work {
-            Work::Over => std::mem::take(&mut state.live),
+            KeeperTask::Over => std::mem::take(&mut state.live),
             _ => Vec::new(),
         };
         drop(state);

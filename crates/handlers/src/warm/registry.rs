@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    bounds::{Bounds, TemplateShare},
+    bounds::{TemplateShare, TemplateUsage},
     program::{About, WarmProgram},
-    settings::Templates,
+    settings::TemplateSettings,
 };
 use galgo_spawn::{FileId, template::FileWatch};
 
@@ -24,8 +24,8 @@ pub struct Warm {
     programs: RwLock<Programs>,
     /// `None` where the system gives no inotify: then every start is cold.
     pub(super) watch: Option<FileWatch<WarmProgram>>,
-    bounds: Arc<Bounds>,
-    /// As [`Templates::wait`] at the start; tests ask for it in the environment.
+    bounds: Arc<TemplateUsage>,
+    /// As [`TemplateSettings::wait`] at the start; tests ask for it in the environment.
     pub(super) waits: bool,
     /// How much longer than usual is waited: what a test says of warm starts holds on a machine that stands still for
     /// a while, too.
@@ -40,11 +40,11 @@ pub(super) fn version(script: &FoundProgram<'_>) -> FileId {
     }
 }
 
-type Programs = HashMap<Key, Arc<WarmProgram>>;
+type Programs = HashMap<ProgramKey, Arc<WarmProgram>>;
 /// The user: 0 where the server starts it itself.
-type Key = (usize, u32, CString);
+type ProgramKey = (usize, u32, CString);
 
-fn key(cgi: &Arc<Cgi>, owner: u32, file: CString) -> Key {
+fn key(cgi: &Arc<Cgi>, owner: u32, file: CString) -> ProgramKey {
     let user = cgi.remit.as_ref().map_or(0, |remit| remit.user(owner));
     (Arc::as_ptr(cgi) as usize, user, file)
 }
@@ -122,7 +122,7 @@ impl Warm {
     }
 
     /// How near templates are to their bounds, in words.
-    pub(super) fn held(&self, limits: &Templates) -> String {
+    pub(super) fn held(&self, limits: &TemplateSettings) -> String {
         self.bounds.held(limits)
     }
 
@@ -131,7 +131,7 @@ impl Warm {
     pub(super) fn room(
         &self,
         program: &Arc<WarmProgram>,
-        limits: &Templates,
+        limits: &TemplateSettings,
     ) -> Option<TemplateShare> {
         while self.bounds.is_full(limits) {
             if program.has_templates() {

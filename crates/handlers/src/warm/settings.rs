@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Programs kept loaded for warm starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Templates {
+pub struct TemplateSettings {
     /// Templates at once; each program has two.
     pub count: usize,
     /// Bytes of memory they may hold together; a template that is loaded may go beyond it.
@@ -15,7 +15,7 @@ pub struct Templates {
     pub wait: bool,
 }
 
-impl Default for Templates {
+impl Default for TemplateSettings {
     fn default() -> Self {
         Self {
             count: 64,

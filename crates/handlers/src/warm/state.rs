@@ -13,7 +13,7 @@ use galgo_spawn::{
 use super::{
     learned::Learned,
     live::{Live, NextChild},
-    order::{LoadOrder, Revision, Work},
+    order::{KeeperTask, LoadOrder, Revision},
 };
 
 /// Templates of one program: requests go to them in turn, so that what one child learns of its
@@ -163,17 +163,17 @@ impl WarmState {
         }
     }
 
-    pub(super) fn work(&mut self, now: Instant, idle: Duration, longest: Duration) -> Work {
+    pub(super) fn work(&mut self, now: Instant, idle: Duration, longest: Duration) -> KeeperTask {
         let known = self.learned.names().len();
         if idle >= longest || self.fit == Fit::Cold || self.displaced {
             self.has_keeper = false;
-            return Work::Over;
+            return KeeperTask::Over;
         }
         let wanting = self.live.len() < TWINS || self.live.iter().any(|l| l.is_old(known, now));
         match (wanting, now < self.not_before) {
-            (true, false) => Work::Load(self.order()),
-            (true, true) => Work::Wait(self.not_before - now),
-            (false, _) => Work::Wait((longest - idle).min(PAUSE)),
+            (true, false) => KeeperTask::Load(self.order()),
+            (true, true) => KeeperTask::Wait(self.not_before - now),
+            (false, _) => KeeperTask::Wait((longest - idle).min(PAUSE)),
         }
     }
 }

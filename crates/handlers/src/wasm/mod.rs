@@ -178,7 +178,7 @@ impl Wasm {
                 Ok(_) if waited && !self.runtime.has(&code) => return Ok(None),
                 Ok((sock, lease)) => {
                     let lease = InstanceLease {
-                        lease: Lease::Shared(lease),
+                        lease: ModuleWorker::Shared(lease),
                         home,
                         idle: self.idle.clone(),
                         most: self.needs.running + SPARE,
@@ -231,7 +231,7 @@ impl Wasm {
                         home,
                         idle: worker.idle.clone(),
                         most: OWN_IDLE,
-                        lease: Lease::Own(worker),
+                        lease: ModuleWorker::Own(worker),
                         permit,
                     };
                     return Ok((sock, lease));
@@ -319,7 +319,7 @@ impl Wasm {
 /// The lease of one connection to the worker, for one request.
 #[derive(Debug)]
 pub struct InstanceLease {
-    lease: Lease,
+    lease: ModuleWorker,
     /// The event loop that asks.
     home: usize,
     idle: Arc<UpstreamIdlePool>,
@@ -330,12 +330,12 @@ pub struct InstanceLease {
 }
 
 #[derive(Debug)]
-enum Lease {
+enum ModuleWorker {
     Shared(galgo_wasm::WorkerLease),
     Own(Arc<OwnWorker>),
 }
 
-impl Lease {
+impl ModuleWorker {
     fn worker(&self) -> usize {
         match self {
             Self::Shared(lease) => lease.worker(),
@@ -353,8 +353,8 @@ impl InstanceLease {
     /// It has not begun.
     pub fn ended(&self, more: &[u8]) -> Result<Exit, Fault> {
         let exit = match &self.lease {
-            Lease::Shared(lease) => lease.ended(more).map_err(|_short| SHORT)?,
-            Lease::Own(worker) => {
+            ModuleWorker::Shared(lease) => lease.ended(more).map_err(|_short| SHORT)?,
+            ModuleWorker::Own(worker) => {
                 worker.is_used();
                 match RunOutcome::decode(more) {
                     Some(RunOutcome::Exit(exit)) => exit,
@@ -372,8 +372,8 @@ impl InstanceLease {
     /// The connection has ended before the instance could say how it did.
     pub fn gone(&self) -> Exit {
         let lost = match &self.lease {
-            Lease::Shared(lease) => lease.has_lost_its_worker(),
-            Lease::Own(worker) => worker.has_ended(),
+            ModuleWorker::Shared(lease) => lease.has_lost_its_worker(),
+            ModuleWorker::Own(worker) => worker.has_ended(),
         };
         if lost {
             // Connections to a dead worker are of no use.

@@ -49,19 +49,19 @@ const ASK: Duration = Duration::from_millis(100);
 const SHORT: Fault = Fault::Busy("no process or descriptor is left for a WebAssembly module");
 
 /// A route, by its digest, and a user.
-type Key = (u64, u32);
+type WorkerKey = (u64, u32);
 
 /// The workers of all routes and users.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWorkers {
-    places: Mutex<HashMap<Key, Arc<Place>>>,
+    places: Mutex<HashMap<WorkerKey, Arc<WorkerPlace>>>,
     /// No more requests come.
     ended: watch::Sender<bool>,
 }
 
 /// Where the worker of a route and user is, while there is one: who starts it has its turn.
 #[derive(Debug, Default)]
-struct Place {
+struct WorkerPlace {
     turn: Turn<()>,
     worker: Mutex<Option<Arc<OwnWorker>>>,
 }
@@ -133,7 +133,7 @@ impl OwnWorkers {
 
     /// Ends the worker of this number, of a route and user, where it has been idle for long. When to look again; `None`: it is
     /// gone.
-    fn look(&self, (key, number): (Key, usize), idle: Duration) -> Option<Instant> {
+    fn look(&self, (key, number): (WorkerKey, usize), idle: Duration) -> Option<Instant> {
         let mut places = lock(&self.places);
         let place = places.get(&key)?.clone();
         let mut own = lock(&place.worker);
@@ -160,7 +160,7 @@ impl OwnWorkers {
 /// Ends a worker once it is idle, or no request can come.
 async fn leaves(
     workers: std::sync::Weak<OwnWorkers>,
-    of: (Key, usize),
+    of: (WorkerKey, usize),
     mut ended: watch::Receiver<bool>,
 ) {
     let idle = idle();
@@ -184,7 +184,7 @@ fn idle() -> Duration {
     asked.unwrap_or(IDLE)
 }
 
-impl Place {
+impl WorkerPlace {
     /// The worker, where it may be asked.
     fn usable(&self) -> Option<Arc<OwnWorker>> {
         let mut own = lock(&self.worker);

@@ -14,7 +14,7 @@ const THREADS: usize = 4;
 /// came from.
 const JOBS: usize = 64;
 
-type Job = Box<dyn FnOnce() + Send>;
+type SpoolJob = Box<dyn FnOnce() + Send>;
 
 /// Threads that are started when there is something to do, and what there is to do.
 pub(super) struct SpoolThreads {
@@ -25,7 +25,7 @@ pub(super) struct SpoolThreads {
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<SpoolJob>,
     threads: usize,
     idle: usize,
 }
@@ -71,7 +71,7 @@ impl SpoolThreads {
     ///
     /// # Errors
     /// There is no thread, and none can be started: the job comes back.
-    pub(super) fn push(self: &Arc<Self>, job: Job) -> Result<(), (io::Error, Job)> {
+    pub(super) fn push(self: &Arc<Self>, job: SpoolJob) -> Result<(), (io::Error, SpoolJob)> {
         let mut queue = self.queue();
         if queue.idle <= queue.jobs.len() && queue.threads < THREADS {
             match self.start() {

@@ -39,9 +39,9 @@ async fn turn() -> Option<OwnedSemaphorePermit> {
 
 /// One of the bodies that an event loop codes.
 #[derive(Debug)]
-pub(super) struct Place(());
+pub(super) struct CoderPermit(());
 
-impl Place {
+impl CoderPermit {
     /// `None`: there are enough. Must be called on an event loop.
     pub(super) fn take(small: bool) -> Option<Self> {
         let taken = CODING.get();
@@ -67,7 +67,7 @@ fn count_small() -> bool {
     before < MOST
 }
 
-impl Drop for Place {
+impl Drop for CoderPermit {
     fn drop(&mut self) {
         CODING.set(CODING.get() - 1);
     }
@@ -87,7 +87,7 @@ pub(super) struct Coded {
     /// Not all that went in can be read from what came out.
     unflushed: bool,
     fault: Option<Fault>,
-    _place: Place,
+    _place: CoderPermit,
 }
 
 impl Coded {
@@ -95,7 +95,7 @@ impl Coded {
         inner: Box<dyn Producer>,
         coder: Coder,
         (promised, source): (Option<u64>, LogSource),
-        place: Place,
+        place: CoderPermit,
     ) -> Self {
         let mut coded = Self {
             inner,

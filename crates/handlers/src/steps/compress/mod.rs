@@ -16,9 +16,9 @@ use galgo_proto::{
 };
 
 use self::{
-    coded::{Coded, Place},
+    coded::{Coded, CoderPermit},
     coder::Coder,
-    stored::Stored,
+    stored::StoredBody,
 };
 use super::headers::{TypePattern, media_type};
 use crate::{
@@ -78,7 +78,7 @@ impl Compress {
         if response.status == 304 || head.method == Method::Head {
             return response;
         }
-        let (Some(coding), Some(place)) = (chosen(head), Place::take(is_small(&response.body)))
+        let (Some(coding), Some(place)) = (chosen(head), CoderPermit::take(is_small(&response.body)))
         else {
             return response;
         };
@@ -91,7 +91,7 @@ impl Compress {
             Body::Bytes(bytes) if bytes.len() <= AT_ONCE => at_once(coding, bytes.into()),
             Body::Shared(bytes) if bytes.len() <= AT_ONCE => at_once(coding, bytes),
             Body::Stream(output) => output_coded(coding, output, place),
-            stored => match Stored::of(stored) {
+            stored => match StoredBody::of(stored) {
                 Ok(stored) => {
                     let output = Output {
                         producer: Box::new(stored),
@@ -186,7 +186,7 @@ fn at_once(coding: Coding, bytes: Arc<[u8]>) -> (Body, bool) {
 }
 
 /// What a producer makes, coded; as it is where what there is of it says that it is cut or small.
-fn output_coded(coding: Coding, mut output: Box<Output>, place: Place) -> (Body, bool) {
+fn output_coded(coding: Coding, mut output: Box<Output>, place: CoderPermit) -> (Body, bool) {
     let ready = output.producer.ready() as u64;
     let ended = output.producer.output_ended();
     let short = output.content_length.is_some_and(|length| length != ready);

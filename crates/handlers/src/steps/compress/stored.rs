@@ -22,14 +22,14 @@ enum Rest {
 }
 
 #[derive(Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredBody {
     rest: Rest,
     out: Out,
     /// The file became shorter, or cannot be read any more.
     cut: bool,
 }
 
-impl Stored {
+impl StoredBody {
     /// # Errors
     /// It is none: what it was.
     pub(super) fn of(body: Body) -> Result<Self, Body> {
@@ -69,7 +69,7 @@ impl Stored {
     }
 }
 
-impl Producer for Stored {
+impl Producer for StoredBody {
     fn out(&mut self) -> &mut Out {
         &mut self.out
     }

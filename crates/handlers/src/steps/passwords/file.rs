@@ -11,7 +11,7 @@ use std::{
 use galgo_spawn::FileId;
 use rustix::fs::{fstat, stat};
 
-use super::hash::Kind;
+use super::hash::HashScheme;
 use crate::off_loop::off_loop;
 
 /// A larger file is an error: 16 MiB are some 200,000 users.
@@ -48,7 +48,7 @@ impl Users {
             return Err("is not name:hash, and is ignored".into());
         };
         let hash = rest.split(':').next().unwrap_or_default();
-        let Some(kind) = Kind::of(hash) else {
+        let Some(kind) = HashScheme::of(hash) else {
             return Err(format!(
                 "the hash of {name:?} is of no kind that galgo takes, and lets nobody in (try: galgo passwd FILE {name})"
             ));

@@ -36,7 +36,7 @@ impl Default for Gate {
 
 /// The turn of a client's address.
 #[derive(Debug)]
-pub struct Turn<'g> {
+pub struct PasswordTurn<'g> {
     gate: &'g Gate,
     peer: Peer,
     held: Option<OwnedMutexGuard<()>>,
@@ -47,7 +47,7 @@ impl Gate {
     ///
     /// # Errors
     /// Too many wait.
-    pub async fn turn(&self, peer: Peer) -> Result<Turn<'_>, Fault> {
+    pub async fn turn(&self, peer: Peer) -> Result<PasswordTurn<'_>, Fault> {
         let turns = {
             let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
             let turns = clients.entry(peer).or_default();
@@ -57,7 +57,7 @@ impl Gate {
             turns.clone()
         };
         // Made first: it cleans up even where the wait is given up.
-        let mut turn = Turn {
+        let mut turn = PasswordTurn {
             gate: self,
             peer,
             held: None,
@@ -72,7 +72,7 @@ impl Gate {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for PasswordTurn<'_> {
     fn drop(&mut self) {
         self.held = None;
         let clients = &self.gate.clients;

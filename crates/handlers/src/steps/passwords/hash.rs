@@ -11,7 +11,7 @@ use sha1::Sha1;
 /// How a password is hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum HashScheme {
     Bcrypt,
     Argon2,
     /// SHA-512-crypt and SHA-256-crypt.
@@ -21,22 +21,22 @@ pub enum Kind {
     Sha1,
 }
 
-impl Kind {
+impl HashScheme {
     /// By how a hash begins; `None`: it is none that is taken.
     pub fn of(hash: &str) -> Option<Self> {
-        const BEGINS: [(&str, Kind); 12] = [
-            ("$2y$", Kind::Bcrypt),
-            ("$2b$", Kind::Bcrypt),
-            ("$2a$", Kind::Bcrypt),
-            ("$argon2id$", Kind::Argon2),
-            ("$argon2i$", Kind::Argon2),
-            ("$argon2d$", Kind::Argon2),
-            ("$6$", Kind::ShaCrypt),
-            ("$5$", Kind::ShaCrypt),
-            (APR1, Kind::Md5),
-            (MD5, Kind::Md5),
-            (SHA, Kind::Sha1),
-            ("{sha}", Kind::Sha1),
+        const BEGINS: [(&str, HashScheme); 12] = [
+            ("$2y$", HashScheme::Bcrypt),
+            ("$2b$", HashScheme::Bcrypt),
+            ("$2a$", HashScheme::Bcrypt),
+            ("$argon2id$", HashScheme::Argon2),
+            ("$argon2i$", HashScheme::Argon2),
+            ("$argon2d$", HashScheme::Argon2),
+            ("$6$", HashScheme::ShaCrypt),
+            ("$5$", HashScheme::ShaCrypt),
+            (APR1, HashScheme::Md5),
+            (MD5, HashScheme::Md5),
+            (SHA, HashScheme::Sha1),
+            ("{sha}", HashScheme::Sha1),
         ];
         let found = BEGINS.iter().find(|(begin, _)| hash.starts_with(begin));
         found.map(|(_, kind)| *kind)
@@ -54,13 +54,13 @@ const SHA: &str = "{SHA}";
 
 /// Whether the password fits the hash. Takes as long as the hash wants, for any password: not for an event loop.
 pub fn verify(password: &[u8], hash: &str) -> bool {
-    match Kind::of(hash) {
+    match HashScheme::of(hash) {
         // As other servers: bytes behind the 72nd do not count. `galgo passwd` makes no such hash.
-        Some(Kind::Bcrypt) => bcrypt::verify(password, hash).unwrap_or(false),
-        Some(Kind::Argon2) => Argon2::default().verify_password(password, hash).is_ok(),
-        Some(Kind::ShaCrypt) => ShaCrypt::default().verify_password(password, hash).is_ok(),
-        Some(Kind::Md5) => md5_crypt(password, hash).is_some_and(|own| equal(&own, hash)),
-        Some(Kind::Sha1) => {
+        Some(HashScheme::Bcrypt) => bcrypt::verify(password, hash).unwrap_or(false),
+        Some(HashScheme::Argon2) => Argon2::default().verify_password(password, hash).is_ok(),
+        Some(HashScheme::ShaCrypt) => ShaCrypt::default().verify_password(password, hash).is_ok(),
+        Some(HashScheme::Md5) => md5_crypt(password, hash).is_some_and(|own| equal(&own, hash)),
+        Some(HashScheme::Sha1) => {
             let own = BASE64_STANDARD.encode(Sha1::digest(password));
             equal(&own, &hash[SHA.len()..])
         }
@@ -193,7 +193,7 @@ mod tests {
                 verify(b"secret", &hash) && !verify(b"secre", &hash),
                 "{hash}"
             );
-            assert!(!Kind::of(&hash).unwrap().is_weak());
+            assert!(!HashScheme::of(&hash).unwrap().is_weak());
             assert_ne!(hash, make(b"secret", argon2).unwrap());
         }
         assert!(make(&[b'x'; 73], false).is_err());

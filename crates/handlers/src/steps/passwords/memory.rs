@@ -18,16 +18,16 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 const MOST: usize = 4096;
 
 /// What stands for a user, the hash in the file, and a password.
-pub(super) type Mark = [u8; 32];
+pub(super) type CredentialDigest = [u8; 32];
 
 /// What was right a moment ago. A key that is made at the start and never leaves the process: without it a mark tells nothing.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct VerifiedPasswords {
     key: [u8; 32],
-    right: Mutex<HashMap<Mark, Instant>>,
+    right: Mutex<HashMap<CredentialDigest, Instant>>,
 }
 
-impl Memory {
+impl VerifiedPasswords {
     pub(super) fn new() -> std::io::Result<Self> {
         let mut key = [0; 32];
         // 32 bytes come whole (getrandom(2)).
@@ -39,7 +39,7 @@ impl Memory {
     }
 
     /// The mark of these. Another hash in the file makes another mark: a changed password is forgotten at once.
-    pub(super) fn mark(&self, user: &str, hash: &str, password: &[u8]) -> Mark {
+    pub(super) fn mark(&self, user: &str, hash: &str, password: &[u8]) -> CredentialDigest {
         let mut mac = Blake2sMac256::new(&self.key.into());
         for part in [user.as_bytes(), hash.as_bytes(), password] {
             mac.update(&(part.len() as u64).to_le_bytes());
@@ -48,12 +48,12 @@ impl Memory {
         mac.finalize_fixed().into()
     }
 
-    pub(super) fn knows(&self, mark: &Mark) -> bool {
+    pub(super) fn knows(&self, mark: &CredentialDigest) -> bool {
         let right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
         right.get(mark).is_some_and(|at| at.elapsed() < REMEMBERED)
     }
 
-    pub(super) fn keep(&self, mark: Mark) {
+    pub(super) fn keep(&self, mark: CredentialDigest) {
         let mut right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
         if right.len() >= MOST {
             right.retain(|_, at| at.elapsed() < REMEMBERED);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn each_part_counts() {
-        let memory = Memory::new().unwrap();
+        let memory = VerifiedPasswords::new().unwrap();
         let mark = memory.mark("ada", "$2y$x", b"secret");
         memory.keep(mark);
         assert!(memory.knows(&memory.mark("ada", "$2y$x", b"secret")));
@@ -80,7 +80,9 @@ mod tests {
             memory.mark("ada", "$2y$xs", b"ecret"),
             memory.mark("ada", "$2y$y", b"secret"),
             memory.mark("ada", "$2y$x", b"Secret"),
-            Memory::new().unwrap().mark("ada", "$2y$x", b"secret"),
+            VerifiedPasswords::new()
+                .unwrap()
+                .mark("ada", "$2y$x", b"secret"),
         ] {
             assert!(!memory.knows(&other));
         }
@@ -88,7 +90,7 @@ mod tests {
 
     #[test]
     fn it_does_not_grow_without_end() {
-        let memory = Memory::new().unwrap();
+        let memory = VerifiedPasswords::new().unwrap();
         for n in 0..3 * MOST {
             memory.keep(memory.mark("a", "b", &n.to_le_bytes()));
         }

@@ -22,7 +22,7 @@ use crate::{
     request::Request, status,
 };
 use file::{Users, UsersFile};
-use memory::Memory;
+use memory::VerifiedPasswords;
 
 /// A failure is answered so long after its turn has come; the next password of the same address has its turn then.
 const DELAY: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub struct Passwords {
     challenge: String,
     /// Users that may come in; `None`: all of the file.
     allowed: Option<Vec<String>>,
-    memory: Memory,
+    memory: VerifiedPasswords,
 }
 
 impl PartialEq for Passwords {
@@ -64,7 +64,7 @@ impl Passwords {
             // RFC 7617, 2.1: names and passwords are UTF-8.
             challenge: format!("Basic realm=\"{realm}\", charset=\"UTF-8\""),
             allowed,
-            memory: Memory::new()?,
+            memory: VerifiedPasswords::new()?,
         })
     }
 

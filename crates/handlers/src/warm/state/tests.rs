@@ -63,13 +63,13 @@ fn next(events: &[Event], idle: Duration) -> (Next, WarmState) {
         }
     }
     let next = match state.work(now, idle, LONGEST) {
-        Work::Load(order) => Next::Load {
+        KeeperTask::Load(order) => Next::Load {
             uses: order.uses,
             first: order.first,
             changes: order.revision.changes,
         },
-        Work::Wait(long) => Next::Wait(long),
-        Work::Over => Next::Over,
+        KeeperTask::Wait(long) => Next::Wait(long),
+        KeeperTask::Over => Next::Over,
     };
     (next, state)
 }
@@ -159,7 +159,7 @@ fn a_change_forgets() {
     assert!(state.renew(&version(), now).is_empty());
     assert_eq!((&state.fit, state.unparked), (&Fit::Forked, 0));
     assert!(state.obstacle.is_none() && state.learned.names().is_empty());
-    let Work::Load(order) = state.work(now, Duration::ZERO, LONGEST) else {
+    let KeeperTask::Load(order) = state.work(now, Duration::ZERO, LONGEST) else {
         panic!("{state:?}")
     };
     assert!(order.learned.is_empty() && !order.proven);

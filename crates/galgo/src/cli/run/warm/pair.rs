@@ -11,7 +11,7 @@ use std::{
 use galgo_handlers::{
     context::Answer,
     program,
-    script::{self, Refusal},
+    script::{self, ScriptRefusal},
 };
 use galgo_proto::{Fields, target::UrlPath};
 use galgo_spawn::{Exit, inspect, template::Unfit, words::how};
@@ -85,9 +85,11 @@ impl ProgramPair {
         let cgi = owner.cgi().ok_or("it is no program")?; // INVARIANT: owners are of `cgi` routes
         let found = script::program(cgi, &owner.route.path, UrlPath::plain(&owner.url));
         let found = found.map_err(|refusal| match refusal {
-            Refusal::NotFound => "no request reaches it".into(),
-            Refusal::Forbidden(why) => why,
-            Refusal::Busy => "the system has no descriptor or no memory left to look at it".into(),
+            ScriptRefusal::NotFound => "no request reaches it".into(),
+            ScriptRefusal::Forbidden(why) => why,
+            ScriptRefusal::Busy => {
+                "the system has no descriptor or no memory left to look at it".into()
+            }
         })?;
         let started = |start| -> Result<Arc<Cgi>, String> {
             let options = CgiOptions {
