@@ -134,9 +134,9 @@ impl Dispatch {
         status: u16,
         full: bool,
     ) -> Result<Response, Option<Fault>> {
-        let asked = Asked {
+        let asked = Passage {
             page_of: Some(status),
-            ..Asked::new(self)
+            ..Passage::new(self)
         };
         let head = Rc::new(head);
         begin_again(&asked, request, &head);
@@ -157,7 +157,7 @@ impl galgo_front::site::SiteService for Dispatch {
 
 impl Service for Dispatch {
     async fn call(&self, request: &mut Request<'_>) -> Result<Response, Left> {
-        let asked = Asked::new(self);
+        let asked = Passage::new(self);
         let (response, fault) = match dispatch(&asked, request).await {
             Ok(response) => (response, None),
             Err(fault) => {
@@ -197,7 +197,7 @@ impl Service for Dispatch {
 }
 
 /// A request on its way through the steps.
-struct Asked<'a> {
+struct Passage<'a> {
     dispatch: &'a Dispatch,
     /// Those of the route that was last asked.
     steps: Cell<Option<&'a Steps>>,
@@ -205,7 +205,7 @@ struct Asked<'a> {
     page_of: Option<u16>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Passage<'a> {
     fn new(dispatch: &'a Dispatch) -> Self {
         Self {
             dispatch,
@@ -216,7 +216,7 @@ impl<'a> Asked<'a> {
 }
 
 /// Finds what answers a request and has it answered, over local redirects if need be.
-async fn dispatch<'a>(cx: &Asked<'a>, request: &mut Request<'_>) -> Result<Response, Fault> {
+async fn dispatch<'a>(cx: &Passage<'a>, request: &mut Request<'_>) -> Result<Response, Fault> {
     if request.head.target.path() == b"*" {
         // OPTIONS: the server as a whole is asked (RFC 9110, 9.3.7).
         return Ok(Response::new(204).with("Allow", ALLOW));
@@ -253,7 +253,7 @@ async fn dispatch<'a>(cx: &Asked<'a>, request: &mut Request<'_>) -> Result<Respo
 
 /// Answers as local redirects and tried paths say.
 async fn follow<'a>(
-    cx: &Asked<'a>,
+    cx: &Passage<'a>,
     request: &mut Request<'_>,
     mut head: Rc<Head>,
     mut instead: Instead,
@@ -288,7 +288,7 @@ async fn follow<'a>(
 
 /// What was granted was for another path. Programs are told which one the client asked for, and of which error they are the
 /// page.
-fn begin_again(cx: &Asked<'_>, request: &mut Request<'_>, head: &Head) {
+fn begin_again(cx: &Passage<'_>, request: &mut Request<'_>, head: &Head) {
     request.granted.clear();
     let asked = request.head.target.path();
     if asked != head.target.path() {
@@ -309,7 +309,7 @@ fn at(head: &Head, target: Target) -> Rc<Head> {
 }
 
 /// The first rule that fits changes the head, or answers.
-fn rewrite(cx: &Asked<'_>, request: &mut Request<'_>, head: &mut Rc<Head>) -> Option<Response> {
+fn rewrite(cx: &Passage<'_>, request: &mut Request<'_>, head: &mut Rc<Head>) -> Option<Response> {
     let rules = cx.dispatch.site.config.rewrites.as_ref()?;
     match rules.answer(request.link, head)? {
         Rewritten::Response(response) => return Some(response),
@@ -321,7 +321,7 @@ fn rewrite(cx: &Asked<'_>, request: &mut Request<'_>, head: &mut Rc<Head>) -> Op
 
 /// Sends a client that asks in the plain to the same path of a listener that speaks TLS (308: the method stays, RFC 9110,
 /// 15.4.9). What another server passes on has been in TLS, or is that server's to decide.
-fn to_https(cx: &Asked<'_>, request: &Request<'_>) -> Option<Response> {
+fn to_https(cx: &Passage<'_>, request: &Request<'_>) -> Option<Response> {
     let (link, head) = (request.link, &request.head);
     if !cx.dispatch.site.config.tls.redirect || link.https || link.passed_on || head.host.is_empty()
     {
@@ -337,7 +337,7 @@ fn to_https(cx: &Asked<'_>, request: &Request<'_>) -> Option<Response> {
 
 /// Answers a request by the file that a front server means.
 async fn meant<'a>(
-    cx: &Asked<'a>,
+    cx: &Passage<'a>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     named: Named,
@@ -379,7 +379,7 @@ fn outside(file: &[u8]) -> Fault {
 }
 
 async fn answer<'a>(
-    cx: &Asked<'a>,
+    cx: &Passage<'a>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
 ) -> Result<Response, Instead> {
@@ -431,7 +431,7 @@ async fn answer<'a>(
 }
 
 /// The request is one of this route, whose steps its response has from now on.
-fn enter<'a>(cx: &Asked<'a>, request: &Request<'_>, route: &'a Route) -> Result<(), Fault> {
+fn enter<'a>(cx: &Passage<'a>, request: &Request<'_>, route: &'a Route) -> Result<(), Fault> {
     cx.steps.set(route.steps.as_deref());
     log_to(request, route);
     limit_rate(request, route)
@@ -439,7 +439,7 @@ fn enter<'a>(cx: &Asked<'a>, request: &Request<'_>, route: &'a Route) -> Result<
 
 /// Answers from the folder of the host, where that is nearer than the configured routes. `Ok(None)`: it is not.
 async fn of_host<'a>(
-    cx: &Asked<'a>,
+    cx: &Passage<'a>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     sites: &Sites,

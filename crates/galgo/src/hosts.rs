@@ -22,24 +22,24 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The hosts that were asked for lately.
 #[derive(Debug, Default)]
-pub struct Hosts(Mutex<HashMap<String, Known>>);
+pub struct HostFolders(Mutex<HashMap<String, CachedHost>>);
 
 #[derive(Debug)]
-struct Known {
-    host: Arc<Host>,
+struct CachedHost {
+    host: Arc<HostFolder>,
     looked: Instant,
 }
 
 /// What the folder of a host serves.
 #[derive(Debug)]
-pub struct Host {
+pub struct HostFolder {
     /// The longest path first.
     routes: Vec<Arc<Route>>,
     /// Places of its programs, where routes have a limit.
     pub limit: Option<Arc<ConcurrencyLimit>>,
 }
 
-impl Host {
+impl HostFolder {
     /// With these routes, the longest path first.
     pub fn new(routes: Vec<Arc<Route>>, config: &Config) -> Self {
         let most = config.options.max_running;
@@ -67,7 +67,7 @@ impl Host {
     }
 }
 
-impl Hosts {
+impl HostFolders {
     /// What is served for a host now. `changed` is called where that was something else before.
     pub fn host(
         &self,
@@ -76,7 +76,7 @@ impl Hosts {
         config: &Config,
         now: Instant,
         changed: impl FnOnce(),
-    ) -> Result<Option<Arc<Host>>, String> {
+    ) -> Result<Option<Arc<HostFolder>>, String> {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock()
             .get(host)
@@ -89,7 +89,7 @@ impl Hosts {
         // Opened without the lock: a disk may be slow.
         let routes = sites.routes(host, config);
         let routes = routes.inspect_err(|_| drop(lock().remove(host)))?;
-        let same = |(known, _): &(Arc<Host>, Instant)| known.routes == routes;
+        let same = |(known, _): &(Arc<HostFolder>, Instant)| known.routes == routes;
         let next = match known {
             Some(known) if same(&known) => known.0,
             known => {
@@ -100,7 +100,7 @@ impl Hosts {
                     lock().remove(host);
                     return Ok(None);
                 }
-                Arc::new(Host::new(routes, config))
+                Arc::new(HostFolder::new(routes, config))
             }
         };
         let mut all = lock();
@@ -109,7 +109,7 @@ impl Hosts {
             let oldest = oldest.map(|(host, _)| host.clone());
             oldest.and_then(|host| all.remove(&host));
         }
-        let known = Known {
+        let known = CachedHost {
             host: next.clone(),
             looked: now,
         };

@@ -8,7 +8,7 @@ use crate::{
     body::{Body, Response},
     cli::{
         found::describe,
-        programs::{self, FileState, Seen, Verdict},
+        programs::{self, FileState, Seen, Severity},
     },
     config::{Config, Handler, Route},
     request::Request,
@@ -74,7 +74,7 @@ async fn list(html: &mut String, config: &Config, route: &Route, here: bool, roo
         let Some(seen) = programs::look(config, route, cgi, file) else {
             continue;
         };
-        if seen.verdict() == Verdict::Note {
+        if seen.verdict() == Severity::Note {
             continue;
         }
         none = false;
@@ -93,7 +93,7 @@ async fn list(html: &mut String, config: &Config, route: &Route, here: bool, roo
 
 fn program(html: &mut String, seen: &Seen, here: bool) {
     html.push_str("<li>");
-    let fails = seen.verdict() == Verdict::Fails;
+    let fails = seen.verdict() == Severity::Fails;
     link(html, &seen.url, here && !fails, &words::escape(&seen.url));
     if let FileState::Program(found) = &seen.state {
         for finding in found {

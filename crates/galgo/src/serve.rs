@@ -35,7 +35,7 @@ use tokio::{
 
 pub use inherited::{Inherited, Passed, Predecessor};
 pub use life::End;
-pub use program::Program;
+pub use program::Invocation;
 pub use sockets::Bound;
 
 use crate::{
@@ -45,18 +45,18 @@ use crate::{
     phase::Phase,
     site::Site,
 };
-use life::{Life, Why};
+use life::{EndReason, Life};
 use notify::Notify;
 use owners::Spawning;
 use pid_file::PidFile;
-use running::{Certificates, Running};
+use running::{CertificateServices, RunningServer};
 use signals::Signals;
 use socket_file::SocketFile;
 use sockets::{New, https_port};
 
 /// A server that has bound its listeners and dropped its privileges, and has not yet read a byte from the network.
 #[derive(Debug)]
-pub struct Ready {
+pub struct ReadyServer {
     executes: bool,
     site: Site,
     settings: Settings,
@@ -67,22 +67,22 @@ pub struct Ready {
     spawning: Option<Spawning>,
     /// The workers of upstreams.
     workers: WorkersThread,
-    certificates: Certificates,
+    certificates: CertificateServices,
     inherited: Inherited,
-    program: Program,
+    program: Invocation,
     notify: Notify,
     pid_file: Option<PidFile>,
     runtime: Runtime,
     signals: Signals,
 }
 
-impl Ready {
+impl ReadyServer {
     /// Binds, or goes on with what is `inherited`; opens logs, and becomes the configured user. `program` is what may be
     /// started in the place of this process one day.
     pub fn prepare(
         config: Config,
         mut inherited: Inherited,
-        program: Program,
+        program: Invocation,
     ) -> Result<Self, String> {
         close_memory()?;
         limits::allowed(&config)?;
@@ -102,7 +102,7 @@ impl Ready {
         let becomes = config.identity.as_ref();
         let cache = wasm::cache_folder(config.cache.as_deref(), becomes);
         wasm::prepare_cache(&cache, becomes);
-        let mut certificates = Certificates::default();
+        let mut certificates = CertificateServices::default();
         certificates.open(&config, &mut inherited)?;
         give_up_rights(&config)?;
         let pid_file = config.pid_file.as_deref().map(PidFile::prepare);
@@ -157,7 +157,7 @@ impl Ready {
     pub fn run(self, load: impl Fn() -> Result<Config, String>) -> Result<End, String> {
         let (phase, watch) = watch::channel(Phase::Serving);
         let (loops, given): (Vec<_>, Vec<_>) = self.spawners.iter().map(|_| Handle::new()).unzip();
-        let mut running = Running {
+        let mut running = RunningServer {
             shared: Arc::new(Shared::new(self.logs.clone(), loops, watch)),
             site: Arc::new(self.site),
             settings: Arc::new(self.settings),
@@ -197,19 +197,19 @@ impl Ready {
             let why = life.serve(&mut signals, load, first).await;
             (life.drain(why, &mut signals, threads).await, why)
         });
-        if !matches!(why, Why::HandedOver(_)) {
+        if !matches!(why, EndReason::HandedOver(_)) {
             life.running.bound.iter().for_each(Bound::remove);
         }
         // After the last request.
         match (why, life.running.spawning.take()) {
-            (Why::HandedOver(_), Some(spawning)) => spawning.let_go(),
+            (EndReason::HandedOver(_), Some(spawning)) => spawning.let_go(),
             (_, spawning) => drop(spawning),
         }
         drop(life);
         self.logs.flush();
         match why {
-            Why::SpawnerEnded => Err(SPAWNER_ENDED.into()),
-            Why::Told | Why::HandedOver(_) => Ok(end),
+            EndReason::SpawnerEnded => Err(SPAWNER_ENDED.into()),
+            EndReason::Told | EndReason::HandedOver(_) => Ok(end),
         }
     }
 }
@@ -261,7 +261,7 @@ fn settle(spawner: &mut Direct, config: &Config) {
 
 /// Runs the event loop of that index on a thread of its own.
 fn thread(
-    running: &Running,
+    running: &RunningServer,
     index: usize,
     spawner: Spawner,
     given: mpsc::UnboundedReceiver<Handed<Dispatch>>,

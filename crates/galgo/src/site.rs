@@ -17,7 +17,7 @@ use crate::{
     certificates::answers::Answers,
     config::{Config, Route},
     fault::Fault,
-    hosts::Hosts,
+    hosts::HostFolders,
     log::{ErrorLog, Logs},
     spool::Spool,
 };
@@ -34,16 +34,16 @@ pub struct Site {
     /// Proofs that hosts are ours; `None`: no authority asks for any.
     pub answers: Option<Arc<Answers>>,
     /// Folders of hosts that were asked for.
-    pub hosts: Hosts,
+    pub hosts: HostFolders,
     /// Places of routes with a limit of their own.
     route_limits: Vec<(Arc<Route>, Arc<ConcurrencyLimit>)>,
     /// Programs that stay.
-    upstreams: Vec<Asked>,
+    upstreams: Vec<UpstreamUse>,
 }
 
 /// A program that stays, and what it is asked for.
 #[derive(Debug)]
-struct Asked {
+struct UpstreamUse {
     /// The requests of this route,
     route: Arc<Route>,
     /// in this role.
@@ -52,7 +52,7 @@ struct Asked {
     upstream: Arc<Upstream>,
 }
 
-impl Asked {
+impl UpstreamUse {
     fn config(&self) -> Option<&Application> {
         self.route.upstreams().find(|up| up.role == self.role)
     }
@@ -74,7 +74,7 @@ impl Site {
         Self {
             route_limits: config.routes.iter().filter_map(limit).collect(),
             shared: shared(&config, before.map(|before| &before.shared), logs, true),
-            hosts: Hosts::default(),
+            hosts: HostFolders::default(),
             https_port: None,
             answers: None,
             upstreams: Vec::new(),
@@ -96,7 +96,7 @@ impl Site {
         for route in &self.config.routes {
             for up in route.upstreams() {
                 let kept = before.and_then(|before| before.asked(route, up.role));
-                self.upstreams.push(Asked {
+                self.upstreams.push(UpstreamUse {
                     route: route.clone(),
                     role: up.role,
                     upstream: match kept {
@@ -111,7 +111,7 @@ impl Site {
 
     /// The workers that `before` has not started.
     pub fn worker_pools(&self, before: Option<&Self>, log: &ErrorLog) -> Vec<WorkerPool> {
-        let new = |asked: &&Asked| before.is_none_or(|before| !before.asks(&asked.upstream));
+        let new = |asked: &&UpstreamUse| before.is_none_or(|before| !before.asks(&asked.upstream));
         let new = self.upstreams.iter().filter(new);
         new.filter_map(|asked| {
             WorkerPool::of(
@@ -172,7 +172,7 @@ impl Site {
     }
 
     fn asked(&self, route: &Arc<Route>, role: Role) -> Option<&Arc<Upstream>> {
-        let is = |asked: &&Asked| Arc::ptr_eq(&asked.route, route) && asked.role == role;
+        let is = |asked: &&UpstreamUse| Arc::ptr_eq(&asked.route, route) && asked.role == role;
         self.upstreams.iter().find(is).map(|asked| &asked.upstream)
     }
 }

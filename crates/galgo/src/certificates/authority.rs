@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{
     answers::Answers,
-    plan::{Failed, Window},
+    plan::{FailureKind, Window},
     settings::Automatic,
     store::{ACCOUNT, Store},
 };
@@ -29,7 +29,7 @@ const POLL: RetryPolicy = RetryPolicy::new()
     .timeout(Duration::from_secs(120));
 
 /// The authority, as far as it has been spoken with.
-pub(super) struct Authority {
+pub(super) struct AcmeClient {
     settings: Automatic,
     account: Option<Account>,
 }
@@ -45,7 +45,7 @@ pub(super) enum Proof {
 
 /// Where proofs are given.
 #[derive(Clone, Copy)]
-pub(super) struct Stage<'s> {
+pub(super) struct ProofStage<'s> {
     pub(super) shown: &'s Shown,
     pub(super) answers: &'s Answers,
     pub(super) proof: Proof,
@@ -53,14 +53,14 @@ pub(super) struct Stage<'s> {
 
 /// Why there is no certificate, in words, and what kind of failure that is.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) failed: Failed,
+pub(super) struct OrderFailure {
+    pub(super) failed: FailureKind,
     pub(super) words: String,
 }
 
-type Done<T> = Result<T, Failure>;
+type Done<T> = Result<T, OrderFailure>;
 
-impl Authority {
+impl AcmeClient {
     pub(super) fn new(settings: Automatic) -> Self {
         Self {
             settings,
@@ -78,7 +78,7 @@ impl Authority {
         store: &Store,
         host: &str,
         replaces: Option<&Facts>,
-        stage: Stage<'_>,
+        stage: ProofStage<'_>,
     ) -> Done<String> {
         let account = self.account(store).await?.clone();
         let order = obtain(&account, host, replaces, stage);
@@ -120,7 +120,7 @@ impl Authority {
             let account = timeout(OTHER, self.new_account(store)).await;
             self.account = Some(account.unwrap_or_else(|_| Err(late(&self.settings)))?);
         }
-        let missing = || failure(Failed::Unreachable, "there is no account".into());
+        let missing = || failure(FailureKind::Unreachable, "there is no account".into());
         self.account.as_ref().ok_or_else(missing)
     }
 
@@ -129,7 +129,7 @@ impl Authority {
         let stored = stored.and_then(|json| serde_json::from_slice(&json).ok());
         if let Some(credentials) = stored {
             let account = self.client()?.from_credentials(credentials).await;
-            return account.map_err(Failure::from);
+            return account.map_err(OrderFailure::from);
         }
         let new = NewAccount {
             contact: &self
@@ -175,7 +175,7 @@ async fn obtain(
     account: &Account,
     host: &str,
     replaces: Option<&Facts>,
-    stage: Stage<'_>,
+    stage: ProofStage<'_>,
 ) -> Done<String> {
     let hosts = [Identifier::Dns(host.to_owned())];
     let plain = NewOrder::new(&hosts);
@@ -208,7 +208,7 @@ async fn obtain(
 /// Proofs that are there to be asked for, until it is dropped.
 struct Given<'g> {
     host: &'g str,
-    stage: Stage<'g>,
+    stage: ProofStage<'g>,
     tokens: Vec<String>,
 }
 
@@ -235,14 +235,14 @@ async fn prove(order: &mut Order, given: &mut Given<'_>) -> Done<()> {
         };
         let Some(mut challenge) = authorization.challenge(kind.clone()) else {
             let words = format!("the authority takes no proof by {kind:?}");
-            return Err(failure(Failed::Refused, words));
+            return Err(failure(FailureKind::Refused, words));
         };
         let key = challenge.key_authorization();
         match given.stage.proof {
             Proof::Tls => {
                 let digest = key.digest();
                 let proof = given.stage.shown.prove(given.host, digest.as_ref());
-                proof.map_err(|words| failure(Failed::Refused, words))?;
+                proof.map_err(|words| failure(FailureKind::Refused, words))?;
             }
             Proof::Http => {
                 given.tokens.push(challenge.token.clone());
@@ -255,7 +255,7 @@ async fn prove(order: &mut Order, given: &mut Given<'_>) -> Done<()> {
 }
 
 /// Why an order was refused: the authorizations know best.
-async fn refused(order: &mut Order, ready: Result<OrderStatus, Error>) -> Failure {
+async fn refused(order: &mut Order, ready: Result<OrderStatus, Error>) -> OrderFailure {
     let mut all = order.authorizations();
     while let Some(Ok(mut authorization)) = all.next().await {
         let Ok(state) = authorization.refresh().await else {
@@ -268,7 +268,10 @@ async fn refused(order: &mut Order, ready: Result<OrderStatus, Error>) -> Failur
     }
     match ready {
         Err(e) => e.into(),
-        Ok(_) => failure(Failed::Refused, "the authority refused the order".into()),
+        Ok(_) => failure(
+            FailureKind::Refused,
+            "the authority refused the order".into(),
+        ),
     }
 }
 
@@ -279,13 +282,13 @@ fn identifier(facts: &Facts) -> Option<CertificateIdentifier<'static>> {
     Some(CertificateIdentifier::new(key, serial).into_owned())
 }
 
-fn late(settings: &Automatic) -> Failure {
+fn late(settings: &Automatic) -> OrderFailure {
     let words = format!("{} took too long", settings.authority);
-    failure(Failed::Unreachable, words)
+    failure(FailureKind::Unreachable, words)
 }
 
-fn failure(failed: Failed, words: String) -> Failure {
-    Failure { failed, words }
+fn failure(failed: FailureKind, words: String) -> OrderFailure {
+    OrderFailure { failed, words }
 }
 
 fn is_limit(problem: &instant_acme::Problem) -> bool {
@@ -293,17 +296,17 @@ fn is_limit(problem: &instant_acme::Problem) -> bool {
     kind.is_some_and(|kind| kind.ends_with(":rateLimited"))
 }
 
-impl From<Error> for Failure {
+impl From<Error> for OrderFailure {
     fn from(e: Error) -> Self {
         let failed = match &e {
-            Error::Api(problem) if is_limit(problem) => Failed::Limited,
+            Error::Api(problem) if is_limit(problem) => FailureKind::Limited,
             Error::Api(problem) => match problem.r#type.as_deref() {
                 Some(kind) if kind.ends_with(":badNonce") || kind.ends_with(":serverInternal") => {
-                    Failed::Unreachable
+                    FailureKind::Unreachable
                 }
-                _ => Failed::Refused,
+                _ => FailureKind::Refused,
             },
-            _ => Failed::Unreachable,
+            _ => FailureKind::Unreachable,
         };
         // What lies behind it says more: "client error (Connect)", then "connection refused".
         let mut words = e.to_string();

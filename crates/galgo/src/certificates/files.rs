@@ -11,8 +11,8 @@ use galgo_io::tls::{Certificate, date};
 use tokio::sync::watch;
 
 use super::{
-    settings::{FromFiles, Version},
-    work::Work,
+    settings::{FilesVersion, FromFiles},
+    work::CertificateWork,
 };
 use crate::log::{ErrorLog, Level};
 
@@ -21,26 +21,26 @@ use crate::log::{ErrorLog, Level};
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Looks after them.
-pub(super) struct Files {
+pub(super) struct CertificateFiles {
     pub(super) log: ErrorLog,
-    pub(super) work: watch::Receiver<Arc<Work>>,
+    pub(super) work: watch::Receiver<Arc<CertificateWork>>,
 }
 
 /// What is known of one.
-struct Known {
+struct WatchedCertificate {
     files: FromFiles,
     /// The version that was last found to be of no use.
-    wrong: Option<Version>,
+    wrong: Option<FilesVersion>,
     /// It was said why.
     said: bool,
 }
 
-impl Files {
+impl CertificateFiles {
     /// Goes on until the server ends.
     pub(super) async fn run(mut self) {
         loop {
             let work = self.work.borrow_and_update().clone();
-            let known = work.files.iter().cloned().map(|files| Known {
+            let known = work.files.iter().cloned().map(|files| WatchedCertificate {
                 files,
                 wrong: None,
                 said: false,
@@ -74,11 +74,11 @@ impl Files {
     }
 }
 
-impl Known {
+impl WatchedCertificate {
     /// Whether there is another certificate, which can be used.
     fn look(&mut self, log: &ErrorLog) -> bool {
         let FromFiles { chain, key, .. } = &self.files;
-        let now = Version::of(chain, key);
+        let now = FilesVersion::of(chain, key);
         if now == self.files.version {
             return false;
         }

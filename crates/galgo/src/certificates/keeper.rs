@@ -4,13 +4,13 @@ use std::{collections::HashMap, io, sync::Arc};
 
 use tokio::sync::watch;
 
-use super::{answers::Answers, files::Files, renewal::Renewal, work::Work};
+use super::{answers::Answers, files::CertificateFiles, renewal::Renewal, work::CertificateWork};
 use crate::log::ErrorLog;
 
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Keeper {
-    work: watch::Sender<Arc<Work>>,
+    work: watch::Sender<Arc<CertificateWork>>,
 }
 
 impl Keeper {
@@ -18,12 +18,12 @@ impl Keeper {
     ///
     /// # Errors
     /// There is no thread, or no event loop for it.
-    pub fn start(work: Work, answers: Arc<Answers>, log: ErrorLog) -> io::Result<Self> {
+    pub fn start(work: CertificateWork, answers: Arc<Answers>, log: ErrorLog) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let (work, told) = watch::channel(Arc::new(work));
-        let files = Files {
+        let files = CertificateFiles {
             log: log.clone(),
             work: told.clone(),
         };
@@ -40,7 +40,7 @@ impl Keeper {
     }
 
     /// Gives it other work.
-    pub fn work(&self, work: Work) {
+    pub fn work(&self, work: CertificateWork) {
         self.work.send_replace(Arc::new(work));
     }
 }

@@ -12,7 +12,7 @@ pub(super) type Window = (SystemTime, SystemTime);
 
 /// What kind of failure is to be made good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failed {
+pub(super) enum FailureKind {
     /// The authority did not answer, or not as one: asking again costs nobody anything.
     Unreachable,
     /// It could not make sure that the host is ours, or wants something else: it counts how often.
@@ -45,18 +45,18 @@ pub(super) fn least(facts: &Facts) -> Duration {
 }
 
 /// How long to wait after a failure, the first of which is number 1. Let's Encrypt takes five wrong proofs of a host in an hour.
-pub(super) fn pause(failed: Failed, number: u32, chance: f64) -> Duration {
+pub(super) fn pause(failed: FailureKind, number: u32, chance: f64) -> Duration {
     let doubled = |times: u32| 1 << times.min(16);
     let pause = match (failed, number) {
-        (Failed::Unreachable, n) => {
+        (FailureKind::Unreachable, n) => {
             (Duration::from_secs(1) * doubled(n.saturating_sub(1))).min(10 * MINUTE)
         }
         // The next one proves it in the other way.
-        (Failed::Refused, 0 | 1) => Duration::from_secs(5),
-        (Failed::Refused, 2) => MINUTE,
-        (Failed::Refused, 3) => 10 * MINUTE,
-        (Failed::Refused, n) => (HOUR / 2 * doubled(n - 4)).min(6 * HOUR),
-        (Failed::Limited, n) => (HOUR * doubled(n.saturating_sub(1))).min(24 * HOUR),
+        (FailureKind::Refused, 0 | 1) => Duration::from_secs(5),
+        (FailureKind::Refused, 2) => MINUTE,
+        (FailureKind::Refused, 3) => 10 * MINUTE,
+        (FailureKind::Refused, n) => (HOUR / 2 * doubled(n - 4)).min(6 * HOUR),
+        (FailureKind::Limited, n) => (HOUR * doubled(n.saturating_sub(1))).min(24 * HOUR),
     };
     pause + pause.mul_f64(chance / 4.0)
 }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_end() {
-        use Failed::{Limited, Refused, Unreachable};
+        use FailureKind::{Limited, Refused, Unreachable};
         let s = Duration::from_secs;
         let table = [
             (Unreachable, 1, s(1)),

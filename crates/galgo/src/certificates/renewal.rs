@@ -11,10 +11,10 @@ use tokio::sync::watch;
 
 use super::{
     answers::Answers,
-    authority::{Authority, Failure, Proof, Stage},
-    plan::{self, Failed, Window},
+    authority::{AcmeClient, OrderFailure, Proof, ProofStage},
+    plan::{self, FailureKind, Window},
     store::Store,
-    work::Work,
+    work::CertificateWork,
 };
 use crate::log::{ErrorLog, Level};
 
@@ -31,16 +31,16 @@ const ASK_AGAIN: Duration = Duration::from_secs(3600);
 pub(super) struct Renewal {
     pub(super) log: ErrorLog,
     pub(super) answers: Arc<Answers>,
-    pub(super) work: watch::Receiver<Arc<Work>>,
-    pub(super) hosts: HashMap<String, Host>,
+    pub(super) work: watch::Receiver<Arc<CertificateWork>>,
+    pub(super) hosts: HashMap<String, HostRenewal>,
 }
 
 /// What is known of a host.
 #[derive(Default)]
-pub(super) struct Host {
+pub(super) struct HostRenewal {
     /// How often it failed in a row, in the same way.
     failures: u32,
-    failed: Option<Failed>,
+    failed: Option<FailureKind>,
     /// The last proof was refused that was given in a handshake: the next one is given over HTTP.
     over_http: bool,
     /// Nothing is ordered before.
@@ -61,8 +61,8 @@ impl Renewal {
                 (Some(settings), Some(store)) => {
                     let known = authority
                         .take()
-                        .filter(|a: &Authority| a.settings() == settings);
-                    let known = known.unwrap_or_else(|| Authority::new(settings.clone()));
+                        .filter(|a: &AcmeClient| a.settings() == settings);
+                    let known = known.unwrap_or_else(|| AcmeClient::new(settings.clone()));
                     self.round(authority.insert(known), &work, store).await
                 }
                 _ => LOOK,
@@ -75,7 +75,12 @@ impl Renewal {
     }
 
     /// Does what is due; returns how long nothing else will be.
-    async fn round(&mut self, authority: &mut Authority, work: &Work, store: &Store) -> Duration {
+    async fn round(
+        &mut self,
+        authority: &mut AcmeClient,
+        work: &CertificateWork,
+        store: &Store,
+    ) -> Duration {
         let hosts = authority.settings().hosts.clone();
         let mut next = LOOK;
         for host in &hosts {
@@ -97,7 +102,7 @@ impl Renewal {
     }
 
     /// When a certificate is to be ordered for a host.
-    fn due(&self, work: &Work, host: &str) -> SystemTime {
+    fn due(&self, work: &CertificateWork, host: &str) -> SystemTime {
         let known = self.hosts.get(host);
         let due = match work.shown.of(host) {
             None => SystemTime::UNIX_EPOCH,
@@ -112,7 +117,13 @@ impl Renewal {
     }
 
     /// Asks the authority when it would have a certificate renewed, where that is due.
-    async fn ask(&mut self, authority: &mut Authority, work: &Work, store: &Store, host: &str) {
+    async fn ask(
+        &mut self,
+        authority: &mut AcmeClient,
+        work: &CertificateWork,
+        store: &Store,
+        host: &str,
+    ) {
         let (now, Some(certificate)) = (SystemTime::now(), work.shown.of(host)) else {
             return;
         };
@@ -133,14 +144,20 @@ impl Renewal {
     }
 
     /// Orders a certificate, and shows it.
-    async fn obtain(&mut self, authority: &mut Authority, work: &Work, store: &Store, host: &str) {
+    async fn obtain(
+        &mut self,
+        authority: &mut AcmeClient,
+        work: &CertificateWork,
+        store: &Store,
+        host: &str,
+    ) {
         // Another server may have been faster.
         if self.take(work, store, host) {
             return;
         }
         let before = work.shown.of(host);
         let over_http = self.hosts.get(host).is_some_and(|known| known.over_http);
-        let stage = Stage {
+        let stage = ProofStage {
             shown: &work.shown,
             answers: &self.answers,
             proof: match work.http && (over_http || work.required) {
@@ -164,7 +181,7 @@ impl Renewal {
     }
 
     /// Another server orders at the moment, of which this one may have the certificate, too.
-    fn others(&mut self, work: &Work, store: &Store, host: &str) {
+    fn others(&mut self, work: &CertificateWork, store: &Store, host: &str) {
         if !self.take(work, store, host) {
             let known = self.hosts.entry(host.to_owned()).or_default();
             known.not_before = Some(SystemTime::now() + OTHERS);
@@ -172,7 +189,7 @@ impl Renewal {
     }
 
     /// Shows the certificate that is stored, if it is a newer one.
-    fn take(&mut self, work: &Work, store: &Store, host: &str) -> bool {
+    fn take(&mut self, work: &CertificateWork, store: &Store, host: &str) -> bool {
         let shown = work.shown.of(host).map(|one| one.facts().not_after);
         let stored = store.certificate(host).ok().flatten();
         let newer = stored.filter(|one| shown.is_none_or(|shown| one.facts().not_after > shown));
@@ -183,13 +200,13 @@ impl Renewal {
         true
     }
 
-    fn came(&mut self, work: &Work, host: &str, certificate: Certificate, how: &str) {
+    fn came(&mut self, work: &CertificateWork, host: &str, certificate: Certificate, how: &str) {
         let until = date(certificate.facts().not_after);
         let words = format!("the certificate of {host} {how}: it is valid until {until}");
         self.log.write(Level::Info, "tls", &words);
-        let known = Host {
+        let known = HostRenewal {
             not_before: Some(SystemTime::now() + plan::least(certificate.facts())),
-            ..Host::default()
+            ..HostRenewal::default()
         };
         self.hosts.insert(host.to_owned(), known);
         // The configuration may have been read again meanwhile.
@@ -197,13 +214,13 @@ impl Renewal {
         self.work.borrow().shown.show(host, certificate);
     }
 
-    fn failed(&mut self, host: &str, failure: &Failure) {
+    fn failed(&mut self, host: &str, failure: &OrderFailure) {
         let known = self.hosts.entry(host.to_owned()).or_default();
         if known.failed.replace(failure.failed) != Some(failure.failed) {
             known.failures = 0;
         }
         known.failures = known.failures.saturating_add(1);
-        if failure.failed == Failed::Refused {
+        if failure.failed == FailureKind::Refused {
             known.over_http ^= true;
         }
         let chance = plan::chance((host, known.failures));
@@ -219,9 +236,9 @@ impl Renewal {
 }
 
 /// What the authority sent, if it is what was ordered.
-fn usable(pem: &str, host: &str) -> Result<Certificate, Failure> {
-    let wrong = |words: String| Failure {
-        failed: Failed::Refused,
+fn usable(pem: &str, host: &str) -> Result<Certificate, OrderFailure> {
+    let wrong = |words: String| OrderFailure {
+        failed: FailureKind::Refused,
         words: format!("what the authority sent is of no use: {words}"),
     };
     let read = Certificate::from_pem(pem.as_bytes(), pem.as_bytes()).map_err(wrong)?;
@@ -231,10 +248,10 @@ fn usable(pem: &str, host: &str) -> Result<Certificate, Failure> {
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for OrderFailure {
     fn from(e: std::io::Error) -> Self {
         Self {
-            failed: Failed::Unreachable,
+            failed: FailureKind::Unreachable,
             words: format!("the state folder: {e}"),
         }
     }

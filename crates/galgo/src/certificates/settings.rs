@@ -69,16 +69,16 @@ pub struct FromFiles {
     /// The file of the key.
     pub key: PathBuf,
     /// Which files these were.
-    pub version: Version,
+    pub version: FilesVersion,
     /// What was read.
     pub certificate: Certificate,
 }
 
 /// The files of a chain and of a key at one moment. `None`: there was none, or it could not be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Version([Option<FileId>; 2]);
+pub struct FilesVersion([Option<FileId>; 2]);
 
-impl Version {
+impl FilesVersion {
     /// The files as they are now, behind any links.
     pub fn of(chain: &Path, key: &Path) -> Self {
         Self([chain, key].map(|file| Some(FileId::of(&rustix::fs::stat(file).ok()?))))

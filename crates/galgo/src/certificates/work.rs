@@ -11,7 +11,7 @@ use super::{
 
 /// What the keeper has to do.
 #[derive(Debug)]
-pub struct Work {
+pub struct CertificateWork {
     /// Where what comes is shown.
     pub shown: Arc<Shown>,
     /// The certificates from files.

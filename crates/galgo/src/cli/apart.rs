@@ -35,7 +35,7 @@ pub(super) fn gaps(config: &Config) -> Vec<String> {
 }
 
 /// A route, or the folders of hosts.
-struct Place<'c> {
+struct ProgramGroup<'c> {
     name: &'c str,
     /// Of what is started there.
     options: Vec<&'c CgiOptions>,
@@ -43,13 +43,13 @@ struct Place<'c> {
     helped: bool,
 }
 
-fn places(config: &Config) -> Vec<Place<'_>> {
-    let routes = config.routes.iter().map(|route| Place {
+fn places(config: &Config) -> Vec<ProgramGroup<'_>> {
+    let routes = config.routes.iter().map(|route| ProgramGroup {
         name: &route.path,
         options: options(route).collect(),
         helped: route.remits().next().is_some(),
     });
-    let hosts = config.sites.iter().map(|sites| Place {
+    let hosts = config.sites.iter().map(|sites| ProgramGroup {
         name: "sites",
         options: vec![&config.options],
         helped: sites.remit.is_some(),
@@ -58,7 +58,7 @@ fn places(config: &Config) -> Vec<Place<'_>> {
 }
 
 /// What the processes of a place may do that others may not.
-fn gap(place: &Place<'_>, root: bool, scopes: bool) -> Option<&'static str> {
+fn gap(place: &ProgramGroup<'_>, root: bool, scopes: bool) -> Option<&'static str> {
     let any = |of: fn(&CgiOptions) -> bool| place.options.iter().any(|options| of(options));
     if any(|o| o.sandbox == Sandbox::Off) {
         return Some(
@@ -76,7 +76,7 @@ fn gap(place: &Place<'_>, root: bool, scopes: bool) -> Option<&'static str> {
 }
 
 /// What a strict sandbox cannot keep here that it keeps elsewhere.
-fn strict_gaps(place: &Place<'_>) -> impl Iterator<Item = &'static str> {
+fn strict_gaps(place: &ProgramGroup<'_>) -> impl Iterator<Item = &'static str> {
     let mut all = place.options.iter();
     let strict = all.find_map(|options| options.strict.as_ref());
     let loopback = strict.is_some_and(|strict| strict.network == Network::Loopback);
@@ -95,7 +95,7 @@ fn strict_gaps(place: &Place<'_>) -> impl Iterator<Item = &'static str> {
 }
 
 /// A limit that nothing keeps.
-fn unlimited(place: &Place<'_>) -> Option<&'static str> {
+fn unlimited(place: &ProgramGroup<'_>) -> Option<&'static str> {
     let mut all = place.options.iter();
     let asked = all.any(|options| options.limits.cpu_percent.is_some());
     let held = place.helped && are_delegated();

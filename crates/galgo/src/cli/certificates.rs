@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use galgo_io::tls::Certificate;
 
-use super::programs::Verdict;
+use super::programs::Severity;
 use crate::{
     certificates::store::{days_left, stored},
     config::Config,
@@ -12,7 +12,7 @@ use crate::{
 
 /// What is said of a certificate.
 pub(super) struct SeenCertificate {
-    pub(super) verdict: Verdict,
+    pub(super) verdict: Severity,
     pub(super) of: String,
     pub(super) says: String,
 }
@@ -21,7 +21,7 @@ pub(super) struct SeenCertificate {
 pub(super) fn seen(config: &Config) -> Vec<SeenCertificate> {
     let files = config.tls.certificates.iter();
     let files = files.map(|one| SeenCertificate {
-        verdict: Verdict::Fine,
+        verdict: Severity::Fine,
         of: format!("certificate {}", one.chain.display()),
         says: says(&one.certificate),
     });
@@ -30,14 +30,14 @@ pub(super) fn seen(config: &Config) -> Vec<SeenCertificate> {
         automatic.hosts.iter().map(move |host| {
             let (verdict, says) = match stored(automatic, becomes, host) {
                 Ok(Some(one)) => match one.facts().out_of_date(SystemTime::now()) {
-                    Some(why) => (Verdict::Warns, why),
-                    None => (Verdict::Fine, says(&one)),
+                    Some(why) => (Severity::Warns, why),
+                    None => (Severity::Fine, says(&one)),
                 },
                 Ok(None) => {
                     let words = "comes when the server runs: there is none yet";
-                    (Verdict::Note, words.to_owned())
+                    (Severity::Note, words.to_owned())
                 }
-                Err(why) => (Verdict::Warns, why),
+                Err(why) => (Severity::Warns, why),
             };
             let of = format!("certificate of {host}");
             SeenCertificate { verdict, of, says }

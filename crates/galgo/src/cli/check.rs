@@ -22,7 +22,7 @@ use super::{
     certificates::{self, SeenCertificate},
     identity,
     paint::Paint,
-    programs::{self, FileState, Seen, Verdict},
+    programs::{self, FileState, Seen, Severity},
     screen::{lines, near},
     site::SiteArgs,
 };
@@ -34,7 +34,7 @@ use crate::config::{
 /// Looks at the configuration and at all programs.
 pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
     let out = io::stdout().lock();
-    let mut report = Report {
+    let mut report = CheckReport {
         paint: Paint::on(&out),
         out,
         counts: Counts::default(),
@@ -49,7 +49,7 @@ pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
         }
         Err(e) => e
             .lines()
-            .try_for_each(|line| report.line(Verdict::Fails, "configuration", line)),
+            .try_for_each(|line| report.line(Severity::Fails, "configuration", line)),
     };
     // Who closes the pipe has read enough; the exit code still counts.
     let _ = done;
@@ -59,7 +59,7 @@ pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
     })
 }
 
-struct Report<W> {
+struct CheckReport<W> {
     out: W,
     paint: Paint,
     counts: Counts,
@@ -74,24 +74,24 @@ struct Counts {
     routes: usize,
 }
 
-impl<W: Write> Report<W> {
+impl<W: Write> CheckReport<W> {
     fn config(&mut self, config: &Config, certificates: &[SeenCertificate]) -> io::Result<()> {
         for warning in &config.warnings {
             self.counts.warns += 1;
-            self.line(Verdict::Warns, "configuration", warning)?;
+            self.line(Severity::Warns, "configuration", warning)?;
         }
         for seen in certificates {
-            self.counts.warns += usize::from(seen.verdict == Verdict::Warns);
+            self.counts.warns += usize::from(seen.verdict == Severity::Warns);
             self.line(seen.verdict, &seen.of, &seen.says)?;
         }
         if let Some(why) = config.lacks_certificate() {
             self.counts.fails += 1;
-            self.line(Verdict::Fails, "configuration", &why)?;
+            self.line(Severity::Fails, "configuration", &why)?;
         }
         self.spool(config)?;
         for gap in apart::gaps(config) {
             self.counts.warns += 1;
-            self.line(Verdict::Warns, "this machine", &gap)?;
+            self.line(Severity::Warns, "this machine", &gap)?;
         }
         for route in &config.routes {
             self.route(config, route)?;
@@ -124,25 +124,25 @@ impl<W: Write> Report<W> {
             Ok(names) => names,
             Err(e) => {
                 self.counts.fails += 1;
-                return self.line(Verdict::Fails, &shown, &e.to_string());
+                return self.line(Severity::Fails, &shown, &e.to_string());
             }
         };
         for name in names {
             let path = near(&sites.path.join(&name));
             if !is_folder_name(&name) {
                 let says = "is not the name of a host (lower case letters, digits and hyphens): nobody can ask for it";
-                self.line(Verdict::Note, &path, says)?;
+                self.line(Severity::Note, &path, says)?;
                 continue;
             }
             match sites.routes(&name, config) {
                 Ok(routes) if routes.is_empty() => {
                     let says = "has no public/ and no cgi-bin/: it is no host";
-                    self.line(Verdict::Note, &path, says)?;
+                    self.line(Severity::Note, &path, says)?;
                 }
                 Ok(routes) => routes.iter().try_for_each(|r| self.route(config, r))?,
                 Err(words) => {
                     self.counts.fails += 1;
-                    self.line(Verdict::Fails, &name, &words)?;
+                    self.line(Severity::Fails, &name, &words)?;
                 }
             }
         }
@@ -153,12 +153,12 @@ impl<W: Write> Report<W> {
         for seen in programs::all(config, route, cgi).map(Seen::examined) {
             let verdict = seen.verdict();
             match verdict {
-                Verdict::Fine => self.counts.fine += 1,
-                Verdict::Warns => self.counts.warns += 1,
-                Verdict::Fails => self.counts.fails += 1,
-                Verdict::Note => {}
+                Severity::Fine => self.counts.fine += 1,
+                Severity::Warns => self.counts.warns += 1,
+                Severity::Fails => self.counts.fails += 1,
+                Severity::Note => {}
             }
-            self.counts.programs += usize::from(verdict != Verdict::Note);
+            self.counts.programs += usize::from(verdict != Severity::Note);
             self.program(&seen, &kept(cgi, &seen))?;
         }
         Ok(())
@@ -171,8 +171,8 @@ impl<W: Write> Report<W> {
         };
         let needed = config.routes.iter().any(|route| takes_bodies_in(route));
         let verdict = match needed {
-            true => Verdict::Fails,
-            false => Verdict::Warns,
+            true => Severity::Fails,
+            false => Severity::Warns,
         };
         self.counts.fails += usize::from(needed);
         self.counts.warns += usize::from(!needed);
@@ -197,19 +197,19 @@ impl<W: Write> Report<W> {
                 match remit.and_then(|remit| denied(remit, &workers.run)) {
                     Some(why) => {
                         self.counts.fails += 1;
-                        self.line(Verdict::Fails, &name, &why)
+                        self.line(Severity::Fails, &name, &why)
                     }
                     None => {
                         let how = started(remit, &up.options, &workers.run);
-                        self.line(Verdict::Fine, &name, &how)
+                        self.line(Severity::Fine, &name, &how)
                     }
                 }
             }
             To::Address(address) => match galgo_handlers::upstream::probe(address) {
-                Ok(()) => self.line(Verdict::Fine, &format!("{kind} {address}"), ""),
+                Ok(()) => self.line(Severity::Fine, &format!("{kind} {address}"), ""),
                 Err(words) => {
                     self.counts.fails += 1;
-                    self.line(Verdict::Fails, kind, &words)
+                    self.line(Severity::Fails, kind, &words)
                 }
             },
         }
@@ -225,15 +225,15 @@ impl<W: Write> Report<W> {
                     Some(mend) => format!("{says} (try: {mend})"),
                     None => says.into(),
                 };
-                self.line(Verdict::Note, &path, &says)
+                self.line(Severity::Note, &path, &says)
             }
-            FileState::Module => self.line(Verdict::Fine, &path, fine),
-            FileState::Program(found) if found.is_empty() => self.line(Verdict::Fine, &path, fine),
+            FileState::Module => self.line(Severity::Fine, &path, fine),
+            FileState::Program(found) if found.is_empty() => self.line(Severity::Fine, &path, fine),
             FileState::Program(found) => found.iter().try_for_each(|finding| {
                 let verdict = if finding.fails {
-                    Verdict::Fails
+                    Severity::Fails
                 } else {
-                    Verdict::Warns
+                    Severity::Warns
                 };
                 self.line(verdict, &path, &finding.to_string())
             }),
@@ -250,20 +250,20 @@ impl<W: Write> Report<W> {
             if let Some(what) = doubtful(files, below) {
                 self.counts.warns += 1;
                 let says = format!("is {what}, and everybody may read it (try: move it away)");
-                self.line(Verdict::Warns, &near(&path), &says)?;
+                self.line(Severity::Warns, &near(&path), &says)?;
             }
         }
         Ok(())
     }
 
-    fn line(&mut self, verdict: Verdict, path: &str, says: &str) -> io::Result<()> {
+    fn line(&mut self, verdict: Severity, path: &str, says: &str) -> io::Result<()> {
         let mark = match verdict {
-            Verdict::Fine => self.paint.good("ok  "),
-            Verdict::Note => self.paint.faint("note"),
-            Verdict::Warns => self.paint.doubtful("warn"),
-            Verdict::Fails => self.paint.bad("FAIL"),
+            Severity::Fine => self.paint.good("ok  "),
+            Severity::Note => self.paint.faint("note"),
+            Severity::Warns => self.paint.doubtful("warn"),
+            Severity::Fails => self.paint.bad("FAIL"),
         };
-        if verdict == Verdict::Fails && path == "configuration" {
+        if verdict == Severity::Fails && path == "configuration" {
             self.counts.fails += 1;
         }
         let (path, says) = (lines(path), lines(says));
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn the_summary_counts() {
-        let mut report = Report {
+        let mut report = CheckReport {
             out: Vec::new(),
             paint: Paint::plain(),
             counts: Counts {

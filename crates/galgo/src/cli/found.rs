@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     paint::Paint,
-    programs::{self, FileState, Seen, Verdict},
+    programs::{self, FileState, Seen, Severity},
     screen::{lines, near},
 };
 use crate::config::{
@@ -191,7 +191,7 @@ fn list(
         let Some(seen) = programs::look(config, route, cgi, file) else {
             continue;
         };
-        if seen.verdict() == Verdict::Note {
+        if seen.verdict() == Severity::Note {
             continue;
         }
         *room -= 1;
@@ -210,9 +210,9 @@ fn list(
 
 fn program(out: &mut impl Write, seen: &Seen, base: &str, paint: Paint) -> io::Result<()> {
     let mark = match seen.verdict() {
-        Verdict::Fails => paint.bad("FAIL"),
-        Verdict::Warns => paint.doubtful("warn"),
-        Verdict::Fine | Verdict::Note => paint.good("ok  "),
+        Severity::Fails => paint.bad("FAIL"),
+        Severity::Warns => paint.doubtful("warn"),
+        Severity::Fine | Severity::Note => paint.good("ok  "),
     };
     writeln!(out, "    {mark}  {base}{}", programs::encoded(&seen.url))?;
     if let FileState::Program(found) = &seen.state {

@@ -9,13 +9,13 @@ use crate::{
 
 /// What `--listen` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ListenArgument {
     At(ListenAt),
     /// `https://example.org`: every address, ports 443 and 80, and a certificate that comes by itself.
     Public(String),
 }
 
-impl FromStr for Asked {
+impl FromStr for ListenArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -36,12 +36,12 @@ impl FromStr for Asked {
 ///
 /// # Errors
 /// An address is named twice; in words.
-pub(super) fn apply(all: &[Asked], config: &mut Config) -> Result<(), String> {
+pub(super) fn apply(all: &[ListenArgument], config: &mut Config) -> Result<(), String> {
     config.listen_nowhere();
     for asked in all {
         match asked {
-            Asked::At(listen) => config.listen_at(listen.clone())?,
-            Asked::Public(host) => public(config, host),
+            ListenArgument::At(listen) => config.listen_at(listen.clone())?,
+            ListenArgument::Public(host) => public(config, host),
         }
     }
     Ok(())
@@ -150,7 +150,7 @@ mod tests {
             ("example.org:443", "is not an address"),
             ("http://example.org", ""),
         ] {
-            let error = text.parse::<Asked>().unwrap_err();
+            let error = text.parse::<ListenArgument>().unwrap_err();
             assert!(error.contains(want), "{text}: {error}");
         }
     }

@@ -53,7 +53,7 @@ pub(crate) enum FileState {
 /// How serious what is said about a program is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
-pub(crate) enum Verdict {
+pub(crate) enum Severity {
     Fine,
     Note,
     Warns,
@@ -61,12 +61,12 @@ pub(crate) enum Verdict {
 }
 
 impl Seen {
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Severity {
         match &self.state {
-            FileState::Other(_) => Verdict::Note,
-            FileState::Program(found) if found.iter().any(|f| f.fails) => Verdict::Fails,
-            FileState::Program(found) if !found.is_empty() => Verdict::Warns,
-            FileState::Program(_) | FileState::Module => Verdict::Fine,
+            FileState::Other(_) => Severity::Note,
+            FileState::Program(found) if found.iter().any(|f| f.fails) => Severity::Fails,
+            FileState::Program(found) if !found.is_empty() => Severity::Warns,
+            FileState::Program(_) | FileState::Module => Severity::Fine,
         }
     }
 

@@ -10,14 +10,14 @@ use galgo_spawn::{identity::effective_uid, words};
 
 use super::{
     apart, found, identity,
-    listen::{self, Asked},
+    listen::{self, ListenArgument},
     paint::Paint,
     screen::lines,
     site::SiteArgs,
 };
 use crate::{
     config::Config,
-    serve::{End, Inherited, Passed, Program, Ready},
+    serve::{End, Inherited, Invocation, Passed, ReadyServer},
     trusted_path,
 };
 
@@ -27,7 +27,7 @@ pub(super) struct ServeArgs {
     site: SiteArgs,
     /// Where; repeatable [default: 127.0.0.1:8080]
     #[arg(long, short, value_name = "ADDR")]
-    listen: Vec<Asked>,
+    listen: Vec<ListenArgument>,
     /// Whom to become when started as root
     #[arg(long, short, value_name = "NAME[:GROUP]")]
     user: Option<String>,
@@ -35,7 +35,7 @@ pub(super) struct ServeArgs {
 
 /// Serves until a signal ends it.
 pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, String> {
-    let program = Program::of_this_process();
+    let program = Invocation::of_this_process();
     let inherited = Inherited::take()?;
     let predecessor = inherited.predecessor.clone();
     let served = serve_with(args, inherited, program);
@@ -48,11 +48,11 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, String> {
 fn serve_with(
     args: &ServeArgs,
     inherited: Inherited,
-    program: Program,
+    program: Invocation,
 ) -> Result<ExitCode, String> {
     let (own, passed) = (args.site.file(), inherited.passed.clone());
     let config = configured(args, None, &passed)?;
-    let ready = Ready::prepare(config, inherited, program)?;
+    let ready = ReadyServer::prepare(config, inherited, program)?;
     greet(&ready);
     // A file that is gone later is missed: the convention would serve something else.
     Ok(
@@ -66,7 +66,7 @@ fn serve_with(
 /// Is the process that starts programs of other users, for the server that was started with the same arguments.
 pub(super) fn spawner(args: &ServeArgs) -> Result<ExitCode, String> {
     let own = args.site.file();
-    crate::serve::owners::spawn(Program::of_spawner(), || {
+    crate::serve::owners::spawn(Invocation::of_spawner(), || {
         let root = effective_uid() == 0;
         own.as_deref()
             .filter(|_| root)
@@ -115,7 +115,7 @@ fn read(args: &ServeArgs, own: Option<&Path>) -> Result<Config, String> {
 
 /// Prints where it listens, first of all, and then what it found there. Nobody may be reading; the
 /// server serves all the same.
-fn greet(ready: &Ready) {
+fn greet(ready: &ReadyServer) {
     let mut out = std::io::stdout().lock();
     for bound in ready.bound() {
         let _ = writeln!(out, "listening on {}", lines(bound.listen.url()));

@@ -37,7 +37,7 @@ use crate::{
     body::Response,
     config::{Application, Cgi, Config, Files, Handler, Route},
     handle::{at_index, index_of},
-    hosts::Host,
+    hosts::HostFolder,
     link::Link,
     log::LogTo,
     route::{self, Match},
@@ -51,7 +51,7 @@ pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCo
     let config = site.load()?;
     identity::assume(&config)?;
     let (head, link) = request(&config, args, url)?;
-    let mut walk = Walk {
+    let mut walk = UrlTrace {
         out: io::stdout().lock(),
         config: &config,
         link,
@@ -63,12 +63,12 @@ pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCo
 }
 
 /// What a path has come to.
-enum Turn {
+enum PathOutcome {
     Done,
     Again(Target),
 }
 
-struct Walk<'c, W> {
+struct UrlTrace<'c, W> {
     out: W,
     config: &'c Config,
     link: Link,
@@ -76,7 +76,7 @@ struct Walk<'c, W> {
     answered: Option<u16>,
 }
 
-impl<'c, W: Write> Walk<'c, W> {
+impl<'c, W: Write> UrlTrace<'c, W> {
     fn request(&mut self, mut head: Head) -> io::Result<()> {
         if self.config.tls.redirect && !self.link.https {
             return self.line(
@@ -99,8 +99,8 @@ impl<'c, W: Write> Walk<'c, W> {
         }
         for _ in 0..CHANGES {
             match self.path(&head)? {
-                Turn::Done => return Ok(()),
-                Turn::Again(target) => {
+                PathOutcome::Done => return Ok(()),
+                PathOutcome::Again(target) => {
                     self.line("then", &shown(&target))?;
                     head.target = target;
                 }
@@ -109,7 +109,7 @@ impl<'c, W: Write> Walk<'c, W> {
         self.line("answer", "502: the paths lead to each other")
     }
 
-    fn path(&mut self, head: &Head) -> io::Result<Turn> {
+    fn path(&mut self, head: &Head) -> io::Result<PathOutcome> {
         let config = self.config;
         let path = head.target.path();
         let configured = route::find(&config.routes, &head.host, path);
@@ -118,7 +118,7 @@ impl<'c, W: Write> Walk<'c, W> {
             None => Ok(Vec::new()),
         };
         let own = match own {
-            Ok(routes) => Host::new(routes, config),
+            Ok(routes) => HostFolder::new(routes, config),
             Err(words) => {
                 self.line("sites", &words)?;
                 return self.done("403");
@@ -143,13 +143,13 @@ impl<'c, W: Write> Walk<'c, W> {
             self.line("access_log", &to)?;
         }
         let turn = self.behind_route(head, &found)?;
-        if let Turn::Done = turn {
+        if let PathOutcome::Done = turn {
             self.behind(route.steps.as_deref())?;
         }
         Ok(turn)
     }
 
-    fn behind_route(&mut self, head: &Head, found: &Match<'_, '_>) -> io::Result<Turn> {
+    fn behind_route(&mut self, head: &Head, found: &Match<'_, '_>) -> io::Result<PathOutcome> {
         let route = found.route;
         if route.rate_limit.is_some() {
             self.line("rate_limit", "beyond it 429")?;
@@ -163,12 +163,12 @@ impl<'c, W: Write> Walk<'c, W> {
                 "redirect"
             };
             self.response(step, &response)?;
-            return Ok(Turn::Done);
+            return Ok(PathOutcome::Done);
         }
         if let Some(steps) = steps
             && self.admission(steps, head)?
         {
-            return Ok(Turn::Done);
+            return Ok(PathOutcome::Done);
         }
         if route.authorizer.is_some() {
             let program = route.judge().map(|cgi| words::path(cgi.root.path()));
@@ -181,7 +181,7 @@ impl<'c, W: Write> Walk<'c, W> {
         }
         if found.slash_missing {
             self.response("answer", &files::to_slash(head))?;
-            return Ok(Turn::Done);
+            return Ok(PathOutcome::Done);
         }
         if let (Some(steps), Handler::Files(files)) = (steps, &route.handler)
             && let Some(tries) = &steps.tries
@@ -194,7 +194,7 @@ impl<'c, W: Write> Walk<'c, W> {
                 }
                 Tried::Again(target) => {
                     self.line("try", "its path answers")?;
-                    return Ok(Turn::Again(*target));
+                    return Ok(PathOutcome::Again(*target));
                 }
             }
         }
@@ -254,7 +254,7 @@ impl<'c, W: Write> Walk<'c, W> {
         Ok(verdict)
     }
 
-    fn handler(&mut self, head: &Head, route: &Arc<Route>, rest: &[u8]) -> io::Result<Turn> {
+    fn handler(&mut self, head: &Head, route: &Arc<Route>, rest: &[u8]) -> io::Result<PathOutcome> {
         match &route.handler {
             Handler::Cgi(cgi) => self.program(
                 cgi,
@@ -282,9 +282,9 @@ impl<'c, W: Write> Walk<'c, W> {
         }
     }
 
-    fn again(&mut self, target: Option<Target>) -> io::Result<Turn> {
+    fn again(&mut self, target: Option<Target>) -> io::Result<PathOutcome> {
         match target {
-            Some(target) => Ok(Turn::Again(target)),
+            Some(target) => Ok(PathOutcome::Again(target)),
             None => self.done("404"),
         }
     }
@@ -293,7 +293,7 @@ impl<'c, W: Write> Walk<'c, W> {
         &mut self,
         cgi: &Cgi,
         found: Result<FoundProgram<'_>, ScriptRefusal>,
-    ) -> io::Result<Turn> {
+    ) -> io::Result<PathOutcome> {
         let found = match found {
             Ok(found) => found,
             Err(refusal) => return self.refused(&refusal),
@@ -323,11 +323,11 @@ impl<'c, W: Write> Walk<'c, W> {
         if cgi.upgrade && !found.module {
             self.line("upgrade", "it may answer 101, and has the connection then")?;
         }
-        Ok(Turn::Done)
+        Ok(PathOutcome::Done)
     }
 
     /// There is no program, or it is not to be run.
-    fn refused(&mut self, refusal: &ScriptRefusal) -> io::Result<Turn> {
+    fn refused(&mut self, refusal: &ScriptRefusal) -> io::Result<PathOutcome> {
         match refusal {
             ScriptRefusal::NotFound => {
                 self.line("program", "none is there")?;
@@ -346,11 +346,11 @@ impl<'c, W: Write> Walk<'c, W> {
         up: &Application,
         head: &Head,
         route: &Arc<Route>,
-    ) -> io::Result<Turn> {
+    ) -> io::Result<PathOutcome> {
         match script::script(up, &route.path, head.target.url_path()) {
             Ok(UpstreamPath::Folder) => {
                 self.response("answer", &files::to_slash(head))?;
-                Ok(Turn::Done)
+                Ok(PathOutcome::Done)
             }
             Ok(UpstreamPath::Script(found)) => {
                 if let Some(index) = index_of(&found, head.target.path())
@@ -364,7 +364,7 @@ impl<'c, W: Write> Walk<'c, W> {
                     "application",
                     &format!("SCRIPT_NAME {name}, PATH_INFO {info}"),
                 )?;
-                Ok(Turn::Done)
+                Ok(PathOutcome::Done)
             }
             Err(refusal) => self.refused(&refusal),
         }
@@ -382,7 +382,7 @@ impl<'c, W: Write> Walk<'c, W> {
         head: &Head,
         route: &Arc<Route>,
         rest: &[u8],
-    ) -> io::Result<Turn> {
+    ) -> io::Result<PathOutcome> {
         let elsewhere = |name: &str| self.leads_on(head, route, name);
         match files::answer(files, head, rest, elsewhere) {
             FileAnswer::Now(response, cause) => {
@@ -394,7 +394,7 @@ impl<'c, W: Write> Walk<'c, W> {
             FileAnswer::Elsewhere(name) => return self.again(at_index(head, name)),
             FileAnswer::List(_) => self.line("answer", "200 a list of the folder")?,
         }
-        Ok(Turn::Done)
+        Ok(PathOutcome::Done)
     }
 
     /// What is done to the response.
@@ -452,11 +452,11 @@ impl<'c, W: Write> Walk<'c, W> {
         self.line(step, &says)
     }
 
-    fn done(&mut self, status: &str) -> io::Result<Turn> {
+    fn done(&mut self, status: &str) -> io::Result<PathOutcome> {
         self.answered = status.parse().ok();
         let says = self.answered.map_or("", reason);
         self.line("answer", &format!("{status} {says}"))?;
-        Ok(Turn::Done)
+        Ok(PathOutcome::Done)
     }
 
     fn line(&mut self, step: &str, says: &str) -> io::Result<()> {

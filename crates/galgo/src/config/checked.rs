@@ -64,7 +64,7 @@ pub struct Config {
     /// PATH of programs.
     pub path: String,
     /// Certificates of `https://` listeners.
-    pub tls: Tls,
+    pub tls: TlsConfig,
     /// The file that holds the server's process id.
     pub pid_file: Option<PathBuf>,
     /// Logs.
@@ -124,7 +124,7 @@ impl Config {
 
 /// The certificates of `https://` listeners.
 #[derive(Debug, Clone, Default)]
-pub struct Tls {
+pub struct TlsConfig {
     /// Those that could be read; the first is shown to clients that name no host, or an unknown one.
     pub certificates: Vec<crate::certificates::settings::FromFiles>,
     /// Those that come by themselves.
@@ -139,7 +139,7 @@ pub struct Tls {
     pub unreadable: Option<String>,
 }
 
-impl Tls {
+impl TlsConfig {
     /// Whether a client without a certificate gets no further than the handshake.
     pub fn requires_clients(&self) -> bool {
         self.clients

@@ -6,7 +6,7 @@ use galgo_proto::forwarded::{ForwardedField, Trusted};
 
 use super::checked::{
     Address, AdmissionSettings, CgiOptions, Config, DevErrors, Http, Listen, LogSettings, Speaks,
-    SpoolSettings, TemplateSettings, Tls,
+    SpoolSettings, TemplateSettings, TlsConfig,
 };
 
 /// Processors this process may use.
@@ -39,7 +39,7 @@ impl Default for Config {
             workers: cores(),
             umask: 0o022,
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
-            tls: Tls::default(),
+            tls: TlsConfig::default(),
             pid_file: None,
             log: LogSettings::default(),
             cache: None,

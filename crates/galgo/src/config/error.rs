@@ -101,12 +101,12 @@ impl std::error::Error for ConfigError {}
 
 /// The texts of a configuration, the file and those that it includes: knows the place and the key of each span of them.
 pub(super) struct ConfigText<'a> {
-    main: Source<'a>,
-    included: Vec<Source<'a>>,
+    main: SourceFile<'a>,
+    included: Vec<SourceFile<'a>>,
 }
 
 /// One file. All of them are read as if they stood one behind the other, so that a span names its file.
-struct Source<'a> {
+struct SourceFile<'a> {
     file: PathBuf,
     text: Cow<'a, str>,
     /// The absolute folder of the file: relative paths start there.
@@ -115,7 +115,7 @@ struct Source<'a> {
     from: usize,
 }
 
-impl<'a> Source<'a> {
+impl<'a> SourceFile<'a> {
     fn new(file: &Path, text: Cow<'a, str>, from: usize) -> Result<Self, ConfigError> {
         let absolute = std::path::absolute(file)
             .map_err(|e| ConfigError::new(format!("{}: {e}", file.display())))?;
@@ -131,7 +131,7 @@ impl<'a> Source<'a> {
 impl<'a> ConfigText<'a> {
     pub(super) fn new(file: &Path, text: &'a str) -> Result<Self, ConfigError> {
         Ok(Self {
-            main: Source::new(file, text.into(), 0)?,
+            main: SourceFile::new(file, text.into(), 0)?,
             included: Vec::new(),
         })
     }
@@ -140,12 +140,13 @@ impl<'a> ConfigText<'a> {
     pub(super) fn include(&mut self, file: &Path, text: String) -> Result<usize, ConfigError> {
         let last = self.included.last().unwrap_or(&self.main);
         let from = last.from + last.text.len() + 1;
-        self.included.push(Source::new(file, text.into(), from)?);
+        self.included
+            .push(SourceFile::new(file, text.into(), from)?);
         Ok(from)
     }
 
-    fn at(&self, offset: usize) -> &Source<'a> {
-        let holds = |source: &&Source<'_>| source.from <= offset;
+    fn at(&self, offset: usize) -> &SourceFile<'a> {
+        let holds = |source: &&SourceFile<'_>| source.from <= offset;
         self.included.iter().rfind(holds).unwrap_or(&self.main)
     }
 

@@ -57,7 +57,7 @@ pub use checked::{
     Address, AdmissionSettings, Application, Automatic, BodyMode, Cgi, CgiOptions, CgiRoot, Config,
     DevErrors, Files, Folder, Handler, Http, Listen, LogFormat, LogSettings, LogTo, PassedName,
     Protocol, RateLimit, RateSettings, Respond, Route, Sendfile, Sight, Sites, Speaks,
-    SpoolSettings, StartMode, TemplateSettings, Tls, To, UserDir, Workers,
+    SpoolSettings, StartMode, TemplateSettings, TlsConfig, To, UserDir, Workers,
 };
 pub use error::ConfigError;
 pub(crate) use host::remit_of;

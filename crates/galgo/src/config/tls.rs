@@ -13,19 +13,17 @@ use toml::Spanned;
 
 use super::{
     check::flag,
-    checked::{Automatic, Config, Speaks, Tls},
-    error::{ConfigError, ConfigText},
+    checked::{Automatic, Config, Speaks, TlsConfig},
+    error::{Checked, ConfigText},
     folder::unopened,
     raw::{self, RawAutomatic, RawCertificate, RawConfig, RawTls},
 };
-use crate::certificates::settings::{FromFiles, LETS_ENCRYPT, Version, public_host};
-
-type Checked<X> = Result<X, ConfigError>;
+use crate::certificates::settings::{FilesVersion, FromFiles, LETS_ENCRYPT, public_host};
 
 impl ConfigText<'_> {
     /// Reads all certificates and keys.
-    pub(super) fn tls(&self, raw: &RawConfig, warnings: &mut Vec<String>) -> Checked<Tls> {
-        let mut tls = Tls::default();
+    pub(super) fn tls(&self, raw: &RawConfig, warnings: &mut Vec<String>) -> Checked<TlsConfig> {
+        let mut tls = TlsConfig::default();
         let Some(table) = &raw.tls else {
             return Ok(tls);
         };
@@ -65,12 +63,12 @@ impl ConfigText<'_> {
         &self,
         chain: &raw::Text,
         key: &raw::Text,
-        tls: &mut Tls,
+        tls: &mut TlsConfig,
         warnings: &mut Vec<String>,
     ) -> Checked<()> {
         let (chain_path, key_path) = (self.path(chain)?, self.path(key)?);
         // Before they are read: a change in between is noticed later.
-        let version = Version::of(&chain_path, &key_path);
+        let version = FilesVersion::of(&chain_path, &key_path);
         let failed = |typed: &raw::Text, path: &Path, e: &io::Error| self.unopened(typed, path, e);
         let pem = fs::read(&chain_path).map_err(|e| failed(chain, &chain_path, &e))?;
         let secret = match fs::read(&key_path) {

@@ -27,13 +27,13 @@ pub(super) struct Value<U>(pub(super) U);
 
 impl<'de, U: Unit> Deserialize<'de> for Value<U> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reader(PhantomData))
+        deserializer.deserialize_any(UnitVisitor(PhantomData))
     }
 }
 
-struct Reader<U>(PhantomData<U>);
+struct UnitVisitor<U>(PhantomData<U>);
 
-impl<U: Unit> Visitor<'_> for Reader<U> {
+impl<U: Unit> Visitor<'_> for UnitVisitor<U> {
     type Value = Value<U>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -290,8 +290,8 @@ pub(super) enum Switch {
 
 impl<'de> Deserialize<'de> for Switch {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl Visitor<'_> for Reader {
+        struct SwitchVisitor;
+        impl Visitor<'_> for SwitchVisitor {
             type Value = Switch;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(r#"true, false or "auto""#)
@@ -308,7 +308,7 @@ impl<'de> Deserialize<'de> for Switch {
                 }
             }
         }
-        deserializer.deserialize_any(Reader)
+        deserializer.deserialize_any(SwitchVisitor)
     }
 }
 

@@ -43,17 +43,17 @@ pub(super) type Item = (&'static [u8], Vec<u8>, OwnedFd);
 
 /// One end.
 #[derive(Debug)]
-pub(super) struct Line(OwnedFd);
+pub(super) struct HandoverSocket(OwnedFd);
 
 /// What was heard.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct HandoverMessage {
     text: Vec<u8>,
     /// The descriptor that came with it.
     pub(super) fd: Option<OwnedFd>,
 }
 
-impl Message {
+impl HandoverMessage {
     /// Its first word, and what follows.
     pub(super) fn parts(&self) -> (&[u8], &[u8]) {
         let end = self.text.iter().position(|&b| b == b' ');
@@ -64,7 +64,7 @@ impl Message {
     }
 }
 
-impl Line {
+impl HandoverSocket {
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (ours, theirs) = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
@@ -109,7 +109,7 @@ impl Line {
     }
 
     /// The next message; `None`: the other side is gone.
-    pub(super) fn hear(&self) -> io::Result<Option<Message>> {
+    pub(super) fn hear(&self) -> io::Result<Option<HandoverMessage>> {
         let mut text = vec![0; LONGEST];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -124,6 +124,6 @@ impl Line {
             _ => None,
         });
         text.truncate(received.bytes);
-        Ok((received.bytes > 0).then_some(Message { text, fd }))
+        Ok((received.bytes > 0).then_some(HandoverMessage { text, fd }))
     }
 }

@@ -27,7 +27,7 @@ use rustix::{
 };
 
 use super::{
-    handover::{END, FAILED, GO, Item, LOCK, Line, PASSED, QUEUE, READY, SERVES, STORE},
+    handover::{END, FAILED, GO, HandoverSocket, Item, LOCK, PASSED, QUEUE, READY, SERVES, STORE},
     socket_file::SocketFile,
 };
 use crate::{
@@ -85,7 +85,7 @@ pub(super) struct PassedSocket {
 /// The process that this one replaces.
 #[derive(Debug, Clone)]
 pub struct Predecessor {
-    line: Arc<Line>,
+    line: Arc<HandoverSocket>,
     /// Where the spawner is told that this one serves, if that has started it.
     spawner: Option<Arc<OwnedFd>>,
 }
@@ -184,7 +184,7 @@ impl Predecessor {
         };
         let fds = galgo_spawn::inherited(count).map_err(|e| format!("{variable} is set: {e}"))?;
         let mut fds = fds.into_iter();
-        let line = fds.next().and_then(Line::of);
+        let line = fds.next().and_then(HandoverSocket::of);
         let line = line.ok_or_else(|| {
             format!("{variable} is set, and descriptor 3 is no socket of galgo's")
         })?;

@@ -13,10 +13,10 @@ use super::{
     notify::{Notify, Watchdog},
     owners::Spawning,
     pid_file::PidFile,
-    program::Program,
-    running::{Running, Taken},
+    program::Invocation,
+    running::{RunningServer, Taken},
     signals::{Signals, either, pends},
-    upgrade::{self, Outcome, Starter},
+    upgrade::{self, Starter, UpgradeOutcome},
 };
 use crate::{config::Config, log::Level, phase::Phase};
 
@@ -32,7 +32,7 @@ pub enum End {
 
 /// Why serving ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum EndReason {
     /// A signal says so.
     Told,
     /// This process accepts the connections.
@@ -47,11 +47,11 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 /// The server, as the main thread knows it.
 #[derive(Debug)]
 pub(super) struct Life {
-    pub(super) running: Running,
+    pub(super) running: RunningServer,
     pub(super) phase: watch::Sender<Phase>,
     pub(super) notify: Notify,
     pub(super) pid_file: Option<PidFile>,
-    pub(super) program: Arc<Program>,
+    pub(super) program: Arc<Invocation>,
     /// What starts it, without what this process is confined to.
     pub(super) outside: Arc<Outside>,
 }
@@ -64,7 +64,7 @@ struct UnderWay {
     /// The server serves already: they take another one.
     again: bool,
     /// Another process gets ready to take the place of this one.
-    successor: Option<oneshot::Receiver<Outcome>>,
+    successor: Option<oneshot::Receiver<UpgradeOutcome>>,
     /// Logs were opened again meanwhile.
     reopened: bool,
 }
@@ -76,7 +76,7 @@ impl Life {
         signals: &mut Signals,
         load: impl Fn() -> Result<Config, String>,
         first: Taken,
-    ) -> Why {
+    ) -> EndReason {
         let mut watchdog = Watchdog::of(&self.notify);
         let mut way = UnderWay {
             taken: Some(first),
@@ -91,7 +91,7 @@ impl Life {
                     way.reopened = true;
                 }
                 _ = signals.reload.recv(), if reloads => match signals.has_lost_terminal() {
-                    true => return Why::Told,
+                    true => return EndReason::Told,
                     false => way.taken = self.reload(&load),
                 },
                 _ = settled(&mut way.taken) => self.taken(std::mem::replace(&mut way.again, true)),
@@ -99,12 +99,12 @@ impl Life {
                 outcome = settled(&mut way.successor) => {
                     let outcome = outcome.unwrap_or_else(|| Err("its thread has ended".into()));
                     if let Some(pid) = self.hand_over(outcome, signals, way.reopened).await {
-                        return Why::HandedOver(pid);
+                        return EndReason::HandedOver(pid);
                     }
                 }
                 () = watchdog.all_run(&self.running.shared.loops) => self.notify.say("WATCHDOG=1"),
-                () = either(&mut signals.term, &mut signals.int) => return Why::Told,
-                () = Spawning::ended(self.running.spawning.as_ref()) => return Why::SpawnerEnded,
+                () = either(&mut signals.term, &mut signals.int) => return EndReason::Told,
+                () = Spawning::ended(self.running.spawning.as_ref()) => return EndReason::SpawnerEnded,
             }
         }
     }
@@ -174,7 +174,7 @@ impl Life {
     /// Lets the other process serve, if it can: its id. `None`: this one goes on.
     async fn hand_over(
         &self,
-        outcome: Outcome,
+        outcome: UpgradeOutcome,
         signals: &mut Signals,
         reopened: bool,
     ) -> Option<i32> {
@@ -209,7 +209,7 @@ impl Life {
     /// Waits for the last requests.
     pub(super) async fn drain(
         &mut self,
-        why: Why,
+        why: EndReason,
         signals: &mut Signals,
         threads: Vec<JoinHandle<()>>,
     ) -> End {
@@ -222,11 +222,11 @@ impl Life {
             let _ = ended.send(());
         });
         let over = match why {
-            Why::Told | Why::SpawnerEnded => {
+            EndReason::Told | EndReason::SpawnerEnded => {
                 self.notify.stopping();
                 false
             }
-            Why::HandedOver(pid) => {
+            EndReason::HandedOver(pid) => {
                 self.phase.send_replace(Phase::HandedOver);
                 let words = "has taken over: this one ends with its last request";
                 self.say(Level::Info, &format!("process {pid} {words}"));

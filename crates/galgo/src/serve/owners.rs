@@ -18,7 +18,7 @@ use tokio::io::Interest;
 
 use super::{
     inherited::{PASSED_TO_FIRST, Passed, REPLACES_BY_SPAWNER},
-    program::{Next, Program},
+    program::{Invocation, NextProcess},
 };
 use crate::{
     config::{Config, remit_of},
@@ -41,7 +41,7 @@ impl Spawning {
     /// In words; without root's rights there is none.
     pub(super) fn start(
         config: &Config,
-        program: &Program,
+        program: &Invocation,
         passed: &Passed,
     ) -> Result<Option<Self>, String> {
         if first(config, |_| true).is_none() {
@@ -130,7 +130,7 @@ fn first(config: &Config, wanted: impl Fn(&Remit) -> bool) -> Option<&str> {
 /// # Errors
 /// In words.
 pub(crate) fn spawn(
-    program: Program,
+    program: Invocation,
     load: impl Fn() -> Result<Config, String>,
 ) -> Result<(), String> {
     spawner::serve(spawner::socket()?, Galgo { program, load })
@@ -138,7 +138,7 @@ pub(crate) fn spawn(
 
 /// The spawner's program.
 struct Galgo<L> {
-    program: Program,
+    program: Invocation,
     load: L,
 }
 
@@ -174,7 +174,7 @@ impl<L: Fn() -> Result<Config, String>> SpawnerBackend for Galgo<L> {
             Err(e) => return Err(format!("cannot start {path}: {e}")),
         };
         let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-        let next = Next {
+        let next = NextProcess {
             // What was checked, as the last of its descriptors.
             path: Path::new("/proc/self/fd/5"),
             // The folder itself: another one may have its name by now.

@@ -30,7 +30,7 @@ const OWN: [&str; 6] = [
 
 /// How this process was started.
 #[derive(Debug)]
-pub struct Program {
+pub struct Invocation {
     pub(super) path: PathBuf,
     args: Vec<OsString>,
     pub(super) dir: PathBuf,
@@ -38,7 +38,7 @@ pub struct Program {
 
 /// A process that is to be started in the place of this one.
 #[derive(Debug)]
-pub(super) struct Next<'a> {
+pub(super) struct NextProcess<'a> {
     /// What is executed.
     pub(super) path: &'a Path,
     pub(super) dir: &'a Path,
@@ -48,7 +48,7 @@ pub(super) struct Next<'a> {
     pub(super) more: &'a [BorrowedFd<'a>],
 }
 
-impl Program {
+impl Invocation {
     /// How this one was. To be called before the working directory changes, or the file is replaced.
     pub fn of_this_process() -> Self {
         let args: Vec<_> = env::args_os().collect();
@@ -75,7 +75,7 @@ impl Program {
     /// Starts another process with these arguments and this process's variables, by `start`.
     pub(super) fn start<T, E: std::fmt::Display>(
         &self,
-        next: &Next<'_>,
+        next: &NextProcess<'_>,
         start: impl FnOnce(&Start<'_>) -> Result<T, E>,
     ) -> Result<T, String> {
         let failed =

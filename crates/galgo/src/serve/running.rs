@@ -24,7 +24,7 @@ use super::{
     sockets::{Bound, New, https_port},
 };
 use crate::{
-    certificates::{answers::Answers, keeper::Keeper, store::Store, work::Work},
+    certificates::{answers::Answers, keeper::Keeper, store::Store, work::CertificateWork},
     cli::programs,
     config::{Address, Config, Route, Speaks},
     dispatch::Dispatch,
@@ -34,7 +34,7 @@ use crate::{
 
 /// What the main thread knows of the server that runs.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningServer {
     pub(super) shared: Arc<Shared<Dispatch>>,
     /// What answers requests now.
     pub(super) site: Arc<Site>,
@@ -44,7 +44,7 @@ pub(super) struct Running {
     /// What a configuration may name that comes later.
     pub(super) inherited: Inherited,
     pub(super) workers: WorkersThread,
-    pub(super) certificates: Certificates,
+    pub(super) certificates: CertificateServices,
     /// What starts programs of other users.
     pub(super) spawning: Option<Spawning>,
     /// This process may execute programs.
@@ -53,13 +53,13 @@ pub(super) struct Running {
 
 /// What comes by itself while the server runs.
 #[derive(Debug, Default)]
-pub(super) struct Certificates {
+pub(super) struct CertificateServices {
     pub(super) store: Option<Arc<Store>>,
     pub(super) answers: Arc<Answers>,
     keeper: Option<Keeper>,
 }
 
-impl Certificates {
+impl CertificateServices {
     /// Opens the folder of those that come by themselves, where there are some.
     pub(super) fn open(
         &mut self,
@@ -83,7 +83,7 @@ impl Certificates {
             return Ok(());
         };
         let plain = |l: &Listen| l.speaks == Speaks::Http && matches!(l.address, Address::Tcp(_));
-        let work = Work {
+        let work = CertificateWork {
             shown: tls.shown().clone(),
             files: site.config.tls.certificates.clone(),
             automatic: site.config.tls.automatic.clone(),
@@ -114,7 +114,7 @@ pub(super) type Taken = oneshot::Receiver<()>;
 pub(super) fn site(
     config: Config,
     before: Option<(&Site, &Settings)>,
-    certificates: &Certificates,
+    certificates: &CertificateServices,
     spawning: Option<&Spawning>,
     logs: &Logs,
 ) -> Result<(Site, Settings), String> {
@@ -199,7 +199,7 @@ fn tls(
     TlsServer::new(Arc::new(shown), clients, before).map(Some)
 }
 
-impl Running {
+impl RunningServer {
     /// Reads the configuration again. `None`: it cannot be used, and nothing has changed.
     pub(super) fn reload(&mut self, load: impl Fn() -> Result<Config, String>) -> Option<Taken> {
         let log = self.shared.logs.error.clone();

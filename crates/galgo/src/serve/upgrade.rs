@@ -22,10 +22,10 @@ use rustix::{
 use tokio::sync::oneshot;
 
 use super::{
-    handover::{END, FAILED, GO, Item, Line, READY, SERVES},
+    handover::{END, FAILED, GO, HandoverSocket, Item, READY, SERVES},
     inherited::REPLACES,
     notify::Notify,
-    program::{Next, Program},
+    program::{Invocation, NextProcess},
 };
 
 /// How long the new process may take until it is ready.
@@ -47,7 +47,7 @@ pub(super) enum Starter {
 
 /// The new process. It ends when this is dropped.
 #[derive(Debug)]
-enum Started {
+enum NewServer {
     Itself(Child),
     Spawner(StartedServer),
 }
@@ -55,31 +55,31 @@ enum Started {
 /// A process that can take the place of this one, and waits for that. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Successor {
-    process: Started,
-    line: Line,
+    process: NewServer,
+    line: HandoverSocket,
 }
 
 /// What came of an upgrade.
-pub(super) type Outcome = Result<Successor, String>;
+pub(super) type UpgradeOutcome = Result<Successor, String>;
 
 impl Starter {
     /// The new process, and a socket to it.
-    fn start(&self, program: &Program) -> Result<(Started, Line), String> {
+    fn start(&self, program: &Invocation) -> Result<(NewServer, HandoverSocket), String> {
         let io = |e: io::Error| e.to_string();
         let outside = match self {
             Self::Itself(outside) => outside,
             Self::Spawner(owners) => {
                 let (server, line) = owners.upgrade()?;
-                let line = Line::of(line).ok_or("the spawner has sent no socket")?;
-                return Ok((Started::Spawner(server), line));
+                let line = HandoverSocket::of(line).ok_or("the spawner has sent no socket")?;
+                return Ok((NewServer::Spawner(server), line));
             }
         };
-        let (line, theirs) = Line::pair().map_err(io)?;
+        let (line, theirs) = HandoverSocket::pair().map_err(io)?;
         let mut direct = Direct::new().map_err(io)?;
         direct.leave_domain_to_programs();
         let mut spawner = Spawner::new(direct, outside.clone());
         let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-        let next = Next {
+        let next = NextProcess {
             path: &program.path,
             dir: &program.dir,
             told: REPLACES,
@@ -87,17 +87,17 @@ impl Starter {
             more: &[theirs.as_fd()],
         };
         let child = program.start(&next, |start| spawner.start(start))?;
-        Ok((Started::Itself(child), line))
+        Ok((NewServer::Itself(child), line))
     }
 }
 
-impl Program {
+impl Invocation {
     /// Has it started in a thread, and hands it `items`.
     pub(super) fn succeed(
         self: &Arc<Self>,
         items: Vec<Item>,
         starter: Starter,
-    ) -> Result<oneshot::Receiver<Outcome>, String> {
+    ) -> Result<oneshot::Receiver<UpgradeOutcome>, String> {
         let program = self.clone();
         let (tell, told) = oneshot::channel();
         let thread = std::thread::Builder::new().name("upgrade".into());
@@ -106,7 +106,7 @@ impl Program {
         Ok(told)
     }
 
-    fn replace(&self, items: Vec<Item>, starter: &Starter) -> Outcome {
+    fn replace(&self, items: Vec<Item>, starter: &Starter) -> UpgradeOutcome {
         let (process, line) = starter.start(self)?;
         line.waits(READY_WITHIN).map_err(|e| e.to_string())?;
         // What cannot be said is not heard: then the answer tells why.
@@ -131,7 +131,7 @@ impl Program {
     }
 }
 
-impl Started {
+impl NewServer {
     fn pid(&self) -> i32 {
         match self {
             Self::Itself(child) => child.pid(),
@@ -141,7 +141,7 @@ impl Started {
 
     /// Whether it goes on when this process ends, now that it was told to serve. Waits until the spawner knows that: a
     /// server that does not serve ends with this one.
-    fn serves(&self, line: &Line) -> bool {
+    fn serves(&self, line: &HandoverSocket) -> bool {
         match self {
             Self::Itself(_) => true,
             Self::Spawner(_) => {

@@ -25,12 +25,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct LogWriter {
     log: Arc<Log>,
-    to_thread: Sender<Message>,
+    to_thread: Sender<WriterMessage>,
     /// The file system of the log when it was opened; `None`: it is no regular file.
     disk: Option<u64>,
 }
 
-type Message = (Arc<Log>, LogMessage);
+type WriterMessage = (Arc<Log>, LogMessage);
 
 /// What the thread does before it writes anything more.
 #[derive(Debug, Default)]
@@ -141,7 +141,7 @@ impl LogWriter {
 }
 
 /// The thread, until none of its logs is left.
-fn run(messages: &Receiver<Message>) {
+fn run(messages: &Receiver<WriterMessage>) {
     let mut owing: Vec<Arc<Log>> = Vec::new();
     loop {
         let message = match owing.is_empty() {

@@ -73,7 +73,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, String> {
 async fn once(
     args: &RunArgs,
     place: ProgramPlace,
-    made: request::Made,
+    made: request::LocalRequest,
     prepared: Option<Prepared>,
     signals: &mut CommandSignals,
 ) -> Result<u8, String> {
@@ -97,10 +97,10 @@ async fn once(
 async fn exchange(
     caller: &Caller,
     owner: &site::Owner,
-    made: request::Made,
+    made: request::LocalRequest,
     mut printer: Printer,
 ) -> u8 {
-    let request::Made { head, body, link } = made;
+    let request::LocalRequest { head, body, link } = made;
     let mut client = Whole::new(body);
     let mut request = caller.request(head.clone(), &link, &mut client);
     let cx = caller.context();

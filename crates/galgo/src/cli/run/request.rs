@@ -14,14 +14,14 @@ use crate::{
 
 /// A request that needs no reading.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct LocalRequest {
     pub(super) head: Rc<Head>,
     pub(super) body: Vec<u8>,
     pub(super) link: Link,
 }
 
 /// Makes the request; the server's own parser refuses what no client could send.
-pub(super) fn make(args: &RunArgs, place: &ProgramPlace) -> Result<Made, String> {
+pub(super) fn make(args: &RunArgs, place: &ProgramPlace) -> Result<LocalRequest, String> {
     let body = args.data.as_deref().map(data).transpose()?;
     let local = local(&place.config);
     let target = target(args, place);
@@ -65,7 +65,7 @@ pub(super) fn plain(
     url: &[u8],
     method: &str,
     body: &[u8],
-) -> Result<Made, String> {
+) -> Result<LocalRequest, String> {
     let (local, path) = (local(config), programs::encoded(url));
     let host = host(route);
     let mut text = format!(
@@ -89,7 +89,12 @@ fn host(route: &Route) -> String {
     hosts.map_or_else(|| "localhost".to_owned(), Hosts::example)
 }
 
-fn parsed(text: &str, config: &Config, body: Vec<u8>, local: SocketAddr) -> Result<Made, String> {
+fn parsed(
+    text: &str,
+    config: &Config,
+    body: Vec<u8>,
+    local: SocketAddr,
+) -> Result<LocalRequest, String> {
     let limits = config.http.head_limits();
     let head = Head::parse(text.as_bytes(), &limits).map_err(|e| {
         format!(
@@ -97,7 +102,7 @@ fn parsed(text: &str, config: &Config, body: Vec<u8>, local: SocketAddr) -> Resu
             e.status, e.why
         )
     })?;
-    Ok(Made {
+    Ok(LocalRequest {
         head: Rc::new(head),
         body,
         link: link(local),

@@ -242,7 +242,7 @@ impl ProgramPair {
         what: What,
     ) -> Result<Answered, String> {
         let body = if method == "POST" { FORM } else { b"" };
-        let request::Made { head, body, link } =
+        let request::LocalRequest { head, body, link } =
             request::plain(&caller.config, &self.route, &self.url, method, body)?;
         let mut client = Whole::new(body);
         let mut request = caller.request(head.clone(), &link, &mut client);
