@@ -48,6 +48,16 @@ pub const REFUSED: &[RefusedCalls] = &[
     refused!("ports of devices are opened, or segments made for 16-bit programs": SYS_ioperm SYS_iopl SYS_modify_ldt),
 ];
 
+/// What changes a file's mode, and which argument is the mode, from 0: answered with EPERM where that has S_ISUID. A new file
+/// may have it (open(2)), but is empty, and the kernel takes it away as the file is written to.
+pub(super) const MODES: &[(libc::c_long, u32)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+];
+
 /// Flags of clone(2) and unshare(2) that make namespaces: a program in a user namespace of its own is root there, and
 /// reaches parts of the kernel that are otherwise root's.
 pub(super) const NAMESPACES: u32 = (libc::CLONE_NEWUSER

@@ -2,7 +2,7 @@
 
 use super::{
     allowed::ALLOWED,
-    calls::{NAMESPACES, REFUSED},
+    calls::{MODES, NAMESPACES, REFUSED},
     kernel::kernel,
     network::Network,
 };
@@ -12,6 +12,7 @@ use libc::{BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_LD, BPF_RET, BPF_W,
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
+const ARGUMENT: u32 = 8;
 const THIRD_ARGUMENT: u32 = 32;
 
 /// `AUDIT_ARCH_X86_64` or `AUDIT_ARCH_AARCH64`.
@@ -40,8 +41,6 @@ pub(super) fn standard() -> Vec<sock_filter> {
 /// The same, and execve(2) and execveat(2).
 pub(super) fn executing_nothing() -> Vec<sock_filter> {
     let mut filter = refusing();
-    // The first argument of clone may have been loaded.
-    filter.push(load(NUMBER));
     for call in [libc::SYS_execve, libc::SYS_execveat] {
         filter.extend(answer(BPF_JEQ, number(call), 0, 1, EPERM));
     }
@@ -52,8 +51,6 @@ pub(super) fn executing_nothing() -> Vec<sock_filter> {
 /// What a strict sandbox allows; beside what is refused with EPERM all else is answered as by a kernel that does not have it.
 pub(super) fn strict(network: Network) -> Vec<sock_filter> {
     let mut filter = refusing();
-    // The first argument of clone may have been loaded.
-    filter.push(load(NUMBER));
     filter.extend(sockets(network));
     let abi = kernel().landlock;
     // Where Landlock does not know of it.
@@ -102,7 +99,7 @@ fn sockets(network: Network) -> Vec<sock_filter> {
         .collect()
 }
 
-/// What no program gets: the number of the call, or the first argument of clone or unshare, is loaded then.
+/// What no program gets. It leaves the number of the call loaded.
 fn refusing() -> Vec<sock_filter> {
     let mut filter = vec![load(ARCHITECTURE)];
     filter.extend(answer(BPF_JEQ, OURS, 1, 0, KILL));
@@ -119,6 +116,14 @@ fn refusing() -> Vec<sock_filter> {
         load(FIRST_ARGUMENT),
     ]);
     filter.extend(answer(BPF_JSET, NAMESPACES, 0, 1, EPERM));
+    // The first argument of clone may have been loaded.
+    filter.push(load(NUMBER));
+    for (call, argument) in MODES {
+        filter.push(step(BPF_JMP | BPF_JEQ, 0, 4, number(*call)));
+        filter.push(load(FIRST_ARGUMENT + ARGUMENT * argument));
+        filter.extend(answer(BPF_JSET, libc::S_ISUID, 0, 1, EPERM));
+        filter.push(load(NUMBER));
+    }
     filter
 }
 

@@ -2,11 +2,12 @@
 
 use std::process::Command;
 
-use crate::harness::{list, needs_root, new_site};
+use crate::harness::{list, needs_root, new_site, skip};
 use galgo_testkit::{Server, Site};
 
 list![
     calls_are_refused,
+    no_program_leaves_a_set_user_id_file,
     what_programs_need_works,
     another_architecture_ends_the_program,
     workers_are_confined,
@@ -25,7 +26,9 @@ const TRIES: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,6 +48,34 @@ static int works(int flags) {
     if (pid == 0) _exit(0);
     return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
 }
+/* Has each call that changes a mode change that of a file of its own. */
+static void modes(unsigned mode) {
+    char file[] = "/tmp/galgo-test-mode-XXXXXX";
+    int fd = mkstemp(file), here = AT_FDCWD, n = 0;
+#ifdef SYS_chmod
+    n += syscall(SYS_chmod, file, mode) == 0;
+#else
+    n += syscall(SYS_fchmod, fd, mode) == 0;
+#endif
+    n += syscall(SYS_fchmod, fd, mode) == 0;
+    n += syscall(SYS_fchmodat, here, file, mode) == 0;
+    /* Before Linux 6.6 there is no such call. */
+    n += syscall(452, here, file, mode, 0) == 0 || errno == ENOSYS;
+    struct stat is;
+    fstat(fd, &is);
+    unlink(file);
+    printf("%o=%d,%o ", mode, n, is.st_mode & 07777);
+}
+/* Makes a set-user-ID file that is new, and writes into it: which of its modes is left. */
+static void made(void) {
+    char file[64];
+    snprintf(file, sizeof file, "/tmp/galgo-test-made-%d", getpid());
+    int fd = open(file, O_CREAT | O_EXCL | O_RDWR, 04755);
+    struct stat is;
+    if (fd < 0 || write(fd, "x", 1) != 1 || fstat(fd, &is)) abort();
+    unlink(file);
+    printf("new=%o\n", is.st_mode & S_ISUID);
+}
 int main(void) {
     const char *asked = getenv("QUERY_STRING");
 #ifdef __x86_64__
@@ -60,6 +91,11 @@ int main(void) {
                !unshare(CLONE_FILES));
         fflush(stdout);
         printf("system=%d\n", system("true"));
+        return 0;
+    }
+    if (!strcmp(asked, "modes")) {
+        modes(0755), modes(02755), modes(04755), modes(06755), modes(07777);
+        made();
         return 0;
     }
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -110,6 +146,24 @@ fn calls_are_refused() {
         said.iter().all(|s| s == "filter=2 privileges=0\n"),
         "{said:?}"
     );
+}
+
+/// Its owner's rights would be there for whoever executes it.
+fn no_program_leaves_a_set_user_id_file() {
+    needs_root();
+    let site = site();
+    if !site.is_reachable() {
+        skip!("others may not reach {}", site.folder().display());
+    }
+    // Of what root writes the kernel takes no mode away.
+    let server = site.owned_by(65534).start();
+    let said = says(&server, "modes");
+    let all = "755=4,755 2755=4,2755 4755=0,600 6755=0,600 7777=0,600 new=0\n";
+    assert!(said.iter().all(|s| s == all), "{said:?}");
+    for path in ["/off/p", "/gains/p"] {
+        let said = server.get(&format!("{path}?modes")).text();
+        assert!(said.contains("4755=4,4755 "), "{path} {said}");
+    }
 }
 
 fn what_programs_need_works() {
