@@ -14,6 +14,8 @@ mod send;
 mod sender;
 mod stdin;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::{cell::RefCell, rc::Rc};
