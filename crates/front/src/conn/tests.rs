@@ -7,7 +7,7 @@ use galgo_service::{
     body::{Body, Output, Response},
     client::{Client, Next},
     id::Id,
-    log::{LogSettings, LogTo, Logs, Source},
+    log::{LogSettings, LogSource, LogTo, Logs},
     phase::Phase,
     producer::{Boxed, OnExit, OutputEvent, Producer},
     service::Left,
@@ -69,7 +69,7 @@ impl Names {
             nph: false,
             discard: false,
             excess: false,
-            source: Source::new(self.logs.error.clone(), request.id(), "echo"),
+            source: LogSource::new(self.logs.error.clone(), request.id(), "echo"),
             spool: share(&self.settings),
         }
     }
@@ -79,7 +79,7 @@ fn share(settings: &Settings) -> SpoolShare {
     settings.spool.share_of(Peer::of(None))
 }
 
-impl Site for Names {
+impl SiteService for Names {
     fn settings(&self) -> &Settings {
         &self.settings
     }

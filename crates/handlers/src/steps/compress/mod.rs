@@ -78,7 +78,8 @@ impl Compress {
         if response.status == 304 || head.method == Method::Head {
             return response;
         }
-        let (Some(coding), Some(place)) = (chosen(head), CoderPermit::take(is_small(&response.body)))
+        let (Some(coding), Some(place)) =
+            (chosen(head), CoderPermit::take(is_small(&response.body)))
         else {
             return response;
         };
