@@ -4,25 +4,20 @@
 //! `mod.rs`, so files beside it write where it is defined. A line `mod x;` is no import.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::{fs, path::Path};
+mod sources;
 
-/// What stands in the files of a crate, by their names in `src`.
-type Files = BTreeMap<String, String>;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use sources::Files;
 
 #[test]
 fn no_file_is_in_a_circle_with_another() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&crates).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        let source = crates.join(&name).join("src");
-        if source.is_dir() {
-            let mut files = Files::new();
-            read(&source, "", &mut files);
-            found.extend(circle(&files).map(|way| format!("crates/{name}/src/{way}")));
-        }
-    }
+    let crates = sources::crates();
+    let circles = crates.iter().filter_map(|(name, files)| {
+        let way = circle(files)?;
+        Some(format!("crates/{name}/src/{way}"))
+    });
+    let found: Vec<_> = circles.collect();
     assert!(found.is_empty(), "in a circle:\n{}", found.join("\n"));
 }
 
@@ -38,18 +33,6 @@ fn the_shortest_circle_is_named() {
     let files = sources.map(|source| source.split_once(": ").unwrap());
     let files = files.map(|(name, text)| (name.to_owned(), text.to_owned()));
     assert_eq!(circle(&files.into()).unwrap(), "a/b.rs -> a/d.rs -> a/b.rs");
-}
-
-/// Reads the files of a folder and of those in it, but for tests.
-fn read(folder: &Path, within: &str, files: &mut Files) {
-    for path in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
-        let name = format!("{within}{}", path.file_name().unwrap().display());
-        if path.is_dir() && !path.ends_with("tests") {
-            read(&path, &format!("{name}/"), files);
-        } else if name.ends_with(".rs") && !path.ends_with("tests.rs") {
-            files.insert(name, fs::read_to_string(&path).unwrap());
-        }
-    }
 }
 
 /// The shortest way from a file back to itself.
@@ -83,12 +66,8 @@ fn imports<'f>(file: &str, files: &'f Files) -> BTreeSet<&'f String> {
 
 /// The code with white space around all but names, without comments and tests.
 fn spaced(text: &str) -> String {
-    let tests = text.split_once("#[cfg(test)]\nmod tests {");
-    let (code, tests) = tests.unwrap_or((text, ""));
-    let after = tests.split_once("\n}\n").map_or("", |(_, after)| after);
     let mut spaced = String::new();
-    for line in code.lines().chain(after.lines()) {
-        let code = line.split("//").next().unwrap_or_default();
+    for (_, code) in sources::code(text) {
         for c in code.chars().chain(['\n']) {
             match c.is_alphanumeric() || c == '_' || c == ':' {
                 true => spaced.push(c),

@@ -1,0 +1,75 @@
+//! A type name stands for one thing in all crates: who reads `Piece` needs no `use` lines to know which one is meant.
+//! This reads text and no more. Modules of tests may name their types as they like, and so may the crate `testkit`, whose
+//! `Client` and `Server` are called as what they test. No other name is exempt: no two `Error` are needed.
+#![allow(clippy::unwrap_used)]
+
+mod sources;
+
+use std::collections::BTreeMap;
+
+#[test]
+fn a_type_name_stands_for_one_thing() {
+    let mut crates = sources::crates();
+    crates.remove("testkit").unwrap();
+    let files = crates.iter().flat_map(|(name, files)| {
+        let path = move |file| format!("crates/{name}/src/{file}");
+        files.iter().map(move |(file, text)| (path(file), &**text))
+    });
+    let (found, repeated) = repeated(files);
+    assert!(found > 500, "only {found} types were found");
+    assert!(
+        repeated.is_empty(),
+        "names of several types:\n{}",
+        repeated.join("\n")
+    );
+}
+
+#[test]
+fn each_definition_is_named() {
+    let a =
+        "pub struct A;\n// struct B;\nenum B {\n    C,\n}\nimpl D for A {\n    type E = A;\n}\n";
+    let b = "mod c {\n    pub(in super::super) unsafe trait A {}\n}\npub(super) type E<'a> = &'a B;\n\
+             #[cfg(test)]\nmod tests {\n    struct B;\n}\n\nunion E {}\n";
+    let files = [("a.rs", a), ("b.rs", b)].map(|(file, text)| (file.to_owned(), text));
+    let (found, repeated) = repeated(files);
+    assert_eq!(found, 5);
+    assert_eq!(repeated, ["A: a.rs:1, b.rs:2", "E: b.rs:4, b.rs:10"]);
+}
+
+/// How many types there are, and a line for each name that several have.
+fn repeated<'t>(files: impl IntoIterator<Item = (String, &'t str)>) -> (usize, Vec<String>) {
+    let mut places = BTreeMap::<&str, Vec<String>>::new();
+    for (file, text) in files {
+        for (number, line) in sources::code(text) {
+            if let Some(name) = defined(line) {
+                places
+                    .entry(name)
+                    .or_default()
+                    .push(format!("{file}:{number}"));
+            }
+        }
+    }
+    let found = places.values().map(Vec::len).sum();
+    let several = places.iter().filter(|(_, places)| places.len() > 1);
+    let lines = several.map(|(name, places)| format!("{name}: {}", places.join(", ")));
+    (found, lines.collect())
+}
+
+/// The name of the type that a line defines. An indented `type` belongs to a trait.
+fn defined(line: &str) -> Option<&str> {
+    let trimmed = line.trim_start();
+    let rest = match trimmed.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1,
+        Some(rest) => rest,
+        None => trimmed,
+    };
+    let rest = rest.trim_start();
+    let rest = rest.strip_prefix("unsafe ").unwrap_or(rest);
+    let (kind, rest) = rest.split_once(' ')?;
+    let kinds = ["struct", "enum", "trait", "union", "type"];
+    if !kinds.contains(&kind) || kind == "type" && trimmed.len() < line.len() {
+        return None;
+    }
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+    Some(&rest[..end.unwrap_or(rest.len())])
+}
