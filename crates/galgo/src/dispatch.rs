@@ -62,9 +62,14 @@ impl Dispatch {
     }
 
     /// The last steps: fields of the route, those that every response has, and the response's coding.
-    fn dress(&self, request: &Request<'_>, steps: Option<&Steps>, response: &mut Response) {
+    fn change_response(
+        &self,
+        request: &Request<'_>,
+        steps: Option<&Steps>,
+        response: &mut Response,
+    ) {
         if let Some(steps) = steps {
-            steps.dress(&request.head, response);
+            steps.change_response(&request.head, response);
             let plain = mem::replace(response, Response::new(0));
             *response = steps.coded(self.context(), request, plain);
         }
@@ -177,7 +182,7 @@ impl Service for Dispatch {
             Some(page) => Box::pin(self.with_page(request, response, page, fault)).await,
             None => response,
         };
-        self.dress(request, steps, &mut response);
+        self.change_response(request, steps, &mut response);
         Ok(response)
     }
 
@@ -416,7 +421,7 @@ async fn answer<'a>(
             Tried::Again(target) => return Err(Instead::Again(target)),
             Tried::Status(status) => {
                 let response = Response::new(status);
-                return Ok(status::dress(
+                return Ok(status::add_page(
                     cx.dispatch.context(),
                     request,
                     response,

@@ -112,7 +112,9 @@ pub(crate) async fn handle(
             }
             let elsewhere = |name: &str| leads_on(cx, head, route, name);
             match files::answer(files, head, rest, elsewhere).response().await {
-                Ok((response, cause)) => Ok(status::dress(cx.context(), request, response, cause)),
+                Ok((response, cause)) => {
+                    Ok(status::add_page(cx.context(), request, response, cause))
+                }
                 Err(index) => Err(again(head, index)),
             }
         }

@@ -287,7 +287,7 @@ fn thread(
         let event_loop = EventLoop::new(shared, index, site);
         galgo_front::run::run(&event_loop, given, files::close_open())
     };
-    let name = format!("worker-{index}");
+    let name = format!("loop-{index}");
     std::thread::Builder::new().name(name).spawn(move || {
         let _last = ServingThread(together);
         galgo_spawn::leave_signals_to_others();

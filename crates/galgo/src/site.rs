@@ -7,7 +7,7 @@ use galgo_handlers::{
     shared::{HandlersShared, OncePerProgram},
     upstream::{Application, Upstream, WorkerPool},
     warm::Warm,
-    wasm::{self, Needs, Sight, Wasm},
+    wasm::{self, GuestAccess, Needs, Wasm},
 };
 use galgo_proto::fcgi::Role;
 use galgo_spawn::owners::Owners;
@@ -206,15 +206,15 @@ pub fn shared(
 
 /// What runs modules by this configuration, but for those that workers of helpers run: what one of these sees is its own.
 fn modules(config: &Config, helpers: bool) -> Needs {
-    let mut profiles: Vec<Sight> = Vec::new();
+    let mut profiles: Vec<GuestAccess> = Vec::new();
     // Programs of hosts have the usual one.
-    profiles.extend(config.sites.iter().map(|_| Sight::default()));
+    profiles.extend(config.sites.iter().map(|_| GuestAccess::default()));
     for route in &config.routes {
         if let Some(cgi) = route.programs()
             && !(helpers && cgi.remit.is_some())
-            && !profiles.contains(&cgi.sight)
+            && !profiles.contains(&cgi.guest_access)
         {
-            profiles.push(cgi.sight.clone());
+            profiles.push(cgi.guest_access.clone());
         }
     }
     Needs {

@@ -247,7 +247,7 @@ impl Answering<'_, '_, '_> {
             _ if self.nph => {}
             CondOutcome::Failed => {
                 self.end(program);
-                let failed = status::dress(self.cx, self.request, Response::new(412), None);
+                let failed = status::add_page(self.cx, self.request, Response::new(412), None);
                 return Ok(Answer::Response(failed));
             }
             CondOutcome::NotModified => (reply.reason, reply.content_length) = (None, None),

@@ -83,7 +83,7 @@ pub(super) fn answer(
         false => files::send_for_program(files, head, &rest, media),
     };
     let file = file.ok_or_else(|| refused("is not a file that can be read"))?;
-    Ok(Some(dressed(file, reply, plain)))
+    Ok(Some(with_reply_fields(file, reply, plain)))
 }
 
 /// The same request without what chooses a part of a file or none of it: that is for GET and HEAD, and for 200.
@@ -136,7 +136,7 @@ fn by_path<'h>(sendfile: &'h Sendfile, uri: &[u8]) -> Option<(&'h Files, Vec<u8>
 }
 
 /// The file's answer with the program's fields. A partial answer of several parts keeps its own type.
-fn dressed(mut file: Response, reply: &mut Reply, plain: bool) -> Response {
+fn with_reply_fields(mut file: Response, reply: &mut Reply, plain: bool) -> Response {
     let own = std::mem::take(&mut reply.fields);
     let failed = file.status >= 400;
     if plain {

@@ -147,7 +147,7 @@ pub fn hint(fault: &Fault) -> &'static str {
 
 /// Gives an error without a body its page, and the access log its word; `cause`: why it is refused, for the error log
 /// and a developer.
-pub fn dress(
+pub fn add_page(
     cx: Context<'_>,
     request: &Request<'_>,
     mut response: Response,

@@ -18,9 +18,8 @@ use galgo_spawn::{
 };
 
 use super::{
-    apart,
     certificates::{self, SeenCertificate},
-    identity,
+    identity, isolation,
     paint::Paint,
     programs::{self, FileState, Seen, Severity},
     screen::{lines, near},
@@ -89,7 +88,7 @@ impl<W: Write> CheckReport<W> {
             self.line(Severity::Fails, "configuration", &why)?;
         }
         self.spool(config)?;
-        for gap in apart::gaps(config) {
+        for gap in isolation::gaps(config) {
             self.counts.warns += 1;
             self.line(Severity::Warns, "this machine", &gap)?;
         }
@@ -325,7 +324,9 @@ fn kept_module(cgi: &Cgi, module: &Path) -> String {
             "runs as {}, in a worker of this user and route; sandbox = {:?}{}",
             name_of(remit.user(owner(module))),
             cgi.options.sandbox_name(),
-            strict.map(|strict| apart::held(strict)).unwrap_or_default()
+            strict
+                .map(|strict| isolation::held(strict))
+                .unwrap_or_default()
         )
     });
     let says: Vec<_> = worker.into_iter().chain(upgrade).collect();
@@ -351,8 +352,10 @@ pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Pat
         "runs as {}, sandbox = {:?}{}; what it leaves running {ends}{}",
         name_of(uid),
         options.sandbox_name(),
-        strict.map(|strict| apart::held(strict)).unwrap_or_default(),
-        apart::limits(&options.limits, remit.is_some())
+        strict
+            .map(|strict| isolation::held(strict))
+            .unwrap_or_default(),
+        isolation::limits(&options.limits, remit.is_some())
     )
 }
 

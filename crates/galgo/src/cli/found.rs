@@ -133,7 +133,7 @@ fn asked(up: &Application) -> String {
         To::Workers(w) => {
             let n = w.count;
             let strict = up.options.strict.as_deref();
-            let strict = strict.map(|s| format!(", strict{}", super::apart::held(s)));
+            let strict = strict.map(|s| format!(", strict{}", super::isolation::held(s)));
             format!(
                 "{scripts}{kind} workers: {n} x {}{}",
                 words::path(&w.run),
@@ -146,7 +146,7 @@ fn asked(up: &Application) -> String {
 /// A user's own folder of programs: whose rights they have is no matter of course; and how a strict sandbox is kept.
 fn whose(config: &Config, route: &Route, cgi: &Cgi) -> String {
     if let Some(strict) = &cgi.options.strict {
-        return format!(", strict{}", super::apart::held(strict));
+        return format!(", strict{}", super::isolation::held(strict));
     }
     if cgi.runs_as_others() {
         return String::new();

@@ -15,13 +15,13 @@
 // What a person reads on a terminal is printed here and nowhere else.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-mod apart;
 mod asked;
 mod certificates;
 mod check;
 pub(crate) mod found;
 mod help;
 mod identity;
+mod isolation;
 mod listen;
 mod paint;
 mod passwd;

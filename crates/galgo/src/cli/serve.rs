@@ -9,7 +9,7 @@ use std::{
 use galgo_spawn::{identity::effective_uid, words};
 
 use super::{
-    apart, found, identity,
+    found, identity, isolation,
     listen::{self, ListenArgument},
     paint::Paint,
     screen::lines,
@@ -129,7 +129,7 @@ fn greet(ready: &ReadyServer) {
         let _ = writeln!(out, "  Ctrl-C ends it\n");
     }
     let _ = out.flush();
-    let gaps = apart::gaps(ready.config());
+    let gaps = isolation::gaps(ready.config());
     for warning in ready.config().warnings.iter().chain(&gaps) {
         eprintln!("galgo: warning: {}", lines(warning));
     }

@@ -408,7 +408,7 @@ impl<'c, W: Write> UrlTrace<'c, W> {
             }
         }
         if let Some(steps) = steps {
-            self.dressed(steps)?;
+            self.response_steps(steps)?;
         }
         match &self.config.tls.hsts {
             Some(hsts) if self.link.https => {
@@ -419,7 +419,7 @@ impl<'c, W: Write> UrlTrace<'c, W> {
         }
     }
 
-    fn dressed(&mut self, steps: &Steps) -> io::Result<()> {
+    fn response_steps(&mut self, steps: &Steps) -> io::Result<()> {
         if let Some(headers) = &steps.headers {
             if !headers.rules.is_empty() {
                 self.line("fields", "are changed")?;

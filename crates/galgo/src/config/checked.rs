@@ -29,7 +29,7 @@ pub use galgo_handlers::{
     sendfile::Sendfile,
     upstream::{Application, Protocol, To, Workers},
     warm::TemplateSettings,
-    wasm::Sight,
+    wasm::GuestAccess,
 };
 
 /// Everything the server was told.
@@ -175,7 +175,7 @@ pub struct UserDir {
 pub enum DevErrors {
     /// As told.
     Is(bool),
-    /// On a developer's desk: there `terminal` says whether standard output is one.
+    /// `dev_errors`; with `auto`, `terminal` says whether standard output is one.
     #[allow(missing_docs)]
     Auto { terminal: bool },
 }

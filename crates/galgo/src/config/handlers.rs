@@ -15,7 +15,7 @@ use toml::Spanned;
 
 use super::{
     check::flag,
-    checked::{Cgi, CgiRoot, Config, Files, Handler, Respond, Sight},
+    checked::{Cgi, CgiRoot, Config, Files, GuestAccess, Handler, Respond},
     error::ConfigText,
     error::{Checked, ConfigError},
     folder::{self, unopened},
@@ -106,7 +106,7 @@ impl ConfigText<'_> {
             interpreters: config.interpreters.clone(),
             sendfile: self.sendfile(route, config)?,
             options: self.options(&route.options(), &config.options)?,
-            sight: self.sight(route)?,
+            guest_access: self.guest_access(route)?,
             upgrade: flag(&route.upgrade, false),
             cache: self.keeps_answers(route)?,
             remit: None,
@@ -152,7 +152,7 @@ impl ConfigText<'_> {
     }
 
     /// What the modules of a route see: `preopen`, `preopen_rw`, `network`.
-    fn sight(&self, route: &RawRoute) -> Checked<Sight> {
+    fn guest_access(&self, route: &RawRoute) -> Checked<GuestAccess> {
         let mut folders: Vec<(String, PathBuf, bool)> = Vec::new();
         for (map, write) in [(&route.preopen, false), (&route.preopen_rw, true)] {
             for (guest, host) in map.iter().flat_map(|map| map.get_ref()) {
@@ -170,7 +170,7 @@ impl ConfigText<'_> {
                 folders.push((name, path, write));
             }
         }
-        Ok(Sight {
+        Ok(GuestAccess {
             folders,
             network: flag(&route.network, false),
         })

@@ -10,23 +10,22 @@
 //! | `error` | errors with file, line, column, key and mend |
 //! | `include` | files that hold sites |
 //! | `check`, `routes`, `handlers`, `environment`, `variables`, `sandbox`, `upstream`, `fields`, `rate`, `userdir`, `logs` | from typed to checked |
-//! | `steps`, `guard`, `elsewhere`, `dress` | what stands before and after the handler of a route: who may come in, paths that stand for others, fields |
+//! | `steps`, `guard`, `elsewhere`, `response_steps` | what stands before and after the handler of a route: who may come in, paths that stand for others, fields |
 //! | `host` | routes to folders that a home or a host has |
-//! | `cover` | no program's source is served as a file |
+//! | `exposure` | no program's source is served as a file |
 //! | `folder`, `identity` | what the file system and the system's accounts say |
-//! | `desk` | who is shown why a program has failed |
+//! | `dev_errors` | which clients are shown why a program has failed |
 //! | `front`, `tls` | whose word about a client counts, files that programs hand over; certificates |
 //! | `defaults`, `source` | defaults, where a configuration comes from |
 
 mod check;
 mod checked;
-mod cover;
 mod defaults;
-mod desk;
-mod dress;
+mod dev_errors;
 mod elsewhere;
 mod environment;
 mod error;
+mod exposure;
 mod fields;
 mod folder;
 mod front;
@@ -41,6 +40,7 @@ mod logs;
 mod rate;
 mod raw;
 mod read;
+mod response_steps;
 mod routes;
 mod sandbox;
 mod source;
@@ -55,8 +55,8 @@ mod variables;
 
 pub use checked::{
     Address, AdmissionSettings, Application, Automatic, BodyMode, Cgi, CgiOptions, CgiRoot, Config,
-    DevErrors, Files, Folder, Handler, Http, Listen, LogFormat, LogSettings, LogTo, PassedName,
-    Protocol, RateLimit, RateSettings, Respond, Route, Sendfile, Sight, Sites, Speaks,
+    DevErrors, Files, Folder, GuestAccess, Handler, Http, Listen, LogFormat, LogSettings, LogTo,
+    PassedName, Protocol, RateLimit, RateSettings, Respond, Route, Sendfile, Sites, Speaks,
     SpoolSettings, StartMode, TemplateSettings, TlsConfig, To, UserDir, Workers,
 };
 pub use error::ConfigError;

@@ -7,8 +7,8 @@ use toml::Spanned;
 
 use super::{
     checked::{CgiRoot, Config, Handler, Placed, Protocol, RateLimit, Route},
-    cover,
     error::{Checked, ConfigError, ConfigText},
+    exposure,
     host_names::RawHosts,
     logs,
     raw::{self, Raw, RawConfig, RawRoute, Typed},
@@ -42,14 +42,14 @@ pub(super) fn fill(
     }
     sort(&mut placed);
     distinct(text, &placed)?;
-    cover::check(text, &placed)?;
-    cover::sites(text, raw, config, &placed)?;
+    exposure::check(text, &placed)?;
+    exposure::sites(text, raw, config, &placed)?;
     let env_file = |route: &Raw| {
         let typed = route.get_ref().env_file.as_ref()?;
         Some(text.path(typed).map(|path| (path, typed.span())))
     };
     let env_files = routes.iter().filter_map(env_file);
-    cover::secrets(
+    exposure::secrets(
         text,
         &placed,
         &env_files.collect::<Checked<Vec<_>>>()?,

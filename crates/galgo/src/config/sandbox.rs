@@ -161,7 +161,7 @@ impl ConfigText<'_> {
         let running = config.admission.running;
         let running = cgi.options.max_running.map_or(running, |m| m.min(running));
         let (path, limits) = (cgi.root.path(), &cgi.options.limits);
-        let modules = module_terms(path, &runs_as, &cgi.sight, limits, running);
+        let modules = module_terms(path, &runs_as, &cgi.guest_access, limits, running);
         Ok(Some(Arc::new(Remit::new(Terms {
             path: path.to_owned(),
             layout: Layout::Named,

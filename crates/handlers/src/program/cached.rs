@@ -158,7 +158,7 @@ fn current(cx: Context<'_>, request: &Request<'_>, head: &Head, mut response: Re
     let outcome = conditional(head, &mut response.status, &mut response.fields);
     match outcome {
         CondOutcome::NotModified => (response.reason, response.body) = (None, Body::Empty),
-        CondOutcome::Failed => response = status::dress(cx, request, Response::new(412), None),
+        CondOutcome::Failed => response = status::add_page(cx, request, Response::new(412), None),
         _ => {}
     }
     Answer::Response(response)

@@ -5,7 +5,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use galgo_proto::glob::Glob;
 use galgo_spawn::{Limits, Sandbox, owners::Remit, sandbox::Confinement};
 
-use crate::{cache::AnswerCache, root::CgiRoot, sendfile::Sendfile, wasm::sight::Sight};
+use crate::{
+    cache::AnswerCache, root::CgiRoot, sendfile::Sendfile, wasm::guest_access::GuestAccess,
+};
 
 /// Programs.
 #[derive(Debug, PartialEq)]
@@ -28,7 +30,7 @@ pub struct Cgi {
     /// How programs are run.
     pub options: CgiOptions,
     /// What WebAssembly programs see of this machine.
-    pub sight: Sight,
+    pub guest_access: GuestAccess,
     /// Programs may be given the connection, where the client asks for another protocol on it.
     pub upgrade: bool,
     /// Answers that are kept for a moment, and shared; `None`: each request has its own.
@@ -49,7 +51,7 @@ impl Cgi {
             interpreters: Arc::default(),
             sendfile: Sendfile::default(),
             options: CgiOptions::default(),
-            sight: Sight::default(),
+            guest_access: GuestAccess::default(),
             upgrade: false,
             cache: None,
             remit: None,

@@ -7,4 +7,4 @@ pub(crate) mod program;
 pub(crate) mod pump;
 pub(crate) mod spill;
 pub(crate) mod stderr;
-mod way;
+mod transfer;

@@ -14,7 +14,7 @@ use super::{
     pump::{PumpEnd, pump},
     spill::Spill,
     stderr::StderrPipe,
-    way::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Transfer, way},
+    transfer::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Transfer, transfer},
 };
 use crate::{
     admission::Permit,
@@ -209,8 +209,8 @@ impl RunningProgram {
 
     /// From now on large output may be left in its pipe, to be spliced (`Producer::take_pipe`).
     pub(crate) fn may_splice(&mut self) {
-        self.splices = way() != Transfer::Copied;
-        if way() == Transfer::Spliced
+        self.splices = transfer() != Transfer::Copied;
+        if transfer() == Transfer::Spliced
             && let Some(sock) = &self.stdout
         {
             self.bulk = true;
@@ -443,7 +443,7 @@ fn names(members: Vec<(i32, Vec<u8>)>) -> String {
 
 async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<WaitingInput> {
     let out = out.buffer();
-    let least = match way() {
+    let least = match transfer() {
         Transfer::Spliced => 1,
         _ => SPLICE_LEAST,
     };

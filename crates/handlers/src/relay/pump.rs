@@ -10,7 +10,7 @@ use super::{
     clock::Clocks,
     process::Process,
     stderr::StderrPipe,
-    way::{EXIT_GRACE, PIPE_MOST, Transfer, way},
+    transfer::{EXIT_GRACE, PIPE_MOST, Transfer, transfer},
 };
 use crate::{
     client::{Client, Next, Spliced},
@@ -52,7 +52,7 @@ const SPLICE_BODY: usize = 64 << 10;
 
 /// Takes in more of a body: into the buffer, or into the program's pipe at once.
 async fn more(stdin: &mut Option<Sock>, client: &mut dyn Client) -> Result<Fed, Fault> {
-    let least = match way() {
+    let least = match transfer() {
         Transfer::Cheapest => SPLICE_BODY,
         Transfer::Spliced => 1,
         Transfer::Copied => usize::MAX,

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use galgo_spawn::words::escape;
 use tokio::time::Instant;
 
-use super::way::PIPE_MOST;
+use super::transfer::PIPE_MOST;
 use crate::{log::LogSource, pool, sock::Sock, tick};
 
 /// Standard error of a running program: its pipe, and its way to the log.

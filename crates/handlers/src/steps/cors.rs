@@ -26,7 +26,7 @@ pub struct Cors {
 
 impl Cors {
     /// The answer to a browser that asks whether it may ask (a preflight); `None`: it asks for something else. What it is
-    /// told stands in the fields that [`Cors::dress`] adds.
+    /// told stands in the fields that [`Cors::add_fields`] adds.
     ///
     /// A browser sends no password with it, and it tells nothing of what is there.
     pub fn preflight(&self, head: &Head) -> Option<Response> {
@@ -34,7 +34,7 @@ impl Cors {
     }
 
     /// Adds to a response what lets its origin read it.
-    pub fn dress(&self, head: &Head, fields: &mut Fields) {
+    pub fn add_fields(&self, head: &Head, fields: &mut Fields) {
         fields.retain(|name, _| {
             let start = name.get(..b"access-control-".len());
             !start.is_some_and(|start| start.eq_ignore_ascii_case(b"access-control-"))

@@ -128,7 +128,7 @@ pub struct Headers {
 
 impl Headers {
     /// Changes a response.
-    pub fn dress(&self, response: &mut Response) {
+    pub fn change_response(&self, response: &mut Response) {
         for rule in &self.rules {
             if rule.applies(response) {
                 rule.changes.apply(&mut response.fields);

@@ -69,12 +69,12 @@ impl Steps {
     }
 
     /// Changes the fields of a response.
-    pub fn dress(&self, head: &Head, response: &mut Response) {
+    pub fn change_response(&self, head: &Head, response: &mut Response) {
         if let Some(headers) = &self.headers {
-            headers.dress(response);
+            headers.change_response(response);
         }
         if let Some(cors) = &self.cors {
-            cors.dress(head, &mut response.fields);
+            cors.add_fields(head, &mut response.fields);
         }
     }
 
@@ -102,17 +102,20 @@ impl Steps {
         };
         match (verdict, &self.passwords) {
             (AccessDecision::Denied(response), _) => {
-                Ok(Some(status::dress(cx, request, response, None)))
+                Ok(Some(status::add_page(cx, request, response, None)))
             }
             (AccessDecision::OtherMethod(response), _) => {
                 let cause = "`access` of the route does not name this method";
-                Ok(Some(status::dress(cx, request, response, Some(cause))))
+                Ok(Some(status::add_page(cx, request, response, Some(cause))))
             }
             (AccessDecision::Trusted, _) | (AccessDecision::Allowed, None) => Ok(None),
             (_, Some(passwords)) => passwords.ask(cx, request, head).await,
-            (AccessDecision::NeedsPassword, None) => {
-                Ok(Some(status::dress(cx, request, Response::new(403), None)))
-            }
+            (AccessDecision::NeedsPassword, None) => Ok(Some(status::add_page(
+                cx,
+                request,
+                Response::new(403),
+                None,
+            ))),
         }
     }
 }

@@ -3,8 +3,8 @@
 //! What compiles and runs them is a program of its own, `galgo-wasm`. Where it is not beside galgo modules are refused.
 
 mod cache;
+pub mod guest_access;
 mod own;
-pub mod sight;
 
 use std::{
     ffi::OsStr,
@@ -38,8 +38,8 @@ use crate::{
     upstream::idle_pool::UpstreamIdlePool,
 };
 pub use cache::{folder as cache_folder, prepare as prepare_cache};
+pub use guest_access::GuestAccess;
 use own::{OwnWorker, OwnWorkers};
-pub use sight::Sight;
 
 /// Linear memory of an instance where `memory` says nothing: no module gets what the machine has.
 const MEMORY: u64 = 256 << 20;
@@ -113,7 +113,7 @@ pub struct Needs {
     /// Programs that may run at once.
     pub running: usize,
     /// What modules may see, each once.
-    pub profiles: Vec<Sight>,
+    pub profiles: Vec<GuestAccess>,
 }
 
 impl Wasm {
@@ -281,7 +281,11 @@ impl Wasm {
     /// What the worker is told of a run besides the variables: the value of the one without a name.
     pub fn run(&self, code: ModuleCode, cgi: &Cgi, script: &FoundProgram<'_>) -> Vec<u8> {
         let limits = &cgi.options.limits;
-        let sight = self.needs.profiles.iter().position(|p| *p == cgi.sight);
+        let guest_access = self
+            .needs
+            .profiles
+            .iter()
+            .position(|p| *p == cgi.guest_access);
         let (key, module) = match code {
             ModuleCode::Shared(key) => (key, Vec::new()),
             ModuleCode::Own(_) => (
@@ -291,7 +295,7 @@ impl Wasm {
         };
         let run = wire::Run {
             key,
-            profile: sight.map_or(u64::MAX, |place| place as u64),
+            profile: guest_access.map_or(u64::MAX, |place| place as u64),
             memory: limits.memory.unwrap_or(MEMORY),
             cpu: limits.cpu.unwrap_or(0),
             name: script.script_name.to_vec(),
@@ -405,7 +409,7 @@ pub fn descriptors(running: usize) -> usize {
 pub fn module_terms(
     root: &Path,
     runs_as: &RunsAs,
-    sight: &Sight,
+    guest_access: &GuestAccess,
     limits: &Limits,
     running: usize,
 ) -> ModuleTerms {
@@ -414,12 +418,15 @@ pub fn module_terms(
         layout: Layout::Named,
         owner: runs_as.owned_by(),
         instances: (running + SPARE) as u64,
-        profile: profile(sight),
+        profile: profile(guest_access),
         memory: limits.memory.unwrap_or(MEMORY),
         cpu: limits.cpu.unwrap_or(0),
     };
     let folders = |writes: bool| {
-        let folders = sight.folders.iter().filter(move |(.., w)| *w == writes);
+        let folders = guest_access
+            .folders
+            .iter()
+            .filter(move |(.., w)| *w == writes);
         folders.map(|(_, host, _)| host.clone()).collect()
     };
     ModuleTerms {
@@ -449,13 +456,13 @@ pub fn module_terms_of_host(of_hosts: &ModuleTerms, root: &Path) -> ModuleTerms 
 }
 
 /// As the worker is told.
-fn profile(sight: &Sight) -> Profile {
-    let folders = sight.folders.iter().map(|(guest, host, write)| {
+fn profile(guest_access: &GuestAccess) -> Profile {
+    let folders = guest_access.folders.iter().map(|(guest, host, write)| {
         let host = host.as_os_str().as_bytes().to_vec();
         (guest.clone(), host, *write)
     });
     Profile {
         folders: folders.collect(),
-        network: sight.network,
+        network: guest_access.network,
     }
 }

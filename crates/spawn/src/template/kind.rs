@@ -93,7 +93,7 @@ impl TemplateKind {
     }
 
     /// Adds to a template's environment what makes it one.
-    pub(super) fn dress(self, uses: Uses, env: &mut EnvBlock) {
+    pub(super) fn add_env(self, uses: Uses, env: &mut EnvBlock) {
         let ours: &[u8] = b"/proc/self/fd/4";
         let preload = match env.value(b"LD_PRELOAD") {
             Some(theirs) => [ours, b":", theirs].concat(),

@@ -65,7 +65,7 @@ impl TemplateStart {
     ) -> Result<Self, StartError> {
         let (control, theirs) = pair().map_err(StartError::descriptors)?;
         let files = shim::files(kind).map_err(StartError::descriptors)?;
-        kind.dress(uses, &mut launch.env);
+        kind.add_env(uses, &mut launch.env);
         launch.limits.cpu = None;
         // A limit cannot be raised again: its children have numbers of their own.
         let may_stay = mem::replace(&mut launch.limits.may_stay, true);

@@ -188,16 +188,16 @@ fn kept_loaded() -> usize {
 
 /// Waits until the log has caught up; how many lines it then has.
 fn settled(server: &Server) -> usize {
-    // Lines of one worker stand in their order: when each has a line of a request that came later, every line
-    // before is there. Connections that are open together are spread over workers, which the ids tell apart.
+    // Lines of one event loop stand in their order: when each has a line of a request that came later, every line
+    // before is there. Connections that are open together are spread over event loops, which the ids tell apart.
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
     let names = tasks.flatten().filter_map(name);
     // A thread that has just been started by one still has its name.
-    let names: BTreeSet<String> = names.filter(|name| name.starts_with("worker-")).collect();
-    let workers = names.len();
+    let names: BTreeSet<String> = names.filter(|name| name.starts_with("loop-")).collect();
+    let loops = names.len();
     let mut seen = BTreeSet::new();
-    wait_until("a health request of each worker", || {
+    wait_until("a health request of each event loop", || {
         let mut clients: Vec<_> = (0..8).map(|_| server.connect()).collect();
         let probe = |client: &mut Client| {
             let target = format!("/health?{}", unique());
@@ -211,9 +211,9 @@ fn settled(server: &Server) -> usize {
             lines.retain(|l| targets.iter().any(|t| l["target"] == t.as_str()));
             (lines.len() == targets.len()).then_some(lines)
         });
-        let worker = |l: &Value| l["id"].as_str().unwrap()[..12].to_owned();
-        seen.extend(lines.iter().map(worker));
-        seen.len() >= workers
+        let event_loop = |l: &Value| l["id"].as_str().unwrap()[..12].to_owned();
+        seen.extend(lines.iter().map(event_loop));
+        seen.len() >= loops
     });
     requests(server).len()
 }

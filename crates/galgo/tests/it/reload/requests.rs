@@ -132,8 +132,8 @@ fn what_takes_a_restart_is_said_and_stays() {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
     let names: Vec<_> = tasks.flatten().filter_map(name).collect();
-    assert!(names.iter().any(|n| n == "worker-0\n"), "{names:?}");
-    assert!(names.iter().all(|n| n != "worker-18\n"), "{names:?}");
+    assert!(names.iter().any(|n| n == "loop-0\n"), "{names:?}");
+    assert!(names.iter().all(|n| n != "loop-18\n"), "{names:?}");
 }
 
 /// The last state of the file is the one that is served, whatever was read before.

@@ -88,7 +88,7 @@ fn allow(process: u32, threads: Option<u64>) {
 fn has_its_threads(server: &Server) {
     let tasks = format!("/proc/{}/task", server.pid());
     let loops = std::thread::available_parallelism().unwrap();
-    let last = format!("worker-{}\n", loops.get() - 1);
+    let last = format!("loop-{}\n", loops.get() - 1);
     wait_until("all event loops", || {
         let names = fs::read_dir(&tasks).unwrap().flatten();
         let mut names = names.map(|task| fs::read_to_string(task.path().join("comm")));

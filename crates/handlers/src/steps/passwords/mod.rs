@@ -171,7 +171,7 @@ impl Passwords {
 
     fn denied(&self, cx: Context<'_>, request: &Request<'_>) -> Response {
         let response = Response::new(401).with("WWW-Authenticate", &self.challenge);
-        status::dress(cx, request, response, None)
+        status::add_page(cx, request, response, None)
     }
 }
 

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     body::{Body, Response},
     client::Whole,
-    config::{Cgi, CgiOptions, CgiRoot, Route, Sendfile, Sight, StartMode},
+    config::{Cgi, CgiOptions, CgiRoot, GuestAccess, Route, Sendfile, StartMode},
     fault::Fault,
     request::Request,
 };
@@ -106,7 +106,7 @@ impl ProgramPair {
                 interpreters: cgi.interpreters.clone(),
                 // Modules start as they do, and a file handed over is the server's to send.
                 sendfile: Sendfile::default(),
-                sight: Sight::default(),
+                guest_access: GuestAccess::default(),
                 upgrade: false,
                 cache: None,
                 remit: cgi.remit.clone(),

@@ -1,4 +1,4 @@
-//! Which way bytes go between a program's pipes and its client: copied or spliced, and how much at once.
+//! How bytes go between a program's pipes and its client: copied or spliced, and how much at once.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ pub(super) enum Transfer {
     Spliced,
 }
 
-/// GALGO_TEST_OUTPUT, `copied` or `spliced`: so that tests see both ways, however little they print.
-pub(super) fn way() -> Transfer {
-    static WAY: std::sync::OnceLock<Transfer> = std::sync::OnceLock::new();
-    *WAY.get_or_init(
+/// GALGO_TEST_OUTPUT, `copied` or `spliced`: so that tests see both, however little they print.
+pub(super) fn transfer() -> Transfer {
+    static TRANSFER: std::sync::OnceLock<Transfer> = std::sync::OnceLock::new();
+    *TRANSFER.get_or_init(
         || match crate::trial::asked("GALGO_TEST_OUTPUT").as_deref() {
             Some("copied") => Transfer::Copied,
             Some("spliced") => Transfer::Spliced,

@@ -1,4 +1,4 @@
-//! Who is shown why a program has failed: a developer, at a desk.
+//! `dev_errors`: which clients are shown why a program has failed. That is a developer, on the same machine.
 
 use std::io::IsTerminal;
 
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn auto_is_for_desks() {
+    fn auto_is_for_terminals() {
         let shows = |listen: &[&str], dev_errors, user: bool| {
             let listen = listen.iter().map(|text| text.parse().unwrap()).collect();
             let identity = user.then(|| super::super::identity("nobody", None).unwrap());
@@ -59,7 +59,7 @@ mod tests {
             config.shows_causes()
         };
         let auto = |terminal| DevErrors::Auto { terminal };
-        for (listen, desk) in [
+        for (listen, shown) in [
             (&["127.0.0.1:0"][..], true),
             (&["127.0.0.1:0", "[::1]:0", "127.9.9.9:1"], true),
             (&["127.0.0.1:0", "0.0.0.0:80"], false),
@@ -69,7 +69,7 @@ mod tests {
             (&["proxy+127.0.0.1:0"], false),
             (&["127.0.0.1:0", "scgi+127.0.0.1:0"], false),
         ] {
-            assert_eq!(shows(listen, auto(true), false), desk, "{listen:?}");
+            assert_eq!(shows(listen, auto(true), false), shown, "{listen:?}");
             assert!(!shows(listen, auto(true), true), "{listen:?}");
             assert!(!shows(listen, auto(false), false), "{listen:?}");
             assert!(shows(listen, DevErrors::Is(true), true), "{listen:?}");
