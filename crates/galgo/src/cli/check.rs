@@ -322,7 +322,7 @@ fn kept_module(cgi: &Cgi, module: &Path) -> String {
         let strict = cgi.options.strict.as_ref();
         format!(
             "runs as {}, in a worker of this user and route; sandbox = {:?}{}",
-            name_of(remit.user(owner(module))),
+            user(remit.user(owner(module))),
             cgi.options.sandbox_name(),
             strict
                 .map(|strict| isolation::held(strict))
@@ -350,7 +350,7 @@ pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Pat
     };
     format!(
         "runs as {}, sandbox = {:?}{}; what it leaves running {ends}{}",
-        name_of(uid),
+        user(uid),
         options.sandbox_name(),
         strict
             .map(|strict| isolation::held(strict))
@@ -365,6 +365,16 @@ fn denied(remit: &Remit, run: &Path) -> Option<String> {
     let checked = remit.identity(uid).map(drop);
     let checked = checked.and_then(|()| remit.check(run, uid).map(drop).map_err(|e| e.to_string()));
     checked.err()
+}
+
+/// Names a user that programs run as. `galgo check` has become the server's user, so it knows whether that is the same: such a
+/// program can read what the server can.
+fn user(uid: u32) -> String {
+    let name = name_of(uid);
+    match uid == effective_uid() {
+        true => format!("{name}, the server's own user"),
+        false => name.to_string(),
+    }
 }
 
 fn owner(program: &Path) -> u32 {

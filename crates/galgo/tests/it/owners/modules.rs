@@ -445,8 +445,7 @@ fn check_names_the_user_and_what_is_wrong() {
     let fine =
         "is a module; runs as games, in a worker of this user and route; sandbox = \"standard\"";
     assert!(of("a.wasm").contains(fine), "{said}");
-    let strict =
-        "is a module; runs as nobody, in a worker of this user and route; sandbox = \"strict\"";
+    let strict = "is a module; runs as nobody, the server's own user, in a worker of this user and route; sandbox = \"strict\"";
     assert!(of("b.wasm").contains(strict), "{said}");
     mode(&site, "games/a.wasm", 0o664);
     let said = fails(&site, &["check"]);

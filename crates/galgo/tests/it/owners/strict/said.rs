@@ -22,7 +22,7 @@ fn check_says_what_holds() {
     let said = String::from_utf8(said.stdout).unwrap();
     let holds = "files by Landlock, /tmp, /proc and processes of its own, network none, system calls by seccomp";
     assert!(
-        said.contains("runs as nobody, sandbox = \"strict\""),
+        said.contains("runs as nobody, the server's own user, sandbox = \"strict\""),
         "{said}"
     );
     assert!(said.contains(holds), "{said}");
