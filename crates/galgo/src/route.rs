@@ -27,7 +27,7 @@ pub struct Route {
     pub path: String,
     /// Only names right below the path that fit, and what is below those.
     pub names: Option<Glob>,
-    /// Who is asked first whether the request may be answered; `None`: nobody.
+    /// The program that is asked first whether the request may be answered; `None`: none.
     pub authorizer: Option<Authorizer>,
     /// What stands before and after the handler; `None`: nothing.
     pub steps: Option<Box<Steps>>,

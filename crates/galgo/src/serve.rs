@@ -234,7 +234,7 @@ fn close_memory() -> Result<(), String> {
         .map_err(|e| format!("cannot close the server's memory to its programs: {e}"))
 }
 
-/// Why a server ends that nobody has told to.
+/// Why a server ends without a signal.
 const SPAWNER_ENDED: &str = "the process that starts programs of other users has ended, and with it this server: start it again";
 
 /// Confines this thread and all that it starts to what programs are confined to by `sandbox = "standard"`, for they inherit
@@ -255,7 +255,7 @@ pub(crate) fn direct(config: &Config) -> io::Result<Direct> {
 
 fn settle(spawner: &mut Direct, config: &Config) {
     spawner.set_umask(Some(config.umask));
-    // A server that is killed ends nothing any more, and nobody would ever read what its programs have to say.
+    // A server that is killed ends nothing any more, and no process would ever read what its programs have to say.
     spawner.set_orphaned(Some(rustix::process::Signal::KILL.as_raw()));
 }
 
@@ -302,7 +302,7 @@ fn thread(
 #[derive(Debug)]
 struct Together {
     left: Mutex<usize>,
-    nobody: Condvar,
+    none_left: Condvar,
 }
 
 /// A thread that waits, where it ends, for the others.
@@ -312,7 +312,7 @@ impl Together {
     fn of(count: usize) -> Arc<Self> {
         Arc::new(Self {
             left: Mutex::new(count),
-            nobody: Condvar::new(),
+            none_left: Condvar::new(),
         })
     }
 }
@@ -322,9 +322,9 @@ impl Drop for ServingThread {
         let left = self.0.left.lock();
         let mut left = left.unwrap_or_else(PoisonError::into_inner);
         *left = left.saturating_sub(1);
-        self.0.nobody.notify_all();
-        // Poisoned or not: nobody is left.
-        drop(self.0.nobody.wait_while(left, |left| *left > 0));
+        self.0.none_left.notify_all();
+        // Poisoned or not: no thread is left.
+        drop(self.0.none_left.wait_while(left, |left| *left > 0));
     }
 }
 
@@ -347,5 +347,5 @@ pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
 fn execute_nothing() -> Result<Arc<Outside>, String> {
     let confined = sandbox::confine_and_execute_nothing();
     confined.map_err(|e| format!("cannot give up the right to execute programs: {e}"))?;
-    Ok(Arc::new(Outside::nobody()))
+    Ok(Arc::new(Outside::absent()))
 }

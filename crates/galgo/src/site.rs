@@ -59,8 +59,8 @@ impl UpstreamUse {
 }
 
 impl Site {
-    /// As configured. What is the same as in the site `before` goes on: who is known by a route that did
-    /// not change is known by it still. Nobody is asked over a socket yet.
+    /// As configured. What is the same as in the site `before` goes on: a user who is known by a route that did
+    /// not change is known by it still. No application is asked over a socket yet.
     pub fn new(mut config: Config, before: Option<&Self>, logs: &Logs) -> Self {
         if let Some(before) = before {
             keep_routes(&mut config, &before.config);

@@ -15,7 +15,7 @@ pub async fn off_loop<T: Send + 'static>(
     let (tell, done) = oneshot::channel();
     let thread = std::thread::Builder::new().name(name.to_owned());
     thread.spawn(move || {
-        // Nobody may be waiting any more.
+        // The task may not be waiting any more.
         let _ = tell.send(does());
     })?;
     done.await

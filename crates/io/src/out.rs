@@ -22,7 +22,7 @@ pub struct Out {
 }
 
 impl Out {
-    /// Bytes that nobody has looked at.
+    /// Bytes that were not looked at yet.
     pub fn of(bytes: &[u8]) -> Self {
         let mut out = Self::default();
         out.bytes.extend_from_slice(bytes);

@@ -31,7 +31,7 @@ pub fn take_large() -> Vec<u8> {
         .unwrap_or_else(|| Vec::with_capacity(LARGE))
 }
 
-/// Gives a buffer back. One that grew, or that nobody may need soon, is freed.
+/// Gives a buffer back. One that grew is freed, and so is one when enough are kept.
 pub fn give(mut buf: Vec<u8>) {
     if let Some(at) = KEPT.iter().position(|(size, _)| *size == buf.capacity()) {
         buf.clear();

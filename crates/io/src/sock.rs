@@ -157,7 +157,7 @@ impl Sock {
         Ok(self.watched.get_or_init(|| watched))
     }
 
-    /// A registration of its own: the first cannot be changed, and somebody may be waiting on it.
+    /// A registration of its own: the first cannot be changed, and a task may be waiting on it.
     fn room(&self) -> io::Result<&AsyncFd<RawFd>> {
         if self.room.get().is_none() {
             let again = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3)?;
@@ -221,7 +221,7 @@ impl Sock {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let buf = buf.room(want.max(READ));
-        // The event loop may not say again what it has told somebody else, who read nothing.
+        // The event loop may not say again what it has told another task, which read nothing.
         *waits &= !self.passed_over.get();
         let read = self.poll_run(Direction::In, waits, cx, |fd| {
             rustix::io::read(fd, spare_capacity(&mut *buf))

@@ -2,7 +2,7 @@
 //!
 //! A timer of its own for each request would be set and cleared within a millisecond, and setting it
 //! makes the event loop wake itself up. So all requests of an event loop share one tick: it is there
-//! only while somebody waits for it, and limits of time are looked at when it comes.
+//! only while a task waits for it, and limits of time are looked at when it comes.
 
 use std::{
     cell::{Cell, RefCell},

@@ -23,7 +23,7 @@ pub fn inherited(count: usize) -> io::Result<Vec<OwnedFd>> {
             _ => {}
         }
         // SAFETY: it is open, and has come over execve, for it has no FD_CLOEXEC. Whatever this process opens has that flag,
-        // so nobody else owns this number.
+        // so no other value owns this number.
         let fd = unsafe { OwnedFd::from_raw_fd(number) };
         fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
         Ok(fd)

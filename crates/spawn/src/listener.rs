@@ -15,8 +15,8 @@ use std::{
     path::Path,
 };
 
-/// A Unix socket that takes connections, and whose file is gone: who has [`file`](Self::file) connects by
-/// `/proc/self/fd/N`, whoever that is, and nobody else can.
+/// A Unix socket that takes connections, and whose file is gone: a process that has [`file`](Self::file) connects by
+/// `/proc/self/fd/N`, whatever its user, and no other process can.
 #[derive(Debug)]
 pub struct NamelessListener {
     /// What connections are taken from.
@@ -81,7 +81,7 @@ mod tests {
         let name = listener.local_addr().unwrap();
         // It is that of a descriptor which is closed.
         assert!(UnixStream::connect(name.as_pathname().unwrap()).is_err());
-        // Nor is it another's way in once nobody listens.
+        // Nor is it another's way in once no process listens.
         drop(listener);
         assert!(UnixStream::connect(&door).is_err());
     }

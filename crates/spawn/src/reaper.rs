@@ -3,7 +3,7 @@
 //!
 //! The kernel makes orphans children of this process (PR_SET_CHILD_SUBREAPER). Whose they are tells a limit that they
 //! inherit, whatever group or session they are in: RLIMIT_LOCKS, the number of the process that was started
-//! ([`Mark`](claims::Mark)). A hostile program can lower it, to the number of the program of a request that came earlier: then it
+//! ([`ProcessMark`](claims::ProcessMark)). A hostile program can lower it, to the number of the program of a request that came earlier: then it
 //! ends with that.
 
 use crate::{claims, exit::reap};

@@ -93,7 +93,7 @@ pub fn proxy_header(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
     [&start[..], &from, &to, &[0x30, 0x39, 0, 80]].concat()
 }
 
-/// A connection that has room for so many bytes that nobody has read.
+/// A connection that has room for so many bytes that the client has not read.
 pub fn tcp_with_buffer(bytes: usize, to: SocketAddr) -> TcpStream {
     connect_by(to, |socket| {
         rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes).unwrap();

@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn limits_only_sink() {
-        // Of this very process: high enough to hurt nobody.
+        // Of this very process: high enough to hurt no other test.
         let before = getrlimit(Resource::Core).maximum;
         lower(&[(Resource::Core, u64::MAX - 1)]).unwrap();
         let now = getrlimit(Resource::Core);

@@ -111,7 +111,7 @@ fn check(
     checked(file, key, take)
 }
 
-/// What nobody can change any more.
+/// With these, no process can change the memory any more.
 const SEALS: SealFlags = SealFlags::WRITE
     .union(SealFlags::GROW)
     .union(SealFlags::SHRINK);

@@ -12,7 +12,7 @@ use galgo_io::rate_allowance::RateAllowance;
 use h2::{Reason, SendStream, server::SendResponse};
 use http::{Response, StatusCode};
 
-/// The sending half of a stream. The request's client looks here as well, whether somebody still reads.
+/// The sending half of a stream. The request's client looks here as well, whether the peer still reads.
 #[derive(Debug)]
 pub(super) struct Outgoing(RefCell<Half>);
 

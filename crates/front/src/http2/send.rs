@@ -184,7 +184,7 @@ struct StreamOutput<'s, 'r, 'i> {
     dropped: usize,
     /// The stream's end has been sent.
     ended: bool,
-    /// Small pieces that were sent one after the other. `None`: nobody counts them, for each is a message.
+    /// Small pieces that were sent one after the other. `None`: they are not counted, for each is a message.
     small: Option<u32>,
 }
 

@@ -144,7 +144,7 @@ fn unopened(response: Response) -> Response {
     Response::new(501)
 }
 
-/// The Sec-WebSocket-Key of a client that has sent none: 16 bytes that nobody else uses (RFC 6455, 4.1).
+/// The Sec-WebSocket-Key of a client that has sent none: 16 random bytes that no other handshake has (RFC 6455, 4.1).
 fn websocket_key() -> String {
     let mut nonce = [0; 16];
     // They come whole (getrandom(2)); without them it is no worse a key, for it proves nothing to anybody.

@@ -41,7 +41,7 @@ impl Answers {
         proofs.insert(token.into(), proof.into());
     }
 
-    /// Nobody asks for it any more.
+    /// The authority does not ask for it any more.
     pub(super) fn proven(&self, token: &str) {
         let mut proofs = self.0.write().unwrap_or_else(PoisonError::into_inner);
         proofs.remove(token.as_bytes());

@@ -13,7 +13,7 @@ pub(super) type Window = (SystemTime, SystemTime);
 /// What kind of failure is to be made good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureKind {
-    /// The authority did not answer, or not as one: asking again costs nobody anything.
+    /// The authority did not answer, or not as one: asking again counts against no limit.
     Unreachable,
     /// It could not make sure that the host is ours, or wants something else: it counts how often.
     Refused,

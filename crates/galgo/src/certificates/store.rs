@@ -1,7 +1,7 @@
 //! The state folder: the account with the authority, and the certificates that were obtained, each in a file with its key.
 //!
 //! ```text
-//! STATE/certificates/                      nobody enters it but who started the server
+//! STATE/certificates/                      only the user that started the server enters it
 //!   acme-v02.api.letsencrypt.org-directory/  of the user that the server becomes
 //!     account.json
 //!     example.org.pem                        the key, and the chain
@@ -227,7 +227,7 @@ const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Root makes `all`, which stays root's and which nobody else enters, and in it the user's own.
+/// Root makes `all`, which stays root's and which no other user enters, and in it the user's own.
 fn make_for(all: &Path, name: &str, user: &Identity) -> io::Result<OwnedFd> {
     let state = all.parent().unwrap_or(all);
     let above = roots(state)?;

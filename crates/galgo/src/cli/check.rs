@@ -183,7 +183,7 @@ impl<W: Write> CheckReport<W> {
         self.line(verdict, "spool", &says)
     }
 
-    /// Whether somebody takes connections there.
+    /// Whether an application takes connections there.
     fn upstream(&mut self, up: &Application) -> io::Result<()> {
         let kind = match up.role {
             Role::Authorizer => "authorizer",

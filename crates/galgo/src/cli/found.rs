@@ -17,7 +17,7 @@ use galgo_handlers::steps::redirect::Redirect;
 use galgo_proto::status::reason;
 use galgo_spawn::{owners::RunsAs, words};
 
-/// Programs shown, over all routes. Looking at one takes a millisecond or so, and nobody is served
+/// Programs shown, over all routes. Looking at one takes a millisecond or so, and no client is served
 /// meanwhile.
 const SHOWN: usize = 50;
 

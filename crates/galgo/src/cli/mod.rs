@@ -133,7 +133,7 @@ pub fn main() -> ExitCode {
 fn usage(e: &clap::Error) -> ExitCode {
     let text = e.render().to_string();
     match screen::lines(&text) {
-        // Nobody may be reading.
+        // Standard output may have no reader.
         shown if shown == text => drop(e.print()),
         shown => eprint!("{shown}"),
     }

@@ -12,7 +12,7 @@ use galgo_handlers::steps::passwords::hash;
 use galgo_spawn::words;
 use rustix::fs::{FlockOperation, flock};
 
-/// The server's group may read a new file; nobody else may.
+/// The server's group may read a new file; other users may not.
 const MODE: u32 = 0o640;
 
 #[derive(Debug, clap::Args)]

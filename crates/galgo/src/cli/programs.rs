@@ -255,7 +255,7 @@ fn refused(path: &Path, why: String) -> Finding {
     }
 }
 
-/// O_NONBLOCK: should a pipe stand there, nobody waits for its writer.
+/// O_NONBLOCK: should a pipe stand there, open(2) does not wait for its writer.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 /// Whether a file that may not be run looks as if it should: it begins as a script, is linked as a

@@ -113,7 +113,7 @@ fn read(args: &ServeArgs, own: Option<&Path>) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Prints where it listens, first of all, and then what it found there. Nobody may be reading; the
+/// Prints where it listens, first of all, and then what it found there. Standard output may have no reader; the
 /// server serves all the same.
 fn greet(ready: &ReadyServer) {
     let mut out = std::io::stdout().lock();

@@ -39,7 +39,7 @@ pub struct Config {
     pub included: Vec<PathBuf>,
     /// Where to listen, in order.
     pub listen: Vec<Listen>,
-    /// Nobody has said where to listen.
+    /// Neither the configuration nor the command line says where to listen.
     pub listens_by_default: bool,
     /// Sockets of a service manager to listen on, by their names. Before it serves, the server puts their addresses into `listen`.
     pub listen_passed: Vec<PassedName>,
@@ -71,7 +71,7 @@ pub struct Config {
     pub log: LogSettings,
     /// Where the compiled code of modules is kept; `None`: where the system's user keeps such things.
     pub cache: Option<PathBuf>,
-    /// Where bytes wait that nobody takes yet, and how many may.
+    /// Where bytes wait that their reader does not take yet, and how many may.
     pub spool: SpoolSettings,
     /// Show the cause of a failed program to developers.
     pub dev_errors: DevErrors,

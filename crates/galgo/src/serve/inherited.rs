@@ -148,7 +148,7 @@ impl Inherited {
         self.store.take_if(|store| store.is_for(settings))
     }
 
-    /// The files of sockets that nobody listens on any more.
+    /// The files of sockets that no process listens on any more.
     pub(super) fn unused(&mut self) -> Vec<SocketFile> {
         self.queues.clear();
         let files = self.files.drain().map(|(_, file)| file);
@@ -263,7 +263,7 @@ impl Predecessor {
         let said = self.line.say(READY, b"", None);
         match said.and_then(|()| self.line.hear()) {
             Ok(Some(message)) if message.parts().0 == GO => {
-                // Before it does: from then on nobody ends it. A spawner that is gone has nothing to say any more.
+                // Before it does: from then on the spawner does not end it. A spawner that is gone has nothing to say any more.
                 if let Some(spawner) = &self.spawner {
                     let _ = write(spawner, b"S");
                     let _ = self.line.say(SERVES, b"", None);

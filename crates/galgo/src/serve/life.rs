@@ -181,7 +181,7 @@ impl Life {
         let own = std::process::id();
         let pid = outcome.and_then(|successor| {
             let pid = successor.pid();
-            // Before it speaks for itself: until then nobody else is heard.
+            // Before it speaks for itself: until then the service manager hears this process alone.
             self.notify.say(&format!("MAINPID={pid}"));
             let gone = successor.go();
             let gone = gone.inspect_err(|_| self.notify.say(&format!("MAINPID={own}")));

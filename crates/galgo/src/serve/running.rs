@@ -284,7 +284,7 @@ impl RunningServer {
         let own = config.routes.iter().filter_map(|route| route.log.as_ref());
         own.for_each(|log| self.shared.logs.connect(log));
         let removed = self.bound.extract_if(.., |one| !is_named(config, one));
-        // First of all, so that nobody comes by it while it is closed.
+        // First of all, so that no client comes by it while it is closed.
         removed.for_each(|one| one.remove());
         self.bound.extend(bound);
         for pool in self.site.worker_pools(before, &self.shared.logs.error) {

@@ -61,7 +61,7 @@ pub(super) fn bind(path: &Path, config: &Config) -> io::Result<(OwnedFd, SocketF
     };
     let (fd, lock) = bound?;
     let owner = user.map_or(geteuid().as_raw(), |user| user.uid);
-    // Nobody is connected before listen(2), whatever the mode was until now.
+    // No client is connected before listen(2), whatever the mode was until now.
     let own = permit(path, owner, config.socket_mode, config.socket_group)?;
     let path = path.to_owned();
     Ok((fd, SocketFile { path, own, lock }))
@@ -77,7 +77,7 @@ fn maker<'c>(path: &Path, config: &'c Config) -> io::Result<Option<&'c Identity>
     }
 }
 
-/// A socket file that nobody listens on any more is replaced; one that answers is not.
+/// A socket file that no process listens on any more is replaced; one that answers is not.
 fn bind_locked(path: &Path) -> io::Result<(OwnedFd, Lock)> {
     let lock = Lock::take(path)?;
     let fd = new_socket(AddressFamily::UNIX)?;
@@ -113,7 +113,7 @@ impl Lock {
                 Err(Errno::AGAIN) => return Err(Errno::ADDRINUSE.into()),
                 locked => locked?,
             }
-            // Who had it before may have removed the file meanwhile: then this lock is nobody's.
+            // The process that had it before may have removed the file meanwhile: then this is the lock of no file.
             if id_of(&path).is_ok_and(|now| Ok(now) == id(&file)) {
                 return Ok(Self { path, file });
             }

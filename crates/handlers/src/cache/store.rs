@@ -74,9 +74,9 @@ struct Entry {
 pub enum Found {
     /// An answer, and its age.
     Hit(Response),
-    /// Somebody makes one.
+    /// Another request makes one.
     Wait(watch::Receiver<()>),
-    /// Nobody does: the request is to make it.
+    /// No request does: this one is to make it.
     Make(Making),
     /// There is none to share.
     Own,
@@ -114,7 +114,7 @@ impl AnswerCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is there for a request with this key. With `makes`, it is to make an answer where nobody does.
+    /// What is there for a request with this key. With `makes`, it is to make an answer where no other request does.
     pub fn find(self: &Arc<Self>, key: &[u8], head: &Head, makes: bool) -> Found {
         let now = Instant::now();
         let mut state = self.state();
@@ -185,7 +185,7 @@ impl Making {
         self.put(vary, values, long, Some(kept));
     }
 
-    /// The answer is not to be shared: for a while nobody waits for another one.
+    /// The answer is not to be shared: for a while no request waits for another one.
     pub fn cannot(self) {
         let most = self.cache.most;
         self.put(Vec::new(), Vec::new(), most, None);

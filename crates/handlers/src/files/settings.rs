@@ -76,7 +76,7 @@ impl Files {
         {
             return true;
         }
-        // A `.wasm` file may be meant for browsers, a `.wcgi` file is a program and nothing else; nobody is shown
+        // A `.wasm` file may be meant for browsers, a `.wcgi` file is a program and nothing else; no client is shown
         // hashes of passwords.
         let endings = self.interpreters.iter().map(|(ending, _)| ending.as_str());
         endings

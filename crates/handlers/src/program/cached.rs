@@ -25,7 +25,7 @@ use crate::{
     status,
 };
 
-/// Answers from memory, or as the one that makes the answer for all who wait, or for itself alone. Nobody waits for another
+/// Answers from memory, or as the one that makes the answer for all who wait, or for itself alone. No request waits for another
 /// one longer than for a permit (`queue_wait`).
 pub async fn answer(
     cx: Context<'_>,

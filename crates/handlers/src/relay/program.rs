@@ -135,7 +135,7 @@ impl RunningProgram {
         let held = self.held.take();
         if granted {
             self.stdin = held;
-            // Without its client it has nobody to speak with.
+            // Without its client it has no peer to speak with.
             self.run_to_completion = false;
             self.clocks.only_idle();
         }

@@ -54,7 +54,7 @@ pub enum AccessDecision {
     /// It may only with a password: its address is not one of those that need none.
     NeedsPassword,
     Denied(Response),
-    /// Nobody may ask with this method.
+    /// No client may ask with this method.
     OtherMethod(Response),
 }
 

@@ -51,7 +51,7 @@ impl Facts {
         })
     }
 
-    /// Why nobody takes it at that moment, in words; `None`: it is valid then.
+    /// Why no client takes it at that moment, in words; `None`: it is valid then.
     pub fn out_of_date(&self, now: SystemTime) -> Option<String> {
         if now > self.not_after {
             Some(format!("it expired on {}", date(self.not_after)))

@@ -85,7 +85,7 @@ impl Shown {
         Ok(())
     }
 
-    /// Nobody asks any more.
+    /// The authority does not ask any more.
     pub fn proven(&self, host: &str) {
         write(&self.proofs).remove(host);
     }
@@ -126,7 +126,7 @@ fn proof(host: &str, digest: &[u8]) -> Result<Arc<CertifiedKey>, Box<dyn std::er
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
     let chain = vec![params.self_signed(&key)?.der().clone()];
     let key = PrivateKeyDer::try_from(key.serialize_der())?;
-    // Its extension is critical: nobody but who asked for it can read it.
+    // Its extension is critical: only the authority that asked for it can read it.
     let key = provider().key_provider.load_private_key(key)?;
     Ok(Arc::new(CertifiedKey::new(chain, key)))
 }

@@ -200,7 +200,7 @@ fn a_truncated_stream_is_told_from_an_ended_one() {
     drop(peer.join().unwrap());
 }
 
-/// What comes behind close_notify is nobody's: it is neither read nor waited for.
+/// What comes behind close_notify belongs to no message: it is neither read nor waited for.
 #[test]
 fn bytes_behind_the_end_are_let_go() {
     let own = made(&["localhost"]);
@@ -309,7 +309,7 @@ fn a_hello_cut_short_is_an_error() {
         let kind = done.unwrap_err().kind();
         assert_eq!(kind, ErrorKind::UnexpectedEof, "{length}");
     }
-    // Of which each bit is wrong once: an error or, where nobody minds, a hello.
+    // Of which each bit is wrong once: an error or, where the bit means nothing, a hello.
     for bit in (0..record.len() * 8).step_by(5) {
         let (mut socket, transport) = pair();
         let mut wrong = record.clone();

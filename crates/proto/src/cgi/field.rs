@@ -118,7 +118,7 @@ impl FieldRole {
 }
 
 /// 6.3.3: three digits, 200 to 599, then nothing or a space and the reason phrase. A phrase that is not
-/// UTF-8 is left out: nobody but a person reads it. 1xx is not for a program to send, but for 101 where it was asked to
+/// UTF-8 is left out: only people read it. 1xx is not for a program to send, but for 101 where it was asked to
 /// `upgrade`.
 pub(super) fn status(value: &[u8], upgrade: bool) -> Option<(u16, Option<String>)> {
     let (code, rest) = value.split_at_checked(3)?;

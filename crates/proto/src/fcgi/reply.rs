@@ -1,7 +1,7 @@
 //! What an application sends back for one request, as the web server reads it.
 //!
 //! Strict: another id, a type that has no place, output behind its end, and management records that
-//! nobody asked for are errors. After one nothing on the connection can be trusted to belong to a request.
+//! the server did not ask for are errors. After one nothing on the connection can be trusted to belong to a request.
 
 use super::{
     Outcome,

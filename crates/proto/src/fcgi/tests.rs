@@ -95,7 +95,7 @@ fn what_applications_do_not_send_is_refused() {
         ("an abort", record(2, 1, b"", 0)),
         ("variables", record(4, 1, b"x", 0)),
         ("input", record(5, 1, b"x", 0)),
-        ("values nobody asked for", record(10, 0, b"", 0)),
+        ("values that were not asked for", record(10, 0, b"", 0)),
         ("an unknown type", record(12, 1, b"", 0)),
         ("type 0", record(0, 1, b"", 0)),
         ("a short end", record(3, 1, &end[..7], 1)),

@@ -99,7 +99,7 @@ impl HeadScan {
         }
     }
 
-    /// Lets nobody wait who does not speak HTTP/1 at all, such as a TLS client.
+    /// Refuses a client at once that does not speak HTTP/1 at all, such as a TLS client.
     fn first_byte(&self, window: &[u8]) -> Result<(), HeadError> {
         match window.get(self.line) {
             Some(&b) if !is_token(b) && b != b'\r' && b != b'\n' => {

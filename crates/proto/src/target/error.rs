@@ -11,6 +11,6 @@ pub enum TargetError {
     Form,
     /// `%` without two hexadecimal digits, or one that hides `/`, NUL or a control byte.
     Percent,
-    /// A segment `..` that leads above the root; in a path that somebody else has decoded, any segment `.` or `..`.
+    /// A segment `..` that leads above the root; in a path that a front server has decoded, any segment `.` or `..`.
     DotSegment,
 }

@@ -84,7 +84,7 @@ pub(super) fn has_dots(path: &[u8]) -> bool {
 }
 
 /// A decoded path without its dot segments (RFC 3986, 5.2.4), where a run of slashes counts as one. One `..`
-/// too many is refused: RFC 3986 would drop it, and nobody who means well sends it.
+/// too many is refused: RFC 3986 would drop it, and no honest client sends it.
 pub(super) fn without_dots(path: &[u8]) -> Result<Vec<u8>, TargetError> {
     let mut out: Vec<u8> = Vec::with_capacity(path.len());
     let mut rest = path;

@@ -153,7 +153,7 @@ impl Logs {
             access.switch(switch.access);
         }
         let mut own = self.own();
-        // What is new is opened twice: somebody may have moved it away since.
+        // What is new is opened twice: logrotate may have moved it away since.
         let next = switch.own.unwrap_or_else(|| own.clone());
         next.iter().for_each(|(_, writer)| writer.switch(None));
         *own = next;

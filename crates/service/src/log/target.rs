@@ -276,7 +276,7 @@ mod tests {
         root
     }
 
-    /// A folder of root's that others may enter, one of nobody's in it, and one that nobody may not look into.
+    /// A folder of root's that others may enter, one of the user `nobody` in it, and one that this user may not look into.
     fn scene() -> (tempfile::TempDir, Identity, PathBuf, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let mode = |path: &Path, mode| {

@@ -1,4 +1,4 @@
-//! Clients of whom something was said in this second. Nobody can fill the log: each address has the first line of a
+//! Clients of whom something was said in this second. No client can fill the log: each address has the first line of a
 //! second, and so have only so many addresses.
 
 use std::{

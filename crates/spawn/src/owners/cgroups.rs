@@ -62,7 +62,7 @@ fn delegated_of(own: &Path, is_delegated: impl Fn(&Path) -> bool) -> Option<&Pat
 }
 
 fn is_delegated(path: &Path) -> bool {
-    // systemd.resource-control(5), Delegate=: who may divide it is told so. What nobody has delegated others have part in.
+    // systemd.resource-control(5), Delegate=: a service that may divide its group is told so. A group that was not delegated is others' too.
     let told = ["user.delegate", "trusted.delegate"];
     let is_told = |name: &&str| {
         let mut value = [0; 4];

@@ -1,7 +1,7 @@
 //! What a program and the folders that lead to it must be like before it runs as a user: suexec's checks, each on a
 //! descriptor that no link leads to.
 //!
-//! Where all of this holds nobody but the user and root can put another file in the program's place, or another folder in the
+//! Where all of this holds only the user and root can put another file in the program's place, or another folder in the
 //! place of one that leads to it. So what is executed by its path is what was checked, or what the same user has put there
 //! meanwhile. By its path, for so a script's interpreter opens it again, whatever the kernel was given.
 
@@ -145,7 +145,7 @@ impl ProgramToCheck<'_> {
 
     /// Whether all holds in the usual case, without a link in any name: at a third of the calls of a closer look.
     ///
-    /// The program's folder is opened once. Those above it are reached from there by `..`, in whose place nobody can put
+    /// The program's folder is opened once. Those above it are reached from there by `..`, in whose place no user can put
     /// another.
     fn is_fine(&self) -> bool {
         let plain = |path: &Path| {
@@ -286,7 +286,7 @@ impl ProgramToCheck<'_> {
             return Ok(());
         }
         owned(stat, self.uid)?;
-        // Where it is sticky nobody else can move what it holds.
+        // Where it is sticky no other user can move what it holds.
         if !inside && stat.st_mode & STICKY != 0 {
             return Ok(());
         }

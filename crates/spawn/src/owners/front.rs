@@ -126,7 +126,7 @@ impl Owners {
         Ok(())
     }
 
-    /// Nobody may ever ask for their users again.
+    /// No request may ever ask for their users again.
     fn forget_those_that_left(&self) {
         let known = self.helpers().list();
         let gone: Vec<_> = known.into_iter().filter(|(_, h)| h.is_over()).collect();

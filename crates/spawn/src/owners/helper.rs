@@ -39,7 +39,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A helper that nobody has asked for so long leaves.
+/// A helper that the server has not asked for so long leaves.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// A helper takes orders for so long: then the next one is made, as the spawner has read the configuration by then, with the
@@ -75,7 +75,7 @@ struct ReadyDescriptors {
     rest: std::vec::IntoIter<bool>,
 }
 
-/// Becomes the user, and serves `socket` until nobody asks any more. For a process of its own, with one thread.
+/// Becomes the user, and serves `socket` until the server asks no more. For a process of its own, with one thread.
 ///
 /// # Errors
 /// It could not become the user, in words; it has started nothing.

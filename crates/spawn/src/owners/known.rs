@@ -25,7 +25,7 @@ struct KnownHelper {
 }
 
 impl KnownHelper {
-    /// Whether it has no program, and nobody is about to ask it: those have the link, too.
+    /// Whether it has no program, and no request is about to ask it: such a request has the link, too.
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.link) == 1
     }

@@ -43,7 +43,7 @@ pub(super) enum ProgramEvent {
     Goes,
     /// It has ended, and has left nothing behind: its connection is free.
     Ended,
-    /// It was not started, or nobody wants it any more: its connection closes.
+    /// It was not started, or the server has given it up: its connection closes.
     Gone,
 }
 

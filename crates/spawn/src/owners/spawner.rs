@@ -236,7 +236,7 @@ impl SpawnerProcess {
                 Ok(ours)
             }
             Err(e) => {
-                // Nobody enters it any more.
+                // No process enters it any more.
                 group
                     .into_iter()
                     .for_each(|group| self.cgroups.remove(group));

@@ -198,7 +198,7 @@ impl Confinement {
             false => own.parent().unwrap_or(own),
         };
         let mut rules = Rules::default();
-        // What of the system is not there nobody misses.
+        // Folders that this system does not have are left out.
         for (list, access) in [
             (SYSTEM, AccessRights::EXECUTE),
             (SETTINGS, AccessRights::READ),

@@ -1,7 +1,7 @@
 //! Where a path of the configuration leads. A helper finds out while it is root, and programs get rights to what is there.
 //!
 //! The operator names a file or folder as it pleases, links included. But whoever may change a folder on the way may put a link
-//! there as well, to what nobody has listed: to `/`, for one. So a path leads to nothing outside of the first folder on its way
+//! there as well, to what the operator has not listed: to `/`, for one. So a path leads to nothing outside of the first folder on its way
 //! that others than the operator can change.
 
 use rustix::{
@@ -123,9 +123,9 @@ impl ListedPathWalk {
     }
 }
 
-/// Whether nobody but the operator can put something else in the place of this entry of a folder.
+/// Whether only the operator can put something else in the place of this entry of a folder.
 fn stays(folder: &Stat, entry: &Stat) -> bool {
-    // Where it is sticky nobody else can move a folder of the operator's.
+    // Where it is sticky no other user can move a folder of the operator's.
     let sticky = operators(folder) && folder.st_mode & Mode::SVTX.as_raw_mode() != 0;
     let is_folder = FileType::from_raw_mode(entry.st_mode) == FileType::Directory;
     let closed = operators(folder) && folder.st_mode & 0o022 == 0;

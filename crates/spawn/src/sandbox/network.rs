@@ -5,10 +5,10 @@ use super::kernel::kernel;
 /// Whom confined programs may speak with, beside Unix sockets that they find in the file system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Network {
-    /// Nobody.
+    /// No machine and no program.
     #[default]
     None,
-    /// Each other, over loopback addresses that are their own and not the machine's. Without namespaces nobody.
+    /// Each other, over loopback addresses that are their own and not the machine's. Without namespaces none.
     Loopback,
     /// Anybody, but they listen on no TCP port.
     Out,

@@ -31,7 +31,7 @@ impl Outside {
     }
 
     /// No such thread: what it would start is not started.
-    pub fn nobody() -> Self {
+    pub fn absent() -> Self {
         let (jobs, _) = channel();
         Self { jobs }
     }

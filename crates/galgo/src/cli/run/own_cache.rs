@@ -24,7 +24,7 @@ impl OwnCache {
             return Ok(None);
         }
         let folder = std::env::temp_dir().join(format!("galgo-run-{}", std::process::id()));
-        // It is not there: nobody else has made it.
+        // It is not there: no other user has made it.
         let made = DirBuilder::new().mode(0o700).create(&folder);
         made.map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
         Ok(Some(Self(folder)))

@@ -100,7 +100,7 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         let mut first = Box::pin(gate.turn(one));
         let std::task::Poll::Ready(Ok(turn)) = first.as_mut().poll(&mut cx) else {
-            panic!("nobody is there");
+            panic!("no other request is there");
         };
         let mut waits = Box::pin(gate.turn(one));
         assert!(waits.as_mut().poll(&mut cx).is_pending());

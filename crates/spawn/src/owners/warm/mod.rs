@@ -6,7 +6,7 @@
 //!
 //! The helper believes the server nothing here either: it finds out itself what kind of program it is, gives templates the
 //! variables that are configured, checks each request as it checks a cold start, and judges itself which learned modules
-//! count. It watches the files that a template was made of: their names are for nobody else to know.
+//! count. It watches the files that a template was made of: no other process is told their names.
 //!
 //! 1. `message`: what both say  2. `under_way`, `remote`: the server's side  3. `templates`: the helper's  4. `waiting`: children
 //!    there

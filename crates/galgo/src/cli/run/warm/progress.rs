@@ -31,7 +31,7 @@ impl Progress {
         self.at += 1;
         self.name = name.chars().take(NAME).collect();
         if !self.rewrites {
-            // Nobody may be reading, here and below.
+            // Standard error may have no reader, here and below.
             let _ = writeln!(stderr(), "{} of {}: {name}", self.at, self.of);
         }
     }
