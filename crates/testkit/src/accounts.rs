@@ -4,6 +4,8 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 /// The accounts. They are gone when this is dropped.
@@ -33,6 +35,10 @@ impl Accounts {
 
 /// What useradd(8) says where there is such a user.
 const TAKEN: i32 = 9;
+/// What userdel(8) says where there is no such user.
+const ABSENT: i32 = 6;
+/// How long an account is waited for that cannot be removed.
+const LONGEST: Duration = Duration::from_secs(10);
 
 fn add(name: &str, home: &Path) {
     let mut useradd = Command::new("useradd");
@@ -49,12 +55,20 @@ fn add(name: &str, home: &Path) {
 
 impl Drop for Accounts {
     fn drop(&mut self) {
-        self.0.iter().for_each(|name| remove(name));
+        for name in &self.0 {
+            // Its processes may be about to end, and others may hold the lock of the accounts.
+            let over = Instant::now() + LONGEST;
+            while !remove(name) && Instant::now() < over {
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
     }
 }
 
-fn remove(name: &str) {
-    let _ = Command::new("userdel").arg(name).output();
+/// Whether it is gone, or was never there.
+fn remove(name: &str) -> bool {
+    let done = Command::new("userdel").arg(name).output();
+    done.is_ok_and(|done| done.status.success() || done.status.code() == Some(ABSENT))
 }
 
 /// The id of a user, which is that of its own group, too.

@@ -1,115 +1,57 @@
-//! The table `attack x configuration x result` of docs/security.md: made here, and held against what stands there. To write it
-//! anew, run the test with GALGO_WRITE_TABLE=1.
+//! The tables `attack x configuration x result` of docs/security.md: made here, and held against what stands there. To write
+//! them anew, run the test with GALGO_WRITE_TABLE=1.
 
+mod attacks;
 mod modules;
+mod sites;
 
 use std::{
     fmt::Write as _,
     fs,
     net::TcpListener,
-    ops::Range,
     os::{
         linux::net::SocketAddrExt,
         unix::net::{SocketAddr, UnixListener},
     },
     path::Path,
+    thread,
 };
 
-use crate::harness::{list, new_site, skip};
+use crate::harness::{list, skip};
 use galgo_testkit::{
-    Client, Server, Site, eventually,
-    process::{self, command_line, pids},
+    Client, Server,
+    accounts::Accounts,
+    eventually,
+    process::{self, command_line, parent, pids, waits_for_a_request},
     wait_until,
 };
 use rustix::process::Signal;
 
-use super::{
-    GAMES, MAN, NOBODY, helpers, mode, needs_a_lasting_place, own, spawner, strict::UNPRIVILEGED,
-    uid_of, workers,
-};
+use super::{helpers, needs_a_lasting_place, spawner, uid_of};
+use sites::{FOLDERS, Users};
 
-list![the_table_is_what_happens];
+list![the_tables_are_what_happens];
 
-/// Makes each attack, and says in a line what came of it: `refused`, or what was done.
-const ATTACKS: &str = r#"#!/usr/bin/python3
-import ctypes, errno, os, platform, socket, struct, subprocess
-libc = ctypes.CDLL(None, use_errno=True)
-of = dict(word.split('=', 1) for word in os.environ['QUERY_STRING'].split('&'))
-PC = platform.machine() == 'x86_64'
-PTRACE, WRITEV, UNSHARE = (101, 311, 272) if PC else (117, 271, 97)
-PIDFD_OPEN, PIDFD_GETFD = 434, 438
-NEWUSER, SEIZE = 0x10000000, 0x4206
-NO = {errno.EPERM, errno.EACCES, errno.ESRCH, errno.ENOENT, errno.ENOSYS, errno.EBADF, errno.EROFS}
-def call(number, *args):
-    got = libc.syscall(number, *[ctypes.c_ulong(a & 0xffffffffffffffff) for a in args])
-    if got == -1: raise OSError(ctypes.get_errno(), '')
-    return got
-def said(what, *args):
-    try: what(*args)
-    except OSError as e: return e.errno not in NO
-    return True
-def read(path):
-    with open(path, 'rb') as f:
-        if not f.read(1): raise OSError(errno.EACCES, '')
-def put(path):
-    with open(path, 'r+b' if os.path.exists(path) else 'wb') as f: f.write(b'#')
-def write(pid):
-    text = ctypes.create_string_buffer(b'EVIL')
-    part = struct.pack('QQ', ctypes.addressof(text), 4)
-    part = ctypes.create_string_buffer(part)
-    call(WRITEV, pid, ctypes.addressof(part), 1, ctypes.addressof(part), 1, 0)
-def process(pid):
-    ways = [('signals', lambda: os.kill(pid, 18)), ('environment', lambda: read(f'/proc/{pid}/environ')),
-            ('memory', lambda: open(f'/proc/{pid}/mem', 'r+b').close()), ('traces', lambda: call(PTRACE, SEIZE, pid, 0, 0)),
-            ('writes', lambda: write(pid)), ('descriptors', lambda: call(PIDFD_GETFD, call(PIDFD_OPEN, pid, 0), 0, 0))]
-    return ', '.join(name for name, way in ways if said(way)) or 'refused'
-def done(what, *args): return 'done' if said(what, *args) else 'refused'
-def connect(): socket.create_connection(('127.0.0.1', int(of['port'])), 5).close()
-def listen(): socket.create_server(('0.0.0.0', 0)).close()
-def abstract():
-    with socket.socket(socket.AF_UNIX) as s: s.connect('\0' + of['abstract'])
-def is_open(fd):
-    try: return os.fstat(fd) is not None
-    except OSError: return False
-def look():
-    if of['server'] not in os.listdir('/proc'): raise OSError(errno.ENOENT, '')
-def gain():
-    said = subprocess.run([of['rooted'], '-u'], capture_output=True)
-    if said.stdout != b'0\n': raise OSError(errno.EPERM, '')
-def stay():
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0:
-            libc.prctl(1, 0)
-            libc.signal(15, 1)
-            os.closerange(0, 64)
-            os.execv('/bin/sleep', ['sleep', of['stays']])
-        os._exit(0)
-    os.wait()
-inherited = [fd for fd in range(3, 1024) if is_open(fd)]
-print('Content-Type: text/plain\n')
-for name in ['server', 'spawner', 'helper', 'other', 'same']: print(process(int(of[name])))
-for path in ['users', 'servers', 'open']: print(done(read, of[path]))
-for path in [os.path.realpath(of['program']), of['shared'], of['left']]: print(done(put, path))
-for what in [connect, listen, abstract, look]: print(done(what))
-print(done(call, UNSHARE, NEWUSER))
-print(done(gain))
-print('some' if inherited else 'none')
-stay()
-"#;
-
-const ROWS: [&str; 18] = [
+/// An attack of each line that the program prints.
+const ROWS: [&str; 29] = [
     "signals, looks into, traces or changes the server, or takes a descriptor of it",
     "the spawner",
     "a helper",
+    "templates of its own user",
+    "children of them that wait for a request",
     "a program of another user",
     "another program of its own user",
     "reads a file that another user alone may read",
     "reads a file that the server's user alone may read",
+    "reads the key of a certificate, which only the user that starts galgo may read",
+    "reads the configuration, which everybody may read",
+    "reads the access log",
     "reads a file outside of its folder that everybody may read",
+    "changes the key, the configuration or the log",
     "changes its own program, which belongs to its user",
     "changes a file outside of its folder that everybody may change",
     "leaves a file in /tmp for others",
+    "leaves a set-user-ID file",
     "connects to a port of this machine",
     "listens on a TCP port",
     "connects to an abstract socket of another process",
@@ -117,91 +59,50 @@ const ROWS: [&str; 18] = [
     "makes a user namespace",
     "gains root's rights by a set-user-ID program",
     "has descriptors beside 0, 1 and 2",
+    "takes more memory than `memory`",
+    "starts more processes than `processes`",
+    "writes a larger file than `file_size`",
+    "computes longer than `cpu`, deaf to SIGXCPU",
 ];
 /// What WASI has no call for.
 const NO_CALL: &str = "no call";
-const LAST: &str = "keeps a process running, in a session of its own, deaf to TERM";
-
-/// A configuration, and the path that answers by it.
-const COLUMNS: [(&str, &str); 14] = [
-    ("`cgi`", "/cgi-bin/attacks"),
-    ("warm", "/warm/attacks"),
-    ("strict", "/cgi-strict/attacks"),
-    ("`user`", "/games/attacks"),
-    ("`user`, strict", "/games-strict/attacks"),
-    ("warm, `user`", "/games-warm/attacks"),
-    ("warm, `user`, strict", "/games-warm-strict/attacks"),
-    ("worker, `user`", "/worker"),
-    ("worker, `user`, strict", "/worker-strict"),
-    ("module", "/cgi-bin/attacks.wasm"),
-    ("module, `user`", "/games/attacks.wasm"),
-    ("module, `user`, strict", "/games-strict/attacks.wasm"),
-    ("without root", "/cgi-bin/attacks"),
-    ("without root, strict", "/cgi-strict/attacks"),
+/// Processes that are left running, in the order of the attacks' numbers.
+const STAYS: [&str; 5] = [
+    "keeps a process running, in a session of its own",
+    "by two forks",
+    "in its process group, with its descriptors closed",
+    "deaf to TERM, HUP and INT",
+    "by more forks, each in a session, with RLIMIT_LOCKS lowered",
 ];
-/// Of those the columns whose server root has started.
-const AS_ROOT: usize = 12;
 
-const STRICT: &str =
-    "[[route]]\npath = \"/cgi-strict/\"\ncgi = \"cgi-bin\"\nsandbox = \"strict\"\n";
+/// A configuration, and what asks for its attacks, below a folder.
+const COLUMNS: [(&str, &str); 8] = [
+    ("program", "cold/attacks"),
+    ("strict", "strict/attacks"),
+    ("warm", "warm/attacks"),
+    ("warm, strict", "warm-strict/attacks"),
+    ("worker", "worker"),
+    ("worker, strict", "worker-strict"),
+    ("module", "cold/attacks.wasm"),
+    ("module, strict", "strict/attacks.wasm"),
+];
 
-/// A server that an ordinary user has started: the one that the other server becomes.
-fn without_root() -> Server {
-    let site = new_site()
-        .compiled("cgi-bin/attack", crate::secrets::ATTACK, &[])
-        .file("cgi-bin/attacks", ATTACKS, 0o755)
-        .config("[defaults]\nstart = \"cold\"\n")
-        .config(STRICT);
-    for name in [".", "cgi-bin/attacks"] {
-        own(&site, name, NOBODY);
-    }
-    mode(&site, ".", 0o755);
-    site.through(&UNPRIVILEGED).start()
-}
+const TITLES: [&str; 4] = [
+    "Root starts galgo, and programs run as the server's user",
+    "Root starts galgo, and programs run as another user (`user`)",
+    "An ordinary user starts galgo",
+    "Root starts galgo without `user`, and all runs as root",
+];
 
-fn site() -> Site {
-    let worker = |path: &str, key: &str| {
-        format!(
-            "[[route]]\npath = {path:?}\nuser = \"games\"\n{key}fastcgi = {{ run = [\"games/app\"], workers = 1 }}\n"
-        )
-    };
-    let site = super::site()
-        .compiled("games/app", workers::SHELL, &[])
-        .compiled("own/attack", crate::secrets::ATTACK, &[])
-        .compiled("cgi-bin/attack", crate::secrets::ATTACK, &[])
-        .file("cgi-bin/attacks", ATTACKS, 0o755)
-        .file("games/attacks", ATTACKS, 0o755)
-        .file("users", "of man", 0o600)
-        .file("servers", "of the server", 0o600)
-        .file("open", "for all", 0o644)
-        .file("shared", "for all", 0o666)
-        .config("[[route]]\npath = \"/warm/\"\ncgi = \"cgi-bin\"\nstart = \"warm\"\n")
-        .config("[[route]]\npath = \"/man/\"\ncgi = \"own\"\nuser = \"man\"\n")
-        .config(STRICT)
-        .config("[[route]]\npath = \"/games-strict/\"\ncgi = \"games\"\nuser = \"games\"\nsandbox = \"strict\"\npreopen_rw = { \"/data\" = \"data\" }\n")
-        .config("[[route]]\npath = \"/games-warm/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\n")
-        .config("[[route]]\npath = \"/games-warm-strict/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\nsandbox = \"strict\"\n")
-        .config("[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\npreopen_rw = { \"/data\" = \"data\" }\n")
-        .config("[[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\npreopen_rw = { \"/data\" = \"data\" }\n")
-        .file("data/note", "x", 0o644)
-        .config(&worker("/worker", ""))
-        .config(&worker("/worker-strict", "sandbox = \"strict\"\n"));
-    for (name, uid) in [
-        ("games/app", GAMES),
-        ("games/attacks", GAMES),
-        ("cgi-bin/attacks", NOBODY),
-        ("own", MAN),
-        ("own/attack", MAN),
-        ("users", MAN),
-        ("servers", NOBODY),
-    ] {
-        own(&site, name, uid);
-    }
-    mode(&site, "shared", 0o666);
-    mode(&site, "data", 0o777);
-    fs::copy("/usr/bin/id", site.path("rooted")).unwrap();
-    mode(&site, "rooted", 0o4755);
-    site.waiting()
+/// What makes the attacks: programs of one folder of a server, with what they are told of.
+struct Attackers<'a> {
+    server: &'a Server,
+    folder: &'a str,
+    told: String,
+    /// The templates that are attacked, of a program that nobody asks for meanwhile, and their children that wait.
+    templates: Vec<u32>,
+    same: u32,
+    _same: Client,
 }
 
 /// A program that runs as long as the client is there, and its process.
@@ -213,53 +114,181 @@ fn stays(server: &Server, path: &str) -> (Client, u32) {
     (client, pid.trim().parse().unwrap())
 }
 
+fn runs(pid: u32) -> bool {
+    pids().any(|p| p == pid)
+}
+
 fn with_argument(argument: &str) -> Vec<u32> {
     pids()
         .filter(|pid| command_line(*pid).contains(argument))
         .collect()
 }
 
-/// What came of each attack in one configuration.
-fn column(server: &Server, at: usize, told: &str) -> Vec<String> {
-    let (_, path) = COLUMNS[at];
-    if is_module(at) {
-        return modules::column(server, at, told);
+/// The templates of a warm program, and their children that wait.
+fn kept_loaded(server: &Server, folder: &str) -> (Vec<u32>, Vec<u32>) {
+    let program = server.path(folder).join("bystander");
+    let program = program.canonicalize().unwrap().display().to_string();
+    eventually("templates with children that wait", || {
+        for route in ["warm", "warm-strict"] {
+            let said = server.get(&format!("/{folder}/{route}/bystander")).text();
+            assert_eq!(said, "GOOD", "{}", server.errors());
+        }
+        let mut starts = helpers(server);
+        starts.push(server.pid());
+        let ours = |pid: &u32| {
+            parent(*pid).is_some_and(|of| starts.contains(&of))
+                && command_line(*pid).contains(&program)
+                && waits_for_a_request(*pid)
+        };
+        // A template reads orders from descriptor 3; see `warm::templates`.
+        let reads_orders = |pid: &u32| {
+            let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+            call.split(' ').nth(1) == Some("0x3")
+        };
+        let (templates, waiting): (Vec<u32>, Vec<u32>) =
+            pids().filter(ours).partition(reads_orders);
+        (templates.len() == 4 && waiting.len() > 1).then_some((templates, waiting))
+    })
+}
+
+fn listed(pids: &[u32]) -> String {
+    let all: Vec<_> = pids.iter().map(u32::to_string).collect();
+    all.join(",")
+}
+
+impl<'a> Attackers<'a> {
+    fn new(server: &'a Server, folder: &'a str, told: &str) -> Self {
+        let (templates, waiting) = kept_loaded(server, folder);
+        let (_same, same) = stays(server, &format!("/{folder}/cold/bystander"));
+        // A helper of their user.
+        let helper = eventually("a helper", || {
+            let of_same = |pid: &u32| uid_of(*pid) == uid_of(same);
+            helpers(server).into_iter().find(of_same)
+        });
+        let at = |name: &str| {
+            let path = server.path(name).canonicalize().unwrap();
+            format!("{name}={}", path.display())
+        };
+        let files = ["users", "servers", "open", "shared", "rooted"].map(at);
+        let told = format!(
+            "server={}&spawner={}&helper={helper}&same={same}&templates={}&waiting={}&{}&{}&{}&{}&{told}",
+            server.pid(),
+            spawner(server),
+            listed(&templates),
+            listed(&waiting),
+            files.join("&"),
+            at("tls.key").replacen("tls.key", "key", 1),
+            at("galgo.toml").replacen("galgo.toml", "config", 1),
+            at("access.log").replacen("access.log", "log", 1),
+        );
+        Self {
+            server,
+            folder,
+            told,
+            templates,
+            same,
+            _same,
+        }
     }
-    let stays = mark(server, at);
-    let left = format!("/tmp/galgo-left-{stays}");
-    let told = format!("{told}&stays={stays}&left={left}");
-    let of_server = ["/cgi", "/warm"].iter().any(|own| path.starts_with(own));
-    let folder = if of_server { "cgi-bin" } else { "games" };
-    let program = server.path(folder).join("attacks");
-    let told = format!("{told}&program={}", program.display());
-    let said = match is_worker(at) {
-        false => {
-            let said = server.get(&format!("{path}?{told}")).text();
-            // Templates are made of the first requests of their kind, which start cold unless they wait.
-            assert!(server.errors().contains("attacks: loaded") || !path.contains("warm"));
-            said
+
+    /// What came of each attack in one configuration.
+    fn column(&self, at: usize) -> Vec<String> {
+        if is_module(at) {
+            return modules::column(self, at);
         }
-        true => {
-            let mut client = server.connect();
-            let command = format!("QUERY_STRING='{told}' ./attacks | tail -n +3");
-            client.post(path, command.as_bytes());
-            client.reply().text()
+        let server = self.server;
+        let path = format!("/{}/{}", self.folder, COLUMNS[at].1);
+        let stays = self.mark(at);
+        let left = format!("/tmp/galgo-left-{stays}");
+        let program = server.path(self.folder).join("attacks");
+        let program = program.display();
+        let told = format!("{}&stays={stays}&left={left}&program={program}", self.told);
+        let said = match is_worker(at) {
+            false => {
+                let said = server.get(&format!("{path}?{told}")).text();
+                // Templates are made of the first requests of their kind, which start cold unless they wait.
+                assert!(server.errors().contains("attacks: loaded") || !path.contains("warm"));
+                said
+            }
+            true => {
+                let mut client = server.connect();
+                let command = format!("QUERY_STRING='{told}' ./attacks 2>&1 | tail -n +3");
+                client.post(&path, command.as_bytes());
+                client.reply().text()
+            }
+        };
+        let mut said: Vec<String> = said.lines().map(String::from).collect();
+        assert_eq!(
+            said.len(),
+            ROWS.len(),
+            "{path} {said:?} {}",
+            server.errors()
+        );
+        if fs::remove_file(left).is_err() {
+            let at = ROWS.iter().position(|row| row.contains("/tmp")).unwrap();
+            if said[at] == "done" {
+                said[at] = "in a /tmp of its own".into();
+            }
         }
-    };
-    let mut said: Vec<String> = said.lines().map(String::from).collect();
-    assert_eq!(
-        said.len(),
-        ROWS.len(),
-        "{path} {said:?} {}",
-        server.errors()
-    );
-    if fs::remove_file(left).is_err() {
-        let at = ROWS.iter().position(|row| row.contains("/tmp")).unwrap();
-        if said[at] == "done" {
-            said[at] = "in a /tmp of its own".into();
-        }
+        said
     }
-    said
+
+    /// What is in the arguments of the processes that an attack leaves running.
+    fn mark(&self, at: usize) -> String {
+        let folder = FOLDERS.iter().position(|f| *f == self.folder).unwrap();
+        format!("{}{folder}{at}", 1_000_000 + self.server.pid())
+    }
+
+    /// Those that an attack left running, or all.
+    fn left(&self, at: usize, way: Option<usize>) -> usize {
+        let way = way.map_or(String::new(), |way| way.to_string());
+        with_argument(&format!("sleep {}{way}", self.mark(at))).len()
+    }
+
+    /// What becomes of the processes that were left running, in each configuration.
+    fn ends(&self) -> Vec<[&'static str; STAYS.len()]> {
+        // That with another number than its worker's, which no program has.
+        let strange = STAYS.len() - 1;
+        for at in (0..COLUMNS.len()).filter(|at| is_worker(*at)) {
+            let name = COLUMNS[at].0;
+            wait_until("the end of what seems to be no worker's", || {
+                self.left(at, Some(strange)) == 0
+            });
+            for way in 0..strange {
+                assert_eq!(self.left(at, Some(way)), 1, "{name}: {}", STAYS[way]);
+            }
+        }
+        let app = self.server.path(self.folder).join("app");
+        let app = app.display().to_string();
+        for worker in with_argument(&app) {
+            // It may be about to end by itself, as the next one begins.
+            let _ = rustix::process::kill_process(process::pid(worker), Signal::KILL);
+        }
+        wait_until("the end of what was left running", || {
+            (0..COLUMNS.len()).all(|at| self.left(at, None) == 0)
+        });
+        let end = |at, way| match at {
+            at if is_worker(at) && way != strange => "ends with the worker",
+            at if is_module(at) => NO_CALL,
+            _ => "is ended",
+        };
+        let columns = 0..COLUMNS.len();
+        columns
+            .map(|at| std::array::from_fn(|way| end(at, way)))
+            .collect()
+    }
+
+    /// All of its columns, with those whom it has attacked as they were.
+    fn columns(&self) -> Vec<Vec<String>> {
+        let mut columns: Vec<_> = (0..COLUMNS.len()).map(|at| self.column(at)).collect();
+        for (column, end) in columns.iter_mut().zip(self.ends()) {
+            column.extend(end.map(String::from));
+        }
+        let (templates, _) = kept_loaded(self.server, self.folder);
+        assert_eq!(templates, self.templates, "{}", self.server.errors());
+        assert!(runs(self.same), "{}", self.server.errors());
+        columns
+    }
 }
 
 fn is_module(at: usize) -> bool {
@@ -267,98 +296,52 @@ fn is_module(at: usize) -> bool {
 }
 
 fn is_worker(at: usize) -> bool {
-    COLUMNS[at].1.starts_with("/worker")
+    COLUMNS[at].1.starts_with("worker")
 }
 
-/// What is in the argument of the process that an attack leaves running.
-fn mark(server: &Server, at: usize) -> String {
-    format!("{}{at}", 1_000_000 + server.pid())
-}
-
-/// What becomes of the processes that were left running, in each configuration.
-fn ends(server: &Server, columns: Range<usize>) -> Vec<&'static str> {
-    let left = |at: usize| with_argument(&mark(server, at));
-    for at in columns.clone().filter(|at| is_worker(*at)) {
-        assert_eq!(left(at).len(), 1, "{}", COLUMNS[at].0);
-    }
-    let app = server.path("games/app").display().to_string();
-    for worker in pids().filter(|pid| command_line(*pid).contains(&app)) {
-        // It may be about to end by itself, as the next one begins.
-        let _ = rustix::process::kill_process(process::pid(worker), Signal::KILL);
-    }
-    wait_until("the end of what was left running", || {
-        columns.clone().all(|at| left(at).is_empty())
-    });
-    let end = |at| match at {
-        at if is_worker(at) => "ends with the worker",
-        at if is_module(at) => NO_CALL,
-        _ => "is ended",
-    };
-    columns.map(end).collect()
-}
-
-fn the_table_is_what_happens() {
+fn the_tables_are_what_happens() {
     needs_a_lasting_place();
     if !galgo_spawn::keeps_apart().unwrap() {
         skip!("this kernel cannot keep programs apart");
     }
-    let site = site();
-    let at = |name: &str| {
-        site.path(name)
-            .canonicalize()
-            .unwrap()
-            .display()
-            .to_string()
-    };
-    let files = ["users", "servers", "open", "shared", "rooted"];
-    let files = files.map(|name| format!("{name}={}", at(name)));
-    let port = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port_number = port.local_addr().unwrap().port();
-    let server = site.start();
-    let name = format!("galgo-test-{}", server.pid());
+    let accounts = Accounts::new("galgo-t", 4, |_| "/nonexistent".into());
+    let users = Users::of(&accounts);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let [by_root, without_root, all_root] = [
+        sites::by_root(users),
+        sites::without_root(users),
+        sites::all_root(users),
+    ];
+    let name = format!("galgo-test-{}", by_root.pid());
     let _abstract =
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-    let (_man, man) = stays(&server, "/man/attack");
-    let (_games, games) = stays(&server, "/games/attack");
-    let (_nobody, nobody) = stays(&server, "/cgi-bin/attack");
-    let told = |server: &Server, same: u32| {
-        // A helper of a user whose programs are not in a PID namespace.
-        let of_same = |pid: &u32| uid_of(*pid) == uid_of(same);
-        let helper = eventually("a helper", || {
-            let all = helpers(server);
-            all.iter().copied().find(of_same).or(all.first().copied())
-        });
-        format!(
-            "server={}&spawner={}&helper={helper}&same={same}&other={man}&port={port_number}&abstract={name}&{}",
-            server.pid(),
-            spawner(server),
-            files.join("&")
-        )
-    };
-    let of_server = |at: usize| ["`cgi`", "warm", "strict"].contains(&COLUMNS[at].0);
-    let same = |at| if of_server(at) { nobody } else { games };
-    let as_root = (0..AS_ROOT).map(|at| column(&server, at, &told(&server, same(at))));
-    let mut columns: Vec<_> = as_root.collect();
-    let plain = without_root();
-    // The first request of a strict sandbox makes the helper.
-    assert_eq!(plain.get("/cgi-strict/attack").status, 200);
-    let (_own, own) = stays(&plain, "/cgi-bin/attack");
-    columns.extend((AS_ROOT..COLUMNS.len()).map(|at| column(&plain, at, &told(&plain, own))));
-    let mut last = ends(&server, 0..AS_ROOT);
-    last.extend(ends(&plain, AS_ROOT..COLUMNS.len()));
-    for (column, end) in columns.iter_mut().zip(last) {
-        column.push(end.into());
-    }
-    compare(&table(&columns));
+    let (_third, third) = stays(&by_root, "/third/bystander");
+    let port = listener.local_addr().unwrap().port();
+    let told = format!("other={third}&port={port}&abstract={name}");
+    let [own, other] = FOLDERS;
+    let all = [
+        (&by_root, own),
+        (&by_root, other),
+        (&without_root, own),
+        (&all_root, own),
+    ];
+    // Each takes as much of its processor as it may, and no two have the same user.
+    let columns = thread::scope(|scope| {
+        let told = &told;
+        let attack =
+            |(server, folder)| scope.spawn(move || Attackers::new(server, folder, told).columns());
+        all.map(attack).map(|columns| columns.join().unwrap())
+    });
+    assert!(runs(third), "{}", by_root.errors());
+    let tables: String = TITLES.iter().zip(&columns).map(table).collect();
+    compare(&tables);
 }
 
-fn table(columns: &[Vec<String>]) -> String {
+fn table((title, columns): (&&str, &Vec<Vec<String>>)) -> String {
     let names = COLUMNS.map(|(name, _)| name).join(" | ");
-    let mut table = format!(
-        "| a program … | {names} |\n|{}\n",
-        "---|".repeat(COLUMNS.len() + 1)
-    );
-    for (at, row) in ROWS.iter().chain([&LAST]).enumerate() {
+    let rule = "---|".repeat(COLUMNS.len() + 1);
+    let mut table = format!("\n**{title}:**\n\n| a program … | {names} |\n|{rule}\n");
+    for (at, row) in ROWS.iter().chain(&STAYS).enumerate() {
         let results: Vec<_> = columns.iter().map(|column| &*column[at]).collect();
         writeln!(table, "| {row} | {} |", results.join(" | ")).unwrap();
     }
@@ -366,15 +349,15 @@ fn table(columns: &[Vec<String>]) -> String {
 }
 
 /// With what stands in the documentation.
-fn compare(table: &str) {
+fn compare(tables: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
     let page = fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once("<!-- made by owners::table -->\n").unwrap();
     let (there, after) = rest.split_once("<!-- end -->\n").unwrap();
     if std::env::var_os("GALGO_WRITE_TABLE").is_some() {
-        let page = format!("{before}<!-- made by owners::table -->\n{table}<!-- end -->\n{after}");
+        let page = format!("{before}<!-- made by owners::table -->\n{tables}<!-- end -->\n{after}");
         fs::write(path, page).unwrap();
         return;
     }
-    assert_eq!(table, there, "docs/security.md says otherwise");
+    assert_eq!(tables, there, "docs/security.md says otherwise");
 }

@@ -1,11 +1,9 @@
 //! The same attacks by a module, as far as WASI has calls for them. One folder is opened for it, so that it has something to
 //! begin with.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, fs, os::unix::fs::MetadataExt};
 
-use galgo_testkit::Server;
-
-use super::{COLUMNS, GAMES, NO_CALL, NOBODY, ROWS, mark, own};
+use super::{super::own, Attackers, COLUMNS, NO_CALL, ROWS};
 use crate::wasm::{host, programs, replace_in};
 
 /// What an attack tries.
@@ -14,6 +12,12 @@ enum Way {
     Files(Vec<String>, bool),
     /// Finding an open descriptor behind the folder's.
     Descriptors,
+    /// Having more linear memory than it may.
+    Memory,
+    /// Writing so much into a file of the folder.
+    Disk,
+    /// Computing without an end: another module does.
+    Processor,
     NoCall,
 }
 
@@ -29,7 +33,7 @@ fn ways_to(path: &str) -> Vec<String> {
 }
 
 /// Those of the rows, in their order; `told` is what a program is told.
-fn ways(server: &Server, told: &str, program: &str, left: &str) -> Vec<Way> {
+fn ways(told: &str, program: &str, left: &str) -> Vec<Way> {
     let of = |name: &str| {
         let mut words = told.split('&').filter_map(|word| word.split_once('='));
         words.find(|(n, _)| *n == name).unwrap().1
@@ -37,35 +41,65 @@ fn ways(server: &Server, told: &str, program: &str, left: &str) -> Vec<Way> {
     let read = |path: &str| Way::Files(ways_to(path), false);
     let write = |path: &str| Way::Files(ways_to(path), true);
     let process = |name| {
-        let files = ["environ", "mem", "maps", "root/etc/passwd"];
-        let files = files.map(|file| ways_to(&format!("/proc/{}/{file}", of(name))));
-        Way::Files(files.concat(), false)
+        let files = of(name).split(',').flat_map(|pid| {
+            let files = ["environ", "mem", "maps", "root/etc/passwd"];
+            files.map(|file| ways_to(&format!("/proc/{pid}/{file}")))
+        });
+        Way::Files(files.flatten().collect(), false)
     };
-    let mut all: Vec<_> = ["server", "spawner", "helper", "other", "same"]
-        .map(process)
-        .into();
-    all.extend(["users", "servers", "open"].map(|file| read(of(file))));
-    let program = server.path(program).display().to_string();
-    all.extend([write(&program), write(of("shared")), write(left)]);
-    all.extend([Way::NoCall, Way::NoCall, Way::NoCall]);
+    let processes = [
+        "server",
+        "spawner",
+        "helper",
+        "templates",
+        "waiting",
+        "other",
+        "same",
+    ];
+    let mut all: Vec<_> = processes.map(process).into();
+    let files = ["users", "servers", "key", "config", "log", "open"];
+    all.extend(files.map(|file| read(of(file))));
+    let servers = ["key", "config", "log"].map(|file| ways_to(of(file)));
+    all.push(Way::Files(servers.concat(), true));
+    all.extend([write(program), write(of("shared")), write(left)]);
+    all.extend([Way::NoCall, Way::NoCall, Way::NoCall, Way::NoCall]);
     all.push(read(&format!("/proc/{}/status", of("server"))));
     all.extend([Way::NoCall, Way::NoCall, Way::Descriptors]);
+    all.extend([Way::Memory, Way::NoCall, Way::Disk, Way::Processor]);
     all
 }
 
+/// Writes 64 pieces of 64 KiB into the file that the data at 1536 names.
+const DISK: &str = "
+    (drop (call $open (i32.const 3) (i32.const 0) (i32.const 1536) (i32.const 11) (i32.const 1)
+      (i64.const 64) (i64.const 0) (i32.const 0) (i32.const 12)))
+    (local.set $fd (i32.const 0))
+    (block $full (loop $again
+      (i32.store (i32.const 0) (i32.const 0))
+      (i32.store (i32.const 4) (i32.const 65536))
+      (br_if $full (call $write (i32.load (i32.const 12)) (i32.const 0) (i32.const 1) (i32.const 8)))
+      (local.set $fd (i32.add (local.get $fd) (i32.const 1)))
+      (br_if $again (i32.lt_u (local.get $fd) (i32.const 64)))))
+    (call $verdict (i32.eq (local.get $fd) (i32.const 64)))";
+
 /// A module that says of each whether it went well.
-fn module(ways: &[Way]) -> Vec<u8> {
+fn module(ways: &[Way], large: &str) -> Vec<u8> {
+    assert_eq!(large.len(), 11);
     const CREATE: u32 = 1;
     const READ: u32 = 1 << 1;
     const WRITE: u32 = 1 << 6;
     let (mut start, mut data, mut at) = (
         String::from("(local $fd i32) (call $head)"),
-        String::new(),
+        format!("(data (i32.const 1536) {large:?})"),
         2048,
     );
     for way in ways {
         match way {
-            Way::NoCall => continue,
+            Way::NoCall | Way::Processor => continue,
+            Way::Memory => {
+                start += "(call $verdict (i32.ne (memory.grow (i32.const 5000)) (i32.const -1)))";
+            }
+            Way::Disk => start += DISK,
             Way::Files(files, writes) => {
                 let (flags, rights) = if *writes { (CREATE, WRITE) } else { (0, READ) };
                 start += "(call $verdict (i32.const 0)";
@@ -105,37 +139,46 @@ const CALLS: [&str; 5] = [
     "proc_exec",
 ];
 
-pub(super) fn column(server: &Server, at: usize, told: &str) -> Vec<String> {
+pub(super) fn column(of: &Attackers<'_>, at: usize) -> Vec<String> {
     host();
-    let (_, path) = COLUMNS[at];
-    let (folder, user) = match path.starts_with("/cgi-bin") {
-        true => ("cgi-bin", NOBODY),
-        false => ("games", GAMES),
-    };
+    let (server, folder) = (of.server, of.folder);
+    let path = format!("/{folder}/{}", COLUMNS[at].1);
+    let user = server.path(folder).metadata().unwrap().uid();
     let put = |name: &str, module: &[u8]| {
         replace_in(server, folder, name, module);
         own(&server.site, &format!("{folder}/{name}"), user);
     };
-    let left = format!("/tmp/galgo-left-{}", mark(server, at));
-    let own_file = format!("{folder}/attacks.wasm");
-    let mut ways = ways(server, told, &own_file, &left);
+    let large = format!("large-{folder:_>5}");
+    let left = format!("/tmp/galgo-left-{}", of.mark(at));
+    let program = server.path(folder).join("attacks.wasm");
+    let mut ways = ways(&of.told, &program.display().to_string(), &left);
     assert_eq!(ways.len(), ROWS.len());
     // What it begins with is there: else nothing would be found anywhere.
     ways.push(Way::Files(vec!["note".into()], false));
-    put("attacks.wasm", &module(&ways));
-    let reply = server.get(path);
+    put("attacks.wasm", &module(&ways, &large));
+    let reply = server.get(&path);
     let said = reply.text();
     let mut said = said.lines();
     assert_eq!(reply.status, 200, "{path} {}", server.errors());
     let results: Vec<String> = ways
         .iter()
-        .map(|way| match (way, matches!(way, Way::NoCall)) {
-            (_, true) => NO_CALL.to_owned(),
-            (Way::Descriptors, _) => word(said.next(), ["some", "none"]),
+        .map(|way| match way {
+            Way::NoCall => NO_CALL.to_owned(),
+            Way::Processor => {
+                put(
+                    "computes.wasm",
+                    &programs::command("(loop $on (br $on))", ""),
+                );
+                let target = path.replace("attacks.wasm", "computes.wasm");
+                assert_eq!(server.get(&target).status, 502);
+                "is ended".to_owned()
+            }
+            Way::Descriptors => word(said.next(), ["some", "none"]),
             _ => word(said.next(), ["done", "refused"]),
         })
         .collect();
     assert_eq!(results.last().unwrap(), "done");
+    fs::remove_file(server.path("data").join(&large)).unwrap();
     for call in CALLS {
         let text = format!(
             "(module (import \"wasi_snapshot_preview1\" \"{call}\" (func)) (func (export \"_start\")))"
