@@ -1,19 +1,25 @@
 //! docs/migration/: each pair of configurations, the original on the real server and the translation on galgo. Both get
 //! the same requests, and answer alike.
 
+mod answer;
 mod known;
 mod peers;
 mod requests;
 mod scene;
+mod side;
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use crate::site::root;
 use galgo_testkit::wait_until;
 use known::KNOWN;
 use peers::Peer;
-use requests::{Answer, Asked};
+use requests::Asked;
 use scene::Scene;
+use side::Side;
 
 /// A page of docs/migration.
 struct Page {
@@ -24,7 +30,7 @@ struct Page {
     start: fn(&Pair, &Path) -> Peer,
 }
 
-const PAGES: [Page; 5] = [
+static PAGES: [Page; 5] = [
     Page {
         name: "nginx.md",
         language: "nginx",
@@ -72,6 +78,11 @@ impl Pair {
         self.translation.contains("alice")
     }
 
+    /// Its connections begin with a header of the PROXY protocol.
+    fn is_proxied(&self) -> bool {
+        self.translation.contains("\"proxy+")
+    }
+
     /// There are files at `/`.
     fn has_files(&self) -> bool {
         let by_program = "path = \"/\"\ncgi";
@@ -106,34 +117,36 @@ impl Page {
         Asked::all(self.name, &pair.number, pair.has_files())
     }
 
-    fn compare(&self) -> Found {
+    /// How many requests its pairs are asked.
+    fn asked(&self) -> usize {
+        let pairs = self.pairs();
+        pairs.iter().map(|pair| self.requests(pair).len()).sum()
+    }
+
+    fn compare(&self, pair: &Pair) -> Found {
         let mut found = Found::default();
-        for pair in self.pairs() {
-            if pair.has_users() && !galgo_testkit::is_root() {
-                eprintln!("{} {} is left out: it needs root", self.name, pair.number);
-                continue;
+        let scene = Scene::new(pair);
+        let other = (self.start)(&scene.named(pair), scene.galgo.site.folder());
+        let [mut theirs, mut ours] =
+            [other.at, scene.galgo.address()].map(|at| Side::new(at, pair.is_proxied()));
+        for request in self.requests(pair) {
+            let request = scene.asked(request);
+            let mut answer = theirs.ask(&request);
+            let own = ours.ask(&request);
+            // On a busy machine the daemon by which Apache starts programs comes later than Apache.
+            if answer.is_unavailable() && !own.is_unavailable() {
+                wait_until("what starts the other server's programs", || {
+                    answer = theirs.ask(&request);
+                    !answer.is_unavailable()
+                });
             }
-            let scene = Scene::new(&pair);
-            let other = (self.start)(&scene.named(&pair), scene.galgo.site.folder());
-            for request in self.requests(&pair) {
-                let request = scene.asked(request);
-                let mut theirs = Answer::of(other.at, &request);
-                let ours = Answer::of(scene.galgo.address(), &request);
-                // On a busy machine the daemon by which Apache starts programs comes later than Apache.
-                if theirs.is_unavailable() && !ours.is_unavailable() {
-                    wait_until("what starts the other server's programs", || {
-                        theirs = Answer::of(other.at, &request);
-                        !theirs.is_unavailable()
-                    });
-                }
-                for difference in ours.differs(&theirs, &request, self.language) {
-                    match KNOWN.iter().find(|(_, is)| is(&request, &difference)) {
-                        Some((name, _)) => found.met.push(name),
-                        None => {
-                            let (page, number) = (self.name, &pair.number);
-                            let line = format!("{page} {number}: {request}: {difference}");
-                            found.unknown.push(line);
-                        }
+            for difference in own.differs(&answer, &request, self.language) {
+                match KNOWN.iter().find(|(_, is)| is(&request, &difference)) {
+                    Some((name, _)) => found.met.push(name),
+                    None => {
+                        let (page, number) = (self.name, &pair.number);
+                        let line = format!("{page} {number}: {request}: {difference}");
+                        found.unknown.push(line);
                     }
                 }
             }
@@ -149,15 +162,43 @@ struct Found {
     unknown: Vec<String>,
 }
 
+/// How many pairs run at once: many of their requests wait for a program, or for what a wrong password costs.
+const AT_ONCE: usize = 6;
+
+/// Compares what can be compared here.
+fn compare_all() -> Vec<Found> {
+    let pairs = PAGES
+        .iter()
+        .flat_map(|page| page.pairs().into_iter().map(move |pair| (page, pair)));
+    let jobs: Vec<_> = pairs
+        .filter(|(page, pair)| {
+            let runs = !pair.has_users() || galgo_testkit::is_root();
+            if !runs {
+                eprintln!("{} {} is left out: it needs root", page.name, pair.number);
+            }
+            runs
+        })
+        .collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let job = || jobs.get(next.fetch_add(1, Ordering::Relaxed));
+        std::iter::from_fn(job)
+            .map(|(page, pair)| page.compare(pair))
+            .collect::<Vec<_>>()
+    };
+    std::thread::scope(|threads| {
+        let running = [(); AT_ONCE].map(|()| threads.spawn(work));
+        running
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect()
+    })
+}
+
 /// Everything differs that the page says, and nothing else.
 #[test]
 fn other_servers_and_galgo_answer_alike() {
-    let found = std::thread::scope(|threads| {
-        let running = PAGES
-            .each_ref()
-            .map(|page| threads.spawn(|| page.compare()));
-        running.map(|thread| thread.join().unwrap())
-    });
+    let found = compare_all();
     let unknown: Vec<_> = found.iter().flat_map(|found| &found.unknown).collect();
     assert!(unknown.is_empty(), "{unknown:#?}");
     let page = std::fs::read_to_string(root().join("docs/migration/README.md")).unwrap();
@@ -170,13 +211,26 @@ fn other_servers_and_galgo_answer_alike() {
         let left_out = name == known::REFUSED && !galgo_testkit::is_root();
         assert!(met || left_out, "{name:?} is no difference any more");
     }
-    let asked = |page: &Page| -> usize {
-        let pairs = page.pairs();
-        pairs.iter().map(|pair| page.requests(pair).len()).sum()
-    };
-    let asked: usize = PAGES.iter().map(asked).sum();
+    let asked: usize = PAGES.iter().map(Page::asked).sum();
     assert!(
         page.contains(&format!(" {asked} in all")),
         "the page lacks {asked}"
     );
+}
+
+/// How many different requests each pair is asked at least.
+const LEAST: usize = 300;
+
+#[test]
+fn each_pair_is_asked_300_different_requests() {
+    let asked = |page: &'static Page| {
+        let pairs = page.pairs().into_iter();
+        pairs.map(|pair| (page.name, page.requests(&pair).len(), pair.number))
+    };
+    let few: Vec<_> = PAGES
+        .iter()
+        .flat_map(asked)
+        .filter(|(_, n, _)| *n < LEAST)
+        .collect();
+    assert!(few.is_empty(), "{few:?}");
 }

@@ -1,6 +1,6 @@
 //! Differences that docs/migration/README.md names.
 
-use super::requests::{Asked, Difference};
+use super::{answer::Difference, requests::Asked};
 
 /// What a difference is called there, and which ones are meant.
 type Known = (&'static str, fn(&Asked, &Difference) -> bool);
@@ -12,15 +12,50 @@ const LIGHTTPD: &str = "lighttpd";
 /// Needs accounts to be met.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
-pub(super) const KNOWN: [Known; 16] = [
+pub(super) const KNOWN: [Known; 25] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
+    }),
+    ("Errors have no version", |_, d| {
+        matches!(d.what, "etag" | "last-modified") && d.status >= 400 && d.ours.is_empty()
+    }),
+    ("A lifetime without Expires", |_, d| {
+        d.what == "expires" && d.ours.is_empty()
     }),
     ("416 has each field once", |_, d| {
         d.status == 416 && d.theirs == format!("{0}, {0}", d.ours)
     }),
     ("POST of a file", |asked, d| {
         asked.method == "POST" && d.is_status("405", &["200", "301", "403", "404"])
+    }),
+    ("OPTIONS of a file", |asked, d| {
+        let ours = ["204", "405", "404"];
+        let theirs = ["200", "403", "404", "405"];
+        asked.method == "OPTIONS" && ours.iter().any(|ours| d.is_status(ours, &theirs))
+    }),
+    ("Other methods of a file", |asked, d| {
+        matches!(asked.method, "PUT" | "DELETE" | "PATCH")
+            && (d.is_status("405", &["403", "404", "501", "502"]) || d.is_status("404", &["405"]))
+    }),
+    ("Allow", |_, d| {
+        let all = "get, head, options, post, trace";
+        d.what == "allow"
+            && d.status == 405
+            && match d.peer {
+                NGINX => d.theirs.is_empty(),
+                _ => d.theirs == all,
+            }
+    }),
+    ("Ranges by HEAD", |asked, d| {
+        asked.method == "HEAD"
+            && asked.fields.starts_with("Range")
+            && d.is_status("200", &["206", "416"])
+    }),
+    ("An empty query", |asked, d| {
+        d.what == "location" && asked.target.ends_with('?') && d.theirs == format!("{}?", d.ours)
+    }),
+    ("A query behind a pattern", |asked, d| {
+        d.peer == LIGHTTPD && asked.target.contains('?') && d.is_status("301", &["404"])
     }),
     ("If-Modified-Since behind the file's date", |asked, d| {
         d.peer != LIGHTTPD
@@ -31,7 +66,7 @@ pub(super) const KNOWN: [Known; 16] = [
         d.what == "www-authenticate" && d.ours == format!("{}, charset=\"UTF-8\"", d.theirs)
     }),
     ("A program that is not there", |asked, d| {
-        let program = asked.target.contains("cgi");
+        let program = asked.target.contains("gi-bin/") || asked.target.contains(".cgi");
         d.peer == NGINX
             && program
             && (d.is_status("404", &["403", "502"]) || d.is_status("405", &["502"]))
@@ -41,7 +76,11 @@ pub(super) const KNOWN: [Known; 16] = [
             && (d.is_status("403", &["301"]) || (d.status == 301 && d.theirs.is_empty()))
     }),
     ("Redirects name clean paths", |asked, d| {
-        d.what == "location" && asked.target.contains("/.") && !d.ours.contains("/.")
+        d.what == "location" && {
+            let is_odd = |text: &str| ["/.", "//", "%"].iter().any(|odd| text.contains(odd));
+            let path = d.ours.rsplit("://").next().unwrap_or("");
+            is_odd(&asked.target) && !is_odd(path)
+        }
     }),
     ("The length behind 416", |_, d| {
         d.peer != NGINX
@@ -50,7 +89,9 @@ pub(super) const KNOWN: [Known; 16] = [
             && d.theirs.is_empty()
     }),
     ("If-Match", |asked, d| {
-        d.peer == LIGHTTPD && asked.fields.starts_with("If-Match") && d.is_status("412", &["200"])
+        let conditions = ["If-Match", "If-Unmodified-Since"];
+        let asks = conditions.iter().any(|name| asked.fields.starts_with(name));
+        d.peer == LIGHTTPD && asks && d.is_status("412", &["200"])
     }),
     ("Ranges of what programs print", |asked, d| {
         d.peer == LIGHTTPD
@@ -61,14 +102,30 @@ pub(super) const KNOWN: [Known; 16] = [
         d.peer == LIGHTTPD && asked.host == "other" && d.is_status("404", &["403"])
     }),
     ("Conditions on what programs print", |asked, d| {
-        d.peer == APACHE && asked.fields.starts_with("If-Match") && d.is_status("200", &["412"])
+        let conditions = ["If-Match", "If-Unmodified-Since", "If-None-Match: *"];
+        let asks = conditions.iter().any(|name| asked.fields.starts_with(name));
+        d.peer == APACHE && asks && d.is_status("200", &["304", "412"])
     }),
-    ("CORS without Origin", |_, d| {
-        d.what == "access-control-allow-origin" && d.ours.is_empty()
+    ("CORS without Origin", |asked, d| {
+        let has_origin = asked.fields.starts_with("Origin");
+        match d.what {
+            "access-control-allow-origin" if has_origin => d.status >= 400 && d.theirs.is_empty(),
+            "access-control-allow-origin" => d.ours.is_empty(),
+            "access-control-allow-methods" => d.ours.is_empty(),
+            "vary" => d.ours == "origin" && d.theirs.is_empty(),
+            _ => false,
+        }
     }),
     ("A path behind a program", |asked, d| {
-        let behind = asked.target.starts_with("/cgi-bin/app/");
+        let behind = asked.target.contains("gi-bin/app/");
         d.peer == NGINX && behind && d.is_status("200", &["403", "502"])
+    }),
+    ("A file without a type", |asked, d| {
+        d.peer == APACHE
+            && d.what == "type"
+            && asked.target.contains("a.thing")
+            && d.ours == "application/octet-stream"
+            && d.theirs.is_empty()
     }),
     (REFUSED, |asked, d| {
         let refused = ["writable", "strange", "setuid", "open/app"];

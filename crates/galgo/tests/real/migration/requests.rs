@@ -1,14 +1,16 @@
-//! What both sides are asked, and what of their answers is compared.
+//! What both sides are asked.
 
-use std::{fmt, net::SocketAddr};
-
-use galgo_testkit::{Client, Reply};
+use std::{collections::BTreeSet, fmt};
 
 /// A request.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Asked {
     pub(super) method: &'static str,
     pub(super) host: &'static str,
     pub(super) target: String,
+    /// Of HTTP.
+    pub(super) version: &'static str,
+    /// `{tag}`, `{weak}` and `{date}` are the validators that the server itself has given.
     pub(super) fields: &'static str,
     pub(super) body: &'static str,
 }
@@ -16,7 +18,8 @@ pub(super) struct Asked {
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fields = self.fields.trim_end().replace("\r\n", ", ");
-        write!(f, "{} {}{} [{fields}]", self.method, self.host, self.target)
+        let (method, host, version) = (self.method, self.host, self.version);
+        write!(f, "{method} {host}{} {version} [{fields}]", self.target)
     }
 }
 
@@ -38,7 +41,14 @@ const EVERYWHERE: [&str; 10] = [
 fn paths(page: &str, number: &str) -> &'static [&'static str] {
     match (page, number) {
         ("fcgiwrap.md", "1" | "2") => PROGRAMS,
-        ("fcgiwrap.md", "3") => &["/", "/x/y/", "/a%20b?q=1"],
+        ("fcgiwrap.md", "3") => &[
+            "/",
+            "/x/y/",
+            "/a%20b?q=1",
+            "/index.html",
+            "/x?q",
+            "/sub/a.png",
+        ],
         ("fcgiwrap.md", _) => &[
             "/cgi-bin/app",
             "/cgi-bin/app/x/y?q",
@@ -59,7 +69,14 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/~carol/",
             "/~alice/none",
         ],
-        ("suexec.md", "4") => &["/", "/x/y?a=b", "/static/index.html", "/static/none"],
+        ("suexec.md", "4") => &[
+            "/",
+            "/x/y?a=b",
+            "/x/y",
+            "/static/index.html",
+            "/static/none",
+            "/static/none?a=b",
+        ],
         ("suexec.md", _) => &[
             "/cgi-bin/app",
             "/cgi-bin/none",
@@ -72,16 +89,52 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
         (_, "2") => PROGRAMS,
         ("apache.md", "3") => &["/old/x", "/blog/2026/a"],
         (_, "3") => &["/old", "/away/x", "/gone", "/blog/2026/a", "/blog/x/a"],
-        (_, "4") => &["/private/a.txt", "/private/none"],
-        ("apache.md", "5") => &["/sub/a.png", "/sub/none"],
-        (_, "5") => &["/private/a.txt", "/sub/a.thing"],
-        ("apache.md", "6") => &["/x/y/z"],
-        (_, "6") => &["/private/a.txt", "/x/y/z"],
+        ("apache.md", "4") => &[
+            "/private/a.txt",
+            "/private/none",
+            "/private/none/",
+            "/private/a.txt?a=b",
+            "/private/none?a",
+        ],
+        (_, "4") => &[
+            "/private/a.txt",
+            "/private/none",
+            "/sub/a.png",
+            "/index.html",
+        ],
+        ("apache.md", "5") => &[
+            "/sub/a.png",
+            "/sub/none",
+            "/sub/index.html",
+            "/sub/a.thing",
+            "/sub/",
+        ],
+        (_, "5") => &[
+            "/private/a.txt",
+            "/sub/a.thing",
+            "/sub/a.png",
+            "/index.html",
+        ],
+        ("apache.md", "6") => &["/x/y/z", "/sub/a.png", "/index.html", "/none"],
+        (_, "6") => &["/private/a.txt", "/x/y/z", "/sub/a.png", "/index.html"],
         (_, "7") => &["/app/x", "/x/y/", "/sub/index.html"],
-        ("apache.md", "8") => &["/article/5", "/list?page=3", "/article/x"],
+        ("apache.md", "8") => &[
+            "/article/5",
+            "/article/5?a=b",
+            "/list?page=3",
+            "/list?a=b&page=3",
+            "/article/x",
+            "/cgi-bin/app",
+        ],
         ("apache.md", "9") => PROGRAMS,
-        ("apache.md", "10") => &["/intern/a.txt", "/intern/none"],
-        (_, "9") => &["/sub/a.thing"],
+        ("apache.md", "10") => &[
+            "/intern/a.txt",
+            "/intern/none",
+            "/intern/none/",
+            "/intern/a.txt?a=b",
+            "/intern/none?a",
+        ],
+        (_, "9") => &["/sub/a.thing", "/sub/a.png", "/index.html", "/a%20b.txt"],
         (_, "10") => &["/app.cgi", "/app.cgi/x/y?a=b", "/pic.png", "/none.cgi"],
         _ => &[],
     }
@@ -113,32 +166,91 @@ fn hosts(page: &str, number: &str) -> &'static [&'static str] {
     }
 }
 
-/// Methods, fields and bodies of requests.
-const WAYS: [(&str, &str, &str); 15] = [
-    ("GET", "", ""),
-    ("HEAD", "", ""),
-    ("GET", "Range: bytes=0-1\r\n", ""),
-    ("GET", "Range: bytes=-3\r\n", ""),
-    ("GET", "Range: bytes=999999-\r\n", ""),
-    (
-        "GET",
-        "If-Modified-Since: Thu, 01 Jan 2099 00:00:00 GMT\r\n",
-        "",
-    ),
-    (
-        "GET",
-        "If-Modified-Since: Thu, 01 Jan 1990 00:00:00 GMT\r\n",
-        "",
-    ),
-    ("GET", "If-None-Match: \"none\"\r\n", ""),
-    ("GET", "If-Match: \"none\"\r\n", ""),
-    ("GET", "Accept-Encoding: gzip\r\nX-Test: 1\r\n", ""),
-    ("GET", "Cookie: a=b\r\nUser-Agent: test\r\n", ""),
-    ("GET", "Authorization: Basic YWRhOnNlY3JldA==\r\n", ""),
-    ("GET", "Authorization: Basic Ym9iOnNlY3JldA==\r\n", ""),
-    ("GET", "Authorization: Basic YWRhOndyb25n\r\n", ""),
-    ("POST", "Content-Length: 3\r\n", "a=b"),
+/// A method, the version of HTTP, fields and a body.
+type Way = (&'static str, &'static str, &'static str, &'static str);
+
+const fn get(fields: &'static str) -> Way {
+    ("GET", "1.1", fields, "")
+}
+
+/// How every path is asked for. The first is what a page's version is remembered of.
+const WAYS: [Way; 15] = [
+    get(""),
+    ("HEAD", "1.1", "", ""),
+    get("Range: bytes=0-1\r\n"),
+    get("Range: bytes=-3\r\n"),
+    get("Range: bytes=999999-\r\n"),
+    get("If-Modified-Since: Thu, 01 Jan 2099 00:00:00 GMT\r\n"),
+    get("If-Modified-Since: Thu, 01 Jan 1990 00:00:00 GMT\r\n"),
+    get("If-None-Match: \"none\"\r\n"),
+    get("If-Match: \"none\"\r\n"),
+    get("Accept-Encoding: gzip\r\nX-Test: 1\r\n"),
+    get("Cookie: a=b\r\nUser-Agent: test\r\n"),
+    get("Authorization: Basic YWRhOnNlY3JldA==\r\n"),
+    get("Authorization: Basic Ym9iOnNlY3JldA==\r\n"),
+    get("Authorization: Basic YWRhOndyb25n\r\n"),
+    ("POST", "1.1", "Content-Length: 3\r\n", "a=b"),
 ];
+
+/// How the paths that a pair is about are asked for beside that.
+const MORE: [Way; 32] = [
+    ("GET", "1.0", "", ""),
+    ("HEAD", "1.0", "Cookie: a=b\r\n", ""),
+    ("POST", "1.0", "Content-Length: 3\r\n", "a=b"),
+    ("PUT", "1.1", "Content-Length: 3\r\n", "a=b"),
+    ("DELETE", "1.1", "", ""),
+    ("PATCH", "1.1", "Content-Length: 3\r\n", "a=b"),
+    ("OPTIONS", "1.1", "", ""),
+    ("POST", "1.1", "Content-Length: 0\r\n", ""),
+    ("POST", "1.1", "Content-Length: 3\r\nCookie: a=b\r\n", "a=b"),
+    ("HEAD", "1.1", "Accept-Encoding: gzip\r\n", ""),
+    ("HEAD", "1.1", "If-None-Match: {tag}\r\n", ""),
+    ("HEAD", "1.1", "Range: bytes=0-1\r\n", ""),
+    get("If-None-Match: {tag}\r\n"),
+    get("If-None-Match: W/{weak}\r\n"),
+    get("If-None-Match: \"x\", {tag}\r\n"),
+    get("If-None-Match: *\r\n"),
+    get("If-Match: {tag}\r\n"),
+    get("If-Match: *\r\n"),
+    get("If-Modified-Since: {date}\r\n"),
+    get("If-None-Match: \"none\"\r\nIf-Modified-Since: {date}\r\n"),
+    get("If-Unmodified-Since: {date}\r\n"),
+    get("If-Unmodified-Since: Thu, 01 Jan 1990 00:00:00 GMT\r\n"),
+    get("If-Range: {tag}\r\nRange: bytes=0-1\r\n"),
+    get("If-Range: \"none\"\r\nRange: bytes=0-1\r\n"),
+    get("Range: bytes=1-\r\n"),
+    get("Range: lines=0-1\r\n"),
+    get("Accept-Encoding: gzip;q=0\r\n"),
+    get("Accept-Encoding: identity\r\n"),
+    get("Cookie: a=b; c=\"d e\"\r\nX-Test: 1\r\n"),
+    get("User-Agent: crawler bot\r\nAccept-Language: de\r\n"),
+    get("Origin: https://app.example.org\r\n"),
+    get("X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"),
+];
+
+/// How a path that a pair is about is written beside that.
+fn spellings(target: &str) -> Vec<String> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let query = if query.is_empty() {
+        ""
+    } else {
+        &target[path.len()..]
+    };
+    let mut all = vec![format!("/{path}{query}"), format!("/x/..{path}{query}")];
+    if let Some(letter) = path.chars().nth(1).filter(char::is_ascii_alphabetic) {
+        let encoded = format!("/%{:02x}{}{query}", letter as u32, &path[2..]);
+        all.extend([
+            encoded
+                .to_uppercase()
+                .replace(&encoded[4..].to_uppercase(), &encoded[4..]),
+            encoded,
+        ]);
+    }
+    if query.is_empty() {
+        all.extend(["?", "?a=b&c=%20", "?word"].map(|query| format!("{path}{query}")));
+    }
+    all
+}
 
 /// Whether a path is asked for with passwords: it may want one.
 fn asks(page: &str, number: &str, target: &str) -> bool {
@@ -150,141 +262,44 @@ fn asks(page: &str, number: &str, target: &str) -> bool {
 }
 
 impl Asked {
-    /// The requests of a pair: each path on each host in each way; `has_files`: there are files at `/`.
+    /// The requests of a pair; `has_files`: there are files at `/`.
     pub(super) fn all(page: &str, number: &str, has_files: bool) -> Vec<Self> {
         let everywhere = if has_files { &EVERYWHERE[..] } else { &[] };
+        let own = paths(page, number);
         let mut all = Vec::new();
         for host in hosts(page, number) {
-            for target in everywhere.iter().chain(paths(page, number)) {
-                for (method, fields, body) in WAYS {
-                    // A wrong password costs its client a second.
-                    if fields.starts_with("Auth") && !asks(page, number, target) {
-                        continue;
-                    }
-                    all.push(Self {
-                        method,
-                        host,
-                        target: (*target).to_owned(),
-                        fields,
-                        body,
-                    });
+            for target in everywhere.iter().chain(own) {
+                // A wrong password costs its client a second.
+                let asks = asks(page, number, target);
+                let ways = WAYS.iter().filter(|way| asks || !way.2.starts_with("Auth"));
+                all.extend(ways.map(|way| Self::new(host, target, *way)));
+            }
+            for target in own {
+                all.extend(MORE.map(|way| Self::new(host, target, way)));
+                for spelling in spellings(target) {
+                    let ways = [WAYS[0], WAYS[1], WAYS[14]];
+                    all.extend(ways.map(|way| Self::new(host, &spelling, way)));
                 }
             }
         }
+        let mut met = BTreeSet::new();
+        all.retain(|asked| met.insert(asked.clone()));
         all
     }
-}
 
-/// What differs between two answers.
-pub(super) struct Difference {
-    pub(super) peer: &'static str,
-    /// `status`, `type`, `body`, or the name of a field.
-    pub(super) what: &'static str,
-    /// The status of our answer.
-    pub(super) status: u16,
-    pub(super) ours: String,
-    pub(super) theirs: String,
-}
-
-impl Difference {
-    /// The statuses differ so.
-    pub(super) fn is_status(&self, ours: &str, theirs: &[&str]) -> bool {
-        self.what == "status" && self.ours == ours && theirs.contains(&&*self.theirs)
-    }
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [ours, theirs] =
-            [&self.ours, &self.theirs].map(|text| text.chars().take(200).collect::<String>());
-        write!(f, "{} {ours:?}, not {theirs:?}", self.what)
-    }
-}
-
-/// The site's own page of an error.
-pub(super) const ERROR_PAGE: &str = "nothing here\n";
-
-/// What is compared of a response.
-pub(super) struct Answer(Reply);
-
-/// Fields that a client acts upon, where both sides have a say in them.
-const FIELDS: [&str; 9] = [
-    "location",
-    "content-range",
-    "www-authenticate",
-    "cache-control",
-    "x-robots-tag",
-    "x-powered-by",
-    "x-content-type-options",
-    "access-control-allow-origin",
-    "content-encoding",
-];
-
-impl Answer {
-    pub(super) fn of(at: SocketAddr, asked: &Asked) -> Self {
-        let Asked {
+    fn new(host: &'static str, target: &str, (method, version, fields, body): Way) -> Self {
+        Self {
             method,
             host,
-            target,
+            target: target.to_owned(),
+            version,
             fields,
             body,
-        } = asked;
-        let mut client = Client::connect(at);
-        client.send(format!(
-            "{method} {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}\r\n{body}"
-        ));
-        Self(client.reply_to(method))
-    }
-
-    /// Whether what was to answer is not there, yet or any more.
-    pub(super) fn is_unavailable(&self) -> bool {
-        self.0.status == 503
-    }
-
-    /// What differs from the answer of the server that was before.
-    pub(super) fn differs(
-        &self,
-        theirs: &Self,
-        asked: &Asked,
-        peer: &'static str,
-    ) -> Vec<Difference> {
-        let (ours, theirs) = (&self.0, &theirs.0);
-        let mut pairs = vec![("status", ours.status.to_string(), theirs.status.to_string())];
-        if ours.status == theirs.status {
-            let field = |name| (name, value(ours, name, asked), value(theirs, name, asked));
-            pairs.extend(FIELDS.map(field));
-            let success = matches!(ours.status, 200 | 206);
-            if success {
-                pairs.push(("type", kind(ours), kind(theirs)));
-            }
-            let refused = matches!(ours.status, 403 | 404);
-            let has_page = |reply: &Reply| reply.text() == ERROR_PAGE;
-            if success || (refused && (has_page(ours) || has_page(theirs))) {
-                pairs.push(("body", ours.text(), theirs.text()));
-            }
         }
-        let differing = pairs.into_iter().filter(|(_, ours, theirs)| ours != theirs);
-        let difference = |(what, own, theirs)| Difference {
-            peer,
-            what,
-            status: ours.status,
-            ours: own,
-            theirs,
-        };
-        differing.map(difference).collect()
     }
-}
 
-/// The media type, without its parameters.
-fn kind(reply: &Reply) -> String {
-    let kind = reply.field("content-type").unwrap_or("");
-    kind.split(';').next().unwrap_or("").to_ascii_lowercase()
-}
-
-/// The values of a field, whatever the host of the server in it.
-fn value(reply: &Reply, name: &str, asked: &Asked) -> String {
-    let all = reply.fields(name).join(", ");
-    let own = format!("http://{}/", asked.host);
-    all.strip_prefix(&own)
-        .map_or(all.clone(), |rest| format!("/{rest}"))
+    /// Nothing but the path is asked for.
+    pub(super) fn is_plain(&self) -> bool {
+        (self.method, self.fields, self.version) == ("GET", "", "1.1")
+    }
 }

@@ -1,6 +1,11 @@
 //! The site that both sides serve.
 
-use std::{fs, os::unix::fs::chown, path::Path};
+use std::{
+    fs,
+    os::unix::fs::chown,
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use galgo_testkit::{
     Server, Site,
@@ -8,10 +13,7 @@ use galgo_testkit::{
     file::chmod,
 };
 
-use super::{
-    Pair,
-    requests::{Asked, ERROR_PAGE},
-};
+use super::{Pair, answer::ERROR_PAGE, requests::Asked};
 use crate::site::new_site;
 
 /// Prints what a program is told that does not depend on the server.
@@ -20,7 +22,7 @@ printf 'Content-Type: text/plain\\nX-Powered-By: sh\\n\\n'\n\
 for name in REQUEST_METHOD QUERY_STRING PATH_INFO SCRIPT_NAME REMOTE_ADDR SITE_NAME HTTP_X_TEST HTTP_COOKIE; do\n\
   eval \"printf '%s=%s\\n' $name \\\"\\$$name\\\"\"\n\
 done\n\
-[ \"$REQUEST_METHOD\" != POST ] || { echo $CONTENT_LENGTH; cat; }\n";
+case $REQUEST_METHOD in P*) echo $CONTENT_LENGTH; cat;; esac\n";
 
 /// Answers with a status of its own.
 const STATUS: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 404 Not Found\\nContent-Type: text/plain\\nCache-Control: no-store\\n\\nmine\\n'\n";
@@ -57,6 +59,7 @@ impl Scene {
             refused(&site, &accounts);
             accounts
         });
+        age(site.folder());
         let site = site.config(&named(accounts.as_ref(), &pair.translation));
         let site = match &accounts {
             Some(_) => site.defaults("start = \"cold\""),
@@ -183,4 +186,18 @@ fn refused(site: &Site, accounts: &Accounts) {
     let open = site.path(&format!("{alice}/cgi-bin/open"));
     chown(&open, Some(uid(alice)), Some(uid(alice))).unwrap();
     chmod(open, 0o777);
+}
+
+/// Makes all files older than a moment: the version of a file that has just changed is a weak one to some servers.
+fn age(folder: &Path) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            age(&entry.path());
+        } else {
+            let file = fs::File::open(entry.path()).unwrap();
+            let long_ago = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+            file.set_modified(long_ago).unwrap();
+        }
+    }
 }
