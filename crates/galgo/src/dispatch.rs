@@ -470,24 +470,4 @@ async fn of_host<'a>(
 }
 
 #[cfg(test)]
-mod tests {
-    use galgo_handlers::application;
-
-    use super::*;
-
-    /// The most that glibc's `malloc` takes from a cache of its thread: what is larger costs three times as much.
-    const CACHED: usize = 1032;
-
-    /// Each request allocates it: a handler that needs more room is boxed where it is called.
-    #[test]
-    fn the_futures_of_a_request_stay_small() {
-        fn of<A, B, C, D, E, F>(_answer: fn(A, B, C, D, E) -> F) -> usize {
-            size_of::<F>()
-        }
-        let sizes = [
-            galgo_front::future_size::<Dispatch>(),
-            of(application::answer),
-        ];
-        assert!(sizes.iter().all(|size| *size <= CACHED), "{sizes:?} bytes");
-    }
-}
+mod tests;
