@@ -170,7 +170,8 @@ fn on_a_loop<T>(run: impl AsyncFnOnce(&mut Dispatch) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    runtime.unwrap().block_on(run(&mut dispatch))
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime.unwrap(), run(&mut dispatch))
 }
 
 #[test]

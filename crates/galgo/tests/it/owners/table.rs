@@ -254,8 +254,8 @@ impl<'a> Attackers<'a> {
             wait_until("the end of what seems to be no worker's", || {
                 self.left(at, Some(strange)) == 0
             });
-            for way in 0..strange {
-                assert_eq!(self.left(at, Some(way)), 1, "{name}: {}", STAYS[way]);
+            for (way, stay) in STAYS[..strange].iter().enumerate() {
+                assert_eq!(self.left(at, Some(way)), 1, "{name}: {stay}");
             }
         }
         let app = self.server.path(self.folder).join("app");
