@@ -146,11 +146,13 @@ impl From<TcpStream> for Stream {
 impl Stream {
     /// Sends no more, and goes on to read.
     pub(crate) fn half_close(&self) {
-        if let Some(tls) = &self.tls {
-            tls.borrow_mut().send_close_notify();
-            let _ = tls.borrow_mut().complete_io(&mut &self.tcp);
-        }
-        self.shutdown(Shutdown::Write).unwrap();
+        let Some(tls) = &self.tls else {
+            return self.shutdown(Shutdown::Write).unwrap();
+        };
+        tls.borrow_mut().send_close_notify();
+        let _ = tls.borrow_mut().complete_io(&mut &self.tcp);
+        // The server may have closed the connection for that already.
+        let _ = self.shutdown(Shutdown::Write);
     }
 
     /// Its end will be a reset.
@@ -204,6 +206,17 @@ impl Deref for Stream {
 
     fn deref(&self) -> &TcpStream {
         self.http2.as_ref().map_or(&self.tcp, |http2| &http2.outer)
+    }
+}
+
+impl Drop for Stream {
+    /// Says that it ends, as clients do: without close_notify the server takes what came for cut.
+    fn drop(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            let _ = self.tcp.set_nonblocking(true);
+            tls.get_mut().send_close_notify();
+            let _ = tls.get_mut().write_tls(&mut &self.tcp);
+        }
     }
 }
 

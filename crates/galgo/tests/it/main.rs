@@ -106,6 +106,6 @@ fn main() -> ExitCode {
         warm::tests(),
     ]
     .concat();
-    let tests = harness::over_http2::chosen(tests);
+    let tests = harness::over_tls::chosen(harness::over_http2::chosen(tests));
     libtest_mimic::run(&args, harness::trials(tests)).exit_code()
 }

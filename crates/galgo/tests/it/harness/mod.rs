@@ -7,11 +7,12 @@ pub mod child;
 pub mod disk;
 pub mod inject;
 pub mod over_http2;
+pub mod over_tls;
 pub mod upstream;
 pub mod watch;
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind},
     path::Path,
     sync::Arc,
 };
@@ -140,6 +141,20 @@ pub(crate) use skip;
 /// Thrown by [`skip!`].
 #[derive(Debug)]
 pub struct Skipped(pub String);
+
+/// Has tests report why they do not run: those of these names. A name that ends with `*` stands for all that begin like it.
+pub fn leave_out(tests: &mut [Test], names: &'static [(&str, &str)]) {
+    for &(name, why) in names {
+        let is_it = |test: &&mut Test| match name.strip_suffix('*') {
+            Some(begin) => test.name.starts_with(begin),
+            None => test.name == name,
+        };
+        let named = tests.iter_mut().filter(is_it).map(|test| {
+            test.run = Arc::new(move || panic_any(Skipped(why.to_owned())));
+        });
+        assert!(named.count() > 0, "no test is named {name}");
+    }
+}
 
 /// Ends a test of which the user who runs it has too few rights: the server and what it keeps loaded are closed to all but root.
 pub fn needs_root() {

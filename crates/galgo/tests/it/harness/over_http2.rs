@@ -1,11 +1,9 @@
 //! Which tests run a second time over HTTP/2: `GALGO_TEST_HTTP2` has their servers speak it, and a translator stands before
 //! each client (`galgo_testkit`).
 
-use std::{panic::panic_any, sync::Arc};
-
 use galgo_testkit::Spoken;
 
-use super::{Skipped, Test};
+use super::{Test, leave_out};
 
 /// What speaks about programs and their clients. The others are about the server, or about bytes of HTTP/1.1.
 const MODULES: &[&str] = &[
@@ -94,15 +92,6 @@ pub fn chosen(tests: Vec<Test>) -> Vec<Test> {
     }
     let is_in = |test: &Test| MODULES.iter().any(|module| test.name.starts_with(module));
     let mut tests: Vec<_> = tests.into_iter().filter(is_in).collect();
-    for &(name, why) in NOT {
-        let is_it = |test: &&mut Test| match name.strip_suffix('*') {
-            Some(begin) => test.name.starts_with(begin),
-            None => test.name == name,
-        };
-        let named = tests.iter_mut().filter(is_it).map(|test| {
-            test.run = Arc::new(move || panic_any(Skipped(why.to_owned())));
-        });
-        assert!(named.count() > 0, "no test is named {name}");
-    }
+    leave_out(&mut tests, NOT);
     tests
 }
