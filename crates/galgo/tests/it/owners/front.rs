@@ -440,10 +440,10 @@ fn temporary(site: &Site) -> std::path::PathBuf {
     site.path("temporary")
 }
 
-/// Messages without sense to each of both; GALGO_TEST_MESSAGES asks for more.
+/// Messages without sense to each of both; GALGO_TEST_MESSAGES asks for others.
 fn messages() -> usize {
     let asked = std::env::var("GALGO_TEST_MESSAGES").ok();
-    asked.map_or(20_000, |asked| asked.parse().unwrap())
+    asked.map_or(1_000_000, |asked| asked.parse().unwrap())
 }
 
 fn messages_without_sense_do_nothing() {

@@ -10,16 +10,17 @@ use std::{
 use crate::{
     fairness::{WAITS, run_behind_others},
     harness::list,
+    secrets::ATTACK,
 };
 use galgo_testkit::{
     Server,
     accounts::{Accounts, uid},
-    process::{descriptors, pids},
+    process::{descriptors, parent, pids},
     wait_until,
 };
 
 use super::{
-    GAMES, MAN, SWAPS, WHO, fails, helpers, kill, mode, own, signal, site, spawner, written,
+    GAMES, MAN, NOBODY, SWAPS, WHO, fails, helpers, kill, mode, own, signal, site, spawner, written,
 };
 
 list![
@@ -31,6 +32,7 @@ list![
     what_a_dead_helper_has_started_ends_with_its_children,
     a_server_that_is_killed_takes_all_along,
     a_spawner_that_dies_ends_the_server,
+    the_spawner_is_a_process_of_its_own_without_network,
     many_first_requests_make_one_helper,
     helpers_that_leave_lose_no_request,
     helpers_that_have_left_take_no_descriptors,
@@ -49,22 +51,32 @@ fn programs_of_a_crowd_run_behind_those_of_others() {
     run_behind_others(site, "/games/waits");
 }
 
+/// Another user's request goes on.
 fn a_helper_that_dies_is_replaced() {
-    let server = site().start();
+    let site = site().compiled("own/attack", ATTACK, &[]);
+    own(&site, "own/attack", NOBODY);
+    let server = site.start();
+    let mut other = server.connect();
+    other.get("/own/attack?stay");
+    assert_eq!(other.head().status, 200, "{}", server.errors());
+    let others = helpers(&server)[0];
+    let running = String::from_utf8(other.chunk().unwrap()).unwrap();
+    let running: u32 = running.trim().parse().unwrap();
     let mut client = server.connect();
     client.get("/games/attack?stay");
     assert_eq!(client.head().status, 200);
     let first = helpers(&server);
-    kill(first[0]);
-    wait_until("the end of the helper", || {
-        !helpers(&server).contains(&first[0])
-    });
+    let first = first.into_iter().find(|pid| *pid != others).unwrap();
+    kill(first);
+    gone(first);
     assert!(
         server.get("/games/who").text().starts_with("5\n"),
         "{}",
         server.errors()
     );
-    assert_ne!(helpers(&server), first);
+    assert!(helpers(&server).contains(&others));
+    assert!(pids().any(|pid| pid == running));
+    assert_eq!(parent(running), Some(others));
 }
 
 fn a_spawner_that_dies_ends_the_server() {
@@ -72,12 +84,60 @@ fn a_spawner_that_dies_ends_the_server() {
     assert!(server.get("/games/who").text().starts_with("5\n"));
     let all = helpers(&server);
     kill(spawner(&server));
+    server.says(SPAWNER_ENDED);
     wait_until("the end of the server and the helpers", || {
         let gone = |pid: &u32| !pids().any(|p| p == *pid);
         all.iter().all(gone)
             && !fs::read_to_string(format!("/proc/{}/stat", server.pid()))
                 .is_ok_and(|s| !s.contains(") Z"))
     });
+}
+
+const SPAWNER_ENDED: &str = "the process that starts programs of other users has ended, and with it this server: start it again";
+
+/// Where the parts of a process begin in memory.
+fn layout(pid: u32) -> [String; 2] {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let begins = |name: &str| {
+        let line = maps.lines().find(|line| line.ends_with(name)).unwrap();
+        line.split('-').next().unwrap().to_owned()
+    };
+    [begins("/galgo"), begins("[stack]")]
+}
+
+fn the_spawner_is_a_process_of_its_own_without_network() {
+    let server = site().start();
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+    let pid = spawner(&server);
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
+    assert_eq!(threads, 1);
+    let unix = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap();
+    let sockets: Vec<String> = fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .map(|fd| fs::read_link(fd.unwrap().path()).unwrap())
+        .filter_map(|to| {
+            Some(
+                to.to_str()?
+                    .strip_prefix("socket:[")?
+                    .trim_end_matches(']')
+                    .to_owned(),
+            )
+        })
+        .collect();
+    assert!(!sockets.is_empty());
+    for socket in sockets {
+        let line = unix
+            .lines()
+            .find(|line| line.split_whitespace().nth(6) == Some(&*socket));
+        let line = line.unwrap_or_else(|| panic!("{socket} is none of a Unix socket's"));
+        // Nobody connects to it: it has no name.
+        assert_eq!(line.split_whitespace().count(), 7, "{line}");
+    }
+    let [own, servers] = [layout(pid), layout(server.pid())];
+    assert!(
+        own.iter().zip(&servers).all(|(own, other)| own != other),
+        "{own:?} {servers:?}"
+    );
 }
 
 fn users_change_with_the_configuration() {
@@ -123,10 +183,10 @@ fn gone(pid: u32) {
     wait_until("the end of a process", || !pids().any(|p| p == pid));
 }
 
-/// Requests of each of four clients; GALGO_TEST_STAYS asks for more.
+/// Requests of each of four clients; GALGO_TEST_STAYS asks for others.
 fn rounds() -> usize {
     let asked = std::env::var("GALGO_TEST_STAYS").ok();
-    asked.map_or(25, |asked| asked.parse().unwrap())
+    asked.map_or(1250, |asked| asked.parse().unwrap())
 }
 
 fn many_that_leave_processes_running_leave_none() {
