@@ -245,12 +245,17 @@ impl IdleEnds {
         self.0.push(end);
     }
 
-    /// What is to be waited for: the server says nothing there, but closes those that it does not keep.
-    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.0.iter().map(AsFd::as_fd)
+    /// The server closes those that it does not keep: only that is waited for. What it says there is about a program that it has
+    /// asked for, but the order, which comes over the other socket, may not have been read yet.
+    pub(super) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
+        fds.extend(
+            self.0
+                .iter()
+                .map(|end| PollFd::new(end, PollFlags::empty())),
+        );
     }
 
-    /// Drops those that are `ready`, in the order of [`fds`](Self::fds).
+    /// Drops those that are `ready`, in the order of [`wait_for`](Self::wait_for).
     pub(super) fn look(&mut self, ready: &mut impl Iterator<Item = bool>) {
         self.0.retain(|_| !ready.next().unwrap_or_default());
     }
@@ -261,6 +266,43 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    /// A signal overtakes the order for its program, where the helper reads that late.
+    #[test]
+    fn a_signal_before_its_order_closes_no_connection() {
+        let (ours, theirs) = pair().unwrap();
+        let link = HelperLink::new(ours, &Arc::default());
+        let mut idle = IdleEnds::default();
+        let mut buffer = [0; 16];
+        let mut take = |idle: &mut IdleEnds| {
+            let (n, fds) = receive(theirs.as_fd(), &mut buffer, RecvFlags::DONTWAIT).unwrap();
+            let (end, ..) = idle.named::<0>(&buffer[..n], fds)?;
+            Some(end)
+        };
+        let look = |idle: &mut IdleEnds| {
+            let mut fds = Vec::new();
+            idle.wait_for(&mut fds);
+            poll(&mut fds, Some(&Timespec::default())).unwrap();
+            let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            idle.look(&mut ready.into_iter());
+        };
+        let first = link.connect(link.socket.as_fd(), &[b"x"], &[]).unwrap();
+        let end = take(&mut idle).unwrap();
+        idle.keep(end);
+        first.end();
+        drop(first);
+        let next = link.connect(link.socket.as_fd(), &[b"x"], &[]).unwrap();
+        next.send(15).unwrap();
+        look(&mut idle);
+        let end = take(&mut idle).expect("the connection that the order names");
+        assert_eq!(end.receive(&mut [0; 1]).unwrap().0, 1);
+        idle.keep(end);
+        look(&mut idle);
+        assert_eq!(idle.0.len(), 1);
+        drop(next);
+        look(&mut idle);
+        assert_eq!(idle.0.len(), 0);
+    }
 
     #[test]
     fn idle_connections_are_bounded_for_all_helpers_together() {

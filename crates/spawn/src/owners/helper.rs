@@ -231,8 +231,7 @@ impl Helper<'_> {
         fds.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
         let watched = self.changes.as_ref().filter(|_| socket.is_some());
         fds.extend(watched.map(|changes| PollFd::new(changes, PollFlags::IN)));
-        let idle = self.idle.fds();
-        fds.extend(idle.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        self.idle.wait_for(&mut fds);
         self.programs.iter().for_each(|p| p.wait_for(&mut fds));
         self.templates.wait_for(&mut fds);
         let polled = match poll(&mut fds, Some(&patience)) {
