@@ -7,6 +7,7 @@ mod peers;
 mod requests;
 mod scene;
 mod side;
+mod tables;
 
 use std::{
     path::Path,

@@ -1,0 +1,234 @@
+//! The pages' tables of directives: which pair runs which directive.
+
+use super::{PAGES, Page};
+use crate::site::root;
+
+/// A directive of a table.
+struct Row {
+    /// What is written as code in the first column, an entry for each.
+    directives: Vec<String>,
+    /// The numbers of the pairs in the last column.
+    pairs: Vec<String>,
+}
+
+/// The tables of directives begin so.
+const TABLES: [&str; 5] = [
+    "| nginx | galgo | pair |",
+    "| lighttpd | galgo | pair |",
+    "| Apache | galgo | pair |",
+    "| fcgiwrap | galgo | pair |",
+    "| suexec | galgo | pair |",
+];
+
+/// Directives that no pair runs, by page.
+const UNTESTED: &[(&str, &[&str])] = &[
+    (
+        "nginx.md",
+        &[
+            "alias",
+            "autoindex on",
+            "fastcgi_pass",
+            "fastcgi_cache",
+            "fastcgi_read_timeout",
+            "rewrite … redirect",
+            "rewrite … last",
+            "limit_except GET { deny all; }",
+            "listen … ssl",
+            "ssl_certificate",
+            "include sites-enabled/*",
+            "access_log",
+            "gzip on",
+            "gzip_static",
+            "limit_req",
+            "set_real_ip_from",
+            "real_ip_header",
+            "listen … proxy_protocol",
+            "internal",
+            "map $http_user_agent $x",
+        ],
+    ),
+    (
+        "lighttpd.md",
+        &[
+            "dir-listing.activate",
+            "cgi.assign = ( \".php\" => \"/usr/bin/php-cgi\" )",
+            "cgi.upgrade = \"enable\"",
+            "cgi.x-sendfile",
+            "cgi.x-sendfile-docroot",
+            "\"x-sendfile\"",
+            "extforward.forwarder",
+            "extforward.headers",
+            "extforward.hap-PROXY",
+            "setenv.add-response-header",
+            "setenv.set-response-header",
+            "url.rewrite-once",
+            "server.errorfile-prefix",
+            "simple-vhost.*",
+            "include",
+            "include_shell",
+            "accesslog.filename",
+            "fastcgi.server",
+            "scgi.server",
+            "ssl.engine",
+            "ssl.pemfile",
+            "deflate.mimetypes",
+            "expire.url",
+            "expire.mimetypes",
+            "userdir.*",
+        ],
+    ),
+    (
+        "apache.md",
+        &[
+            "Alias",
+            "ForceType",
+            "Options ExecCGI",
+            "AddHandler cgi-script .cgi",
+            "PassEnv",
+            "SetEnvIf",
+            "BrowserMatch",
+            "RLimitCPU",
+            "RLimitMEM",
+            "ServerAlias",
+            "RemoteIPHeader",
+            "RemoteIPTrustedProxy",
+            "RemoteIPInternalProxy",
+            "RemoteIPProxyProtocol",
+            "XSendFile",
+            "XSendFilePath",
+            "Include sites/*.conf",
+            "CustomLog",
+            "VirtualDocumentRoot",
+            "VirtualScriptAlias",
+            "UserDir",
+            "SuexecUserGroup",
+            "AddOutputFilterByType DEFLATE",
+            "Action",
+            "AddHandler php-script",
+            "SSLEngine",
+            "SSLCertificateFile",
+            "ProxyPass \"fcgi://…\"",
+        ],
+    ),
+    (
+        "fcgiwrap.md",
+        &[
+            "-s tcp:…",
+            "AUTH_TYPE",
+            "-g",
+            "User=",
+            "-U",
+            "-M",
+            "SocketUser=",
+            "SocketMode=",
+            "-C",
+            "-F",
+            "LimitCPU=",
+            "LimitAS=",
+            "MemoryMax=",
+            "TasksMax=",
+            "ProtectSystem=",
+            "PrivateTmp=",
+        ],
+    ),
+    ("suexec.md", &["RLimitMEM", "Suexec On", "SetEnv"]),
+];
+
+fn rows(page: &Page) -> Vec<Row> {
+    let path = root().join("docs/migration").join(page.name);
+    let text = std::fs::read_to_string(path).unwrap();
+    let begins = |line: &&str| TABLES.contains(line);
+    let mut lines = text.lines().skip_while(|line| !begins(line));
+    assert!(lines.next().is_some(), "{} has no table", page.name);
+    let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(|line| row(page, line)).collect()
+}
+
+fn row(page: &Page, line: &str) -> Row {
+    let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+    let [directives, _, pairs] = cells[..] else {
+        panic!("{}: not three columns: {line}", page.name);
+    };
+    let code = directives.split('`').skip(1).step_by(2);
+    let numbers: Vec<_> = match pairs {
+        "" => Vec::new(),
+        "all" => (1..=page.pairs).map(|n| n.to_string()).collect(),
+        some => some.split(", ").map(String::from).collect(),
+    };
+    Row {
+        directives: code.map(String::from).collect(),
+        pairs: numbers,
+    }
+}
+
+/// Suexec was built with it: no configuration names it.
+fn is_built_in(directive: &str) -> bool {
+    directive.starts_with("AP_") || directive.starts_with("/etc/")
+}
+
+/// Whether a configuration has the directive: all its words, and the first as a word of its own.
+fn has(configuration: &str, directive: &str) -> bool {
+    let mut words = directive
+        .split_whitespace()
+        .map(|word| word.trim_end_matches(['…', '*']))
+        .filter(|word| !word.is_empty());
+    let is_inside = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let first = words.next().expect("a directive has words");
+    let stands_alone = |at: usize| {
+        let before = configuration[..at].chars().next_back();
+        let after = configuration[at + first.len()..].chars().next();
+        let goes_on = first.ends_with(is_inside) && !directive.contains(&format!("{first}*"));
+        !before.is_some_and(is_inside) && !(goes_on && after.is_some_and(is_inside))
+    };
+    let mut places = configuration.match_indices(first);
+    places.any(|(at, _)| stands_alone(at)) && words.all(|word| configuration.contains(word))
+}
+
+/// A row names pairs that there are, and each of them runs a directive of the row. A directive that no pair of its row
+/// runs is on the list above, and the list has no others.
+#[test]
+fn rows_name_the_pairs_that_run_them() {
+    let mut wrong = Vec::new();
+    let mut untested = Vec::new();
+    for page in &PAGES {
+        let pairs = page.pairs();
+        let configuration = |number: &String| {
+            let pair = pairs.iter().find(|pair| pair.number == *number)?;
+            let command = pair.command.as_deref().unwrap_or("");
+            Some(format!("{command}\n{}", pair.original))
+        };
+        for row in rows(page) {
+            let named: Vec<_> = row.pairs.iter().map(|n| (n, configuration(n))).collect();
+            let written = row.directives.iter().filter(|name| !is_built_in(name));
+            let written: Vec<_> = written.collect();
+            for (number, text) in &named {
+                let runs = |text: &String| written.iter().any(|name| has(text, name));
+                let is_right = text.as_ref().is_some_and(|t| written.is_empty() || runs(t));
+                if !is_right {
+                    let names = &row.directives;
+                    wrong.push(format!(
+                        "{}: pair {number} has none of {names:?}",
+                        page.name
+                    ));
+                }
+            }
+            let texts: Vec<_> = named.iter().filter_map(|(_, text)| text.as_ref()).collect();
+            let lacks = |name: &&&String| !texts.iter().any(|text| has(text, name));
+            let lacking = written.iter().filter(lacks);
+            untested.extend(lacking.map(|name| (page.name, name.to_string())));
+            if row.directives.is_empty() && row.pairs.is_empty() {
+                wrong.push(format!(
+                    "{}: a row has neither directive nor pair",
+                    page.name
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let listed = UNTESTED.iter().flat_map(|(page, names)| {
+        let name = move |name: &&str| (*page, (*name).to_owned());
+        names.iter().map(name)
+    });
+    let listed: Vec<_> = listed.collect();
+    assert_eq!(untested, listed, "left: no pair runs it; right: the list");
+}
