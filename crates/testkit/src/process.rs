@@ -60,17 +60,18 @@ pub fn memory(pid: u32, name: &str) -> u64 {
     figure(pid, name) << 10
 }
 
-/// Whether SIGSTOP has stopped all threads of a process: one on another processor goes on until it is told.
-pub fn stands_still(pid: u32) -> bool {
+/// Whether all threads of a process are in that state of proc_pid_stat(5): `S`, they wait; `T`, SIGSTOP has stopped them, also
+/// those on another processor.
+pub fn all_threads_are(state: char, pid: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return false;
     };
-    let stopped = |thread: fs::DirEntry| {
+    let is = |thread: fs::DirEntry| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        let state = stat.rsplit(") ").next();
-        state.is_some_and(|state| state.starts_with('T'))
+        let after_the_name = stat.rsplit(") ").next();
+        after_the_name.is_some_and(|rest| rest.starts_with(state))
     };
-    threads.flatten().all(stopped)
+    threads.flatten().all(is)
 }
 
 /// Children of a process, exited ones among them, but none that waits for a request.

@@ -49,22 +49,19 @@ impl Misread {
             self.errors.push(text.parse_error_at(&e, span));
         });
         let table = table.ok()?;
-        let span = table.span();
-        let mut whole = DeValue::Table(table.into_inner());
-        shift_inner(&mut whole, from);
+        let span = shifted(table.span());
+        let mut table = table.into_inner();
+        shift_entries(&mut table, from);
         for _ in 0..TAKEN_OUT {
-            let DeValue::Table(table) = &whole else {
-                break;
-            };
-            let table = Spanned::new(shifted(span.clone()), table.clone());
-            let error = match T::deserialize(Deserializer::from(table)) {
+            let whole = Spanned::new(span.clone(), table.clone());
+            let error = match T::deserialize(Deserializer::from(whole)) {
                 Ok(read) => return Some(read),
                 Err(e) => e,
             };
             self.errors.push(text.parse_error(&error));
             let at = error.span()?;
-            self.torn.extend(outermost(&whole, &at));
-            if !take_out(&mut whole, &at) {
+            self.torn.extend(outermost(&table, &at));
+            if !take_out(&mut table, &at) {
                 break;
             }
         }
@@ -92,64 +89,64 @@ fn inner_extent(value: &Spanned<DeValue<'_>>) -> Range<usize> {
 }
 
 /// The outermost table below the file's own that holds `at`: a `[table]`, or one of a list of them.
-fn outermost(whole: &DeValue<'_>, at: &Range<usize>) -> Option<Range<usize>> {
+fn outermost(whole: &DeTable<'_>, at: &Range<usize>) -> Option<Range<usize>> {
     let holds = |extent: &Range<usize>| extent.start <= at.start && at.end <= extent.end;
-    let tables = whole.as_table()?.iter().flat_map(|(_, value)| {
-        let items = value.get_ref().as_array();
-        let items = items.map(|items| items.iter().collect::<Vec<_>>());
-        items.unwrap_or_else(|| vec![value])
-    });
-    let extents = tables.filter(|value| value.get_ref().is_table());
-    extents.map(inner_extent).find(holds)
+    let tables = whole
+        .values()
+        .flat_map(|value| match value.get_ref() {
+            DeValue::Array(items) => items.iter().collect(),
+            _ => vec![value],
+        })
+        .filter(|value| value.get_ref().is_table());
+    tables.map(inner_extent).find(holds)
 }
 
 /// Takes the innermost entry that holds `at` out; whether there is one.
-fn take_out(value: &mut DeValue<'_>, at: &Range<usize>) -> bool {
+fn take_out(table: &mut DeTable<'_>, at: &Range<usize>) -> bool {
+    let mut values = table.iter_mut().map(|(_, value)| value.get_mut());
+    if values.any(|value| take_out_below(value, at)) {
+        return true;
+    }
+    let holds = |extent: Range<usize>| extent.start <= at.start && at.end <= extent.end;
+    let mut entries = table.iter();
+    let entry = entries.find(|(key, value)| holds(extent(&key.span(), value)));
+    let Some(key) = entry.map(|(key, _)| key.clone()) else {
+        return false;
+    };
+    table.remove(&key).is_some()
+}
+
+fn take_out_below(value: &mut DeValue<'_>, at: &Range<usize>) -> bool {
     match value {
-        DeValue::Table(table) => {
-            if table
-                .iter_mut()
-                .any(|(_, value)| take_out(value.get_mut(), at))
-            {
-                return true;
-            }
-            let holds = |span: Range<usize>| span.start <= at.start && at.end <= span.end;
-            let entry = table
-                .iter()
-                .find(|(key, value)| holds(key.span()) || holds(extent(&key.span(), value)));
-            let Some(key) = entry.map(|(key, _)| key.clone()) else {
-                return false;
-            };
-            table.remove(&key).is_some()
-        }
-        DeValue::Array(items) => items.iter_mut().any(|item| take_out(item.get_mut(), at)),
+        DeValue::Table(table) => take_out(table, at),
+        DeValue::Array(items) => items
+            .iter_mut()
+            .any(|item| take_out_below(item.get_mut(), at)),
         _ => false,
     }
 }
 
-/// Has all spans of a value begin `by` bytes later.
+/// Has all spans of a table's entries begin `by` bytes later.
+fn shift_entries(table: &mut DeTable<'_>, by: usize) {
+    let entries = std::mem::replace(table, DeTable::new());
+    for (key, mut value) in entries {
+        shift(&mut value, by);
+        let span = key.span();
+        let key = Spanned::new(span.start + by..span.end + by, key.into_inner());
+        table.insert(key, value);
+    }
+}
+
 fn shift(value: &mut Spanned<DeValue<'_>>, by: usize) {
     let span = value.span();
     let mut inner = std::mem::replace(value.get_mut(), DeValue::Boolean(false));
-    shift_inner(&mut inner, by);
-    *value = Spanned::new(span.start + by..span.end + by, inner);
-}
-
-fn shift_inner(value: &mut DeValue<'_>, by: usize) {
-    match value {
-        DeValue::Table(table) => {
-            let entries = std::mem::replace(table, DeTable::new());
-            for (key, mut value) in entries {
-                shift(&mut value, by);
-                let span = key.span();
-                let key = Spanned::new(span.start + by..span.end + by, key.into_inner());
-                table.insert(key, value);
-            }
-        }
+    match &mut inner {
+        DeValue::Table(table) => shift_entries(table, by),
         DeValue::Array(items) => {
             let items: &mut DeArray<'_> = items;
             items.iter_mut().for_each(|item| shift(item, by));
         }
         _ => {}
     }
+    *value = Spanned::new(span.start + by..span.end + by, inner);
 }

@@ -5,7 +5,7 @@ use std::thread;
 use rustix::process::Signal;
 
 use crate::harness::{child::pattern, list, new_site, watch::Watch};
-use galgo_testkit::{Client, End, Server, process::stands_still, wait_until};
+use galgo_testkit::{Client, End, Server, process::all_threads_are, wait_until};
 
 const MB: usize = 1_000_000;
 /// What the server may take at its peak, whatever flows through it.
@@ -343,7 +343,9 @@ fn what_is_there_already_goes_out_together() {
     assert_eq!(client.head().status, 200);
     assert_eq!(client.chunk().unwrap(), b"a");
     server.signal(Signal::STOP);
-    wait_until("a server that stands still", || stands_still(server.pid()));
+    wait_until("a server that stands still", || {
+        all_threads_are('T', server.pid())
+    });
     server.set("go");
     server.wait_for("written");
     server.signal(Signal::CONT);

@@ -178,7 +178,7 @@ fn has(configuration: &str, directive: &str) -> bool {
         let before = configuration[..at].chars().next_back();
         let after = configuration[at + first.len()..].chars().next();
         let goes_on = first.ends_with(is_inside) && !directive.contains(&format!("{first}*"));
-        !before.is_some_and(is_inside) && !(goes_on && after.is_some_and(is_inside))
+        !(before.is_some_and(is_inside) || goes_on && after.is_some_and(is_inside))
     };
     let mut places = configuration.match_indices(first);
     places.any(|(at, _)| stands_alone(at)) && words.all(|word| configuration.contains(word))

@@ -87,7 +87,7 @@ pub(super) struct Coded {
     /// Not all that went in can be read from what came out.
     unflushed: bool,
     fault: Option<Fault>,
-    _place: CoderPermit,
+    _permit: CoderPermit,
 }
 
 impl Coded {
@@ -95,7 +95,7 @@ impl Coded {
         inner: Box<dyn Producer>,
         coder: Coder,
         (promised, source): (Option<u64>, LogSource),
-        place: CoderPermit,
+        permit: CoderPermit,
     ) -> Self {
         let mut coded = Self {
             inner,
@@ -106,7 +106,7 @@ impl Coded {
             source,
             unflushed: false,
             fault: None,
-            _place: place,
+            _permit: permit,
         };
         // What is small and whole leaves with its length, in one write.
         if coded.inner.output_ended() && coded.inner.ready() <= PIECE {

@@ -78,9 +78,10 @@ impl Compress {
         if response.status == 304 || head.method == Method::Head {
             return response;
         }
-        let (Some(coding), Some(place)) =
-            (chosen(head), CoderPermit::take(is_small(&response.body)))
-        else {
+        let Some(coding) = chosen(head) else {
+            return response;
+        };
+        let Some(permit) = CoderPermit::take(is_small(&response.body)) else {
             return response;
         };
         let source = || {
@@ -91,7 +92,7 @@ impl Compress {
         let (body, coded) = match body {
             Body::Bytes(bytes) if bytes.len() <= AT_ONCE => at_once(coding, bytes.into()),
             Body::Shared(bytes) if bytes.len() <= AT_ONCE => at_once(coding, bytes),
-            Body::Stream(output) => output_coded(coding, output, place),
+            Body::Stream(output) => output_coded(coding, output, permit),
             stored => match StoredBody::of(stored) {
                 Ok(stored) => {
                     let output = Output {
@@ -103,7 +104,7 @@ impl Compress {
                         source: source(),
                         spool: cx.shared.spool.share_of(request.peer()),
                     };
-                    output_coded(coding, Box::new(output), place)
+                    output_coded(coding, Box::new(output), permit)
                 }
                 Err(body) => (body, false),
             },
@@ -187,7 +188,7 @@ fn at_once(coding: Coding, bytes: Arc<[u8]>) -> (Body, bool) {
 }
 
 /// What a producer makes, coded; as it is where what there is of it says that it is cut or small.
-fn output_coded(coding: Coding, mut output: Box<Output>, place: CoderPermit) -> (Body, bool) {
+fn output_coded(coding: Coding, mut output: Box<Output>, permit: CoderPermit) -> (Body, bool) {
     let ready = output.producer.ready() as u64;
     let ended = output.producer.output_ended();
     let short = output.content_length.is_some_and(|length| length != ready);
@@ -199,7 +200,7 @@ fn output_coded(coding: Coding, mut output: Box<Output>, place: CoderPermit) -> 
     };
     let promised = output.content_length.take();
     let source = output.source.clone();
-    let producer = Coded::new(output.producer, coder, (promised, source), place);
+    let producer = Coded::new(output.producer, coder, (promised, source), permit);
     output.producer = Box::new(producer);
     (Body::Stream(output), true)
 }
