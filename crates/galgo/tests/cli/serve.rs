@@ -5,6 +5,7 @@ use galgo_testkit::{
     Client, Config, Server, Site,
     client::{page, proxy_header},
     process::assert_gone,
+    wait_until,
 };
 use std::{
     fs,
@@ -165,13 +166,12 @@ fn nobody_else_is_shown_the_cause() {
     }
 }
 
+/// A server ends with its terminal, unless it was started by nohup(1), as these tests may be.
+const HEARS_HANGUP: &str = "env --default-signal=HUP";
+
 /// "auto" in a terminal, which script(1) makes.
 #[test]
 fn auto_is_off_where_others_are_served() {
-    if Command::new("script").arg("--version").output().is_err() {
-        eprintln!("skipped auto_is_off_where_others_are_served: it needs script(1)");
-        return;
-    }
     let site = failing();
     let file = site.path("galgo.toml");
     let mut config = Config::read(&file);
@@ -184,7 +184,7 @@ fn auto_is_off_where_others_are_served() {
         let mut script = Command::new("script");
         script.args([
             "-qfec",
-            &format!("stty -onlcr; exec {GALGO} serve"),
+            &format!("stty -onlcr; exec {HEARS_HANGUP} {GALGO} serve"),
             "/dev/null",
         ]);
         script.current_dir(site.path("")).env("NO_COLOR", "1");
@@ -269,6 +269,7 @@ fn programs_have_no_terminal() {
     site.write("galgo.toml", format!("listen = ['unix:socket']\n{routes}"));
     // First as one of a session with a terminal, then as its leader.
     for before in ["true; ", "exec "] {
+        let before = format!("{before}{HEARS_HANGUP} ");
         let script = Command::new("script")
             .args(["-q", "-c", &format!("{before}{GALGO} serve ."), "/dev/null"])
             .current_dir(site.path(""))
@@ -291,9 +292,7 @@ fn programs_have_no_terminal() {
         }
         drop(script);
         // It ends with its terminal.
-        while site.path("socket").exists() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the end of the server", || !site.path("socket").exists());
     }
 }
 
