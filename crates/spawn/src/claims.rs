@@ -4,6 +4,7 @@
 //! CLONE_PARENT, and orphans where the server is process 1 of a container. Only those are the
 //! reaper's to find ([`crate::reaper`]). A request claims and releases without a lock.
 
+use rustix::process::Rlimit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// PID_MAX_LIMIT of 64-bit systems, proc(5). Pages of the table are there once they are touched.
@@ -31,6 +32,15 @@ pub(crate) enum ProcessMark {
 impl ProcessMark {
     /// What the limit is larger by than any process id.
     const WORKER: u64 = 1 << 32;
+
+    /// The limit of a helper: all that it starts has this one, or a lower one.
+    pub(crate) fn of_helpers() -> Rlimit {
+        let most = Some(2 * Self::WORKER);
+        Rlimit {
+            current: most,
+            maximum: most,
+        }
+    }
 
     /// What is added to the number of the process.
     pub(crate) fn offset(self) -> u64 {

@@ -8,7 +8,13 @@ use super::{
     message::{Order, pair, receive, send},
     successor::{SpawnerBackend, Upgrade},
 };
-use crate::{NamelessListener, identity::Identity, raw::syscall, reaper::children};
+use crate::{
+    NamelessListener,
+    claims::ProcessMark,
+    identity::Identity,
+    raw::syscall,
+    reaper::{children, mark_of},
+};
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use rustix::{
@@ -17,8 +23,8 @@ use rustix::{
     io::Errno,
     net::{RecvFlags, SendFlags},
     process::{
-        DumpableBehavior, Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process,
-        pidfd_open, set_child_subreaper, set_dumpable_behavior, waitid,
+        DumpableBehavior, Pid, PidfdFlags, Resource, Signal, WaitId, WaitIdOptions, getpid,
+        kill_process, pidfd_open, set_child_subreaper, set_dumpable_behavior, setrlimit, waitid,
     },
 };
 use std::{
@@ -264,8 +270,8 @@ impl SpawnerProcess {
                 let opened = program.as_ref().and_then(|program| program.as_ref().ok());
                 close_all_but([Some(&theirs), opened]);
                 let given = (theirs, program);
-                let served =
-                    leave_streams().and_then(|()| helper::serve(remit, user, given, group));
+                let ready = mark().and_then(|()| leave_streams());
+                let served = ready.and_then(|()| helper::serve(remit, user, given, group));
                 let code = match served {
                     Ok(()) => 0,
                     Err(words) => {
@@ -292,7 +298,7 @@ impl SpawnerProcess {
         }
         let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty());
-        // Without, it is ended as a stray.
+        // Without, it is ended as what a helper has left.
         self.strays |= pidfd.is_err();
         Ok((pid, pidfd?, ours))
     }
@@ -306,8 +312,11 @@ impl SpawnerProcess {
             .for_each(|group| self.cgroups.remove(group));
     }
 
-    /// Ends the children that are neither helpers nor the next server; whether there may be any still. One that ends leaves
-    /// its own children here, after this has looked which there are: only a look that finds none is the last one.
+    /// Ends what helpers have left behind; whether there may be more. A process that ends leaves its own children here, after
+    /// this has looked which there are: only a look that finds none is the last one.
+    ///
+    /// What a later server has left becomes this process's child, too: its spawner, and the server that took its place.
+    /// Neither has a helper's mark.
     fn end_strays(&self) -> bool {
         let stays = |pid: &Pid| {
             self.helpers.iter().any(|helper| helper.pid == *pid) || self.upgrade.is(*pid)
@@ -315,9 +324,11 @@ impl SpawnerProcess {
         let mut found = false;
         for pid in children().into_iter().filter(|pid| !stays(pid)) {
             // It is this process's child, and only reaped here: the number is its own.
-            let _ = kill_process(pid, Signal::KILL);
+            if mark_of(pid).is_some() {
+                let _ = kill_process(pid, Signal::KILL);
+                found = true;
+            }
             reap(pid);
-            found = true;
         }
         found
     }
@@ -357,6 +368,12 @@ fn reap(pid: Pid) -> bool {
     let options =
         WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::from_bits_retain(WALL);
     !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+/// In a child of the spawner: whatever it starts is known as a helper's, also when the helper has ended.
+fn mark() -> Result<(), String> {
+    setrlimit(Resource::Locks, ProcessMark::of_helpers())
+        .map_err(|e| format!("setrlimit: {}", io::Error::from(e)))
 }
 
 /// In a child of the spawner: the standard streams that a server which takes over is given are none of a helper's.

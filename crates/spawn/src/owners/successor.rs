@@ -9,6 +9,7 @@
 use super::{message::pair, remit::Remit};
 use crate::{
     Child,
+    claims::ProcessMark,
     exit::{Status, reap},
     words::how,
 };
@@ -16,7 +17,7 @@ use rustix::{
     event::Timespec,
     io::{Errno, read},
     pipe::{PipeFlags, pipe_with},
-    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
+    process::{Pid, PidfdFlags, Resource, Signal, kill_process, pidfd_open, prlimit},
 };
 use std::{
     io,
@@ -83,6 +84,12 @@ struct SuccessorProcess {
     until: Instant,
 }
 
+/// Kills what does not serve, and marks it as what helpers leave, so that it is reaped with that; whether it was there.
+fn kill(pid: Pid) -> bool {
+    let _ = prlimit(Some(pid), Resource::Locks, ProcessMark::of_helpers());
+    kill_process(pid, Signal::KILL).is_ok()
+}
+
 impl Upgrade {
     /// Starts the other server: a socket to it, and what tells of its end.
     ///
@@ -108,10 +115,13 @@ impl Upgrade {
         let (told, tells) = pipe_with(flags).map_err(words)?;
         let child = host.start_server(theirs.as_fd(), tells.as_fd())?;
         let pid = Pid::from_raw(child.pid());
-        // From here on it is ended and reaped here. Without a descriptor of it, as a stray.
+        // From here on it is ended and reaped here.
         child.let_go();
         let pid = pid.ok_or("it has ended")?;
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(words)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| {
+            kill(pid);
+            words(e)
+        })?;
         let watched = pidfd.try_clone().map_err(|e| e.to_string())?;
         self.ended = None;
         self.server = Some(SuccessorProcess {
@@ -168,7 +178,7 @@ impl Upgrade {
             Ok(None) | Err(_) => {}
         }
         let killed = self.server.take().filter(|_| !self.serves);
-        killed.is_some_and(|server| kill_process(server.pid, Signal::KILL).is_ok())
+        killed.is_some_and(|server| kill(server.pid))
     }
 
     /// Ends it, unless it serves: what there is to say of its end.

@@ -18,13 +18,15 @@ use rustix::process::Signal;
 
 use crate::{
     harness::list,
+    secrets::ATTACK,
     upgrade::{manager::Manager, passed::passed},
 };
 
-use super::{NOBODY, helpers, kill, mode, own, site, spawner, uid_of};
+use super::{GAMES, NOBODY, helpers, kill, mode, own, site, spawner, uid_of};
 
 list![
     no_request_fails,
+    one_that_ends_before_an_older_one_takes_none_along,
     the_binary_that_is_there_now_serves_as_before,
     requests_of_the_old_one_are_answered,
     what_does_not_get_ready_leaves_the_old_one,
@@ -99,6 +101,38 @@ fn no_request_fails() {
     eprintln!(
         "{rounds} upgrades, {} requests",
         asked.load(Ordering::Relaxed)
+    );
+}
+
+/// The first server has a request still. What the second one leaves at its end, the third server among it, becomes a child of
+/// the first one's spawner, which ends what its helpers leave.
+fn one_that_ends_before_an_older_one_takes_none_along() {
+    let site = site().compiled("games/attack", ATTACK, &[]);
+    own(&site, "games/attack", GAMES);
+    let server = site.start();
+    let mut client = server.connect();
+    client.get("/games/attack?stay");
+    assert_eq!(client.head().status, 200);
+    let running = String::from_utf8(client.chunk().unwrap()).unwrap();
+    let running: u32 = running.trim().parse().unwrap();
+    let oldest = spawner(&server);
+    assert!(server.upgrade(), "{}", server.errors());
+    let second = [server.pid(), spawner(&server)];
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+    assert!(server.upgrade(), "{}", server.errors());
+    second.into_iter().for_each(assert_gone);
+    // Its spawner looks once more, as a helper ends.
+    let helper = children(oldest)
+        .into_iter()
+        .find(|pid| children(*pid).contains(&running));
+    kill(helper.unwrap());
+    assert_gone(running);
+    drop(client);
+    assert_gone(oldest);
+    assert!(
+        server.get("/games/who").text().starts_with("5\n"),
+        "{}",
+        server.errors()
     );
 }
 
