@@ -163,11 +163,6 @@ impl Strangers {
 
 /// Whether a process was left running by a program that is done with; see [`Limits::may_stay`](crate::Limits::may_stay).
 fn is_left_over(pid: Pid) -> bool {
-    mark_of(pid).is_some_and(|mark| !claims::is_held(mark))
-}
-
-/// What RLIMIT_LOCKS says of a process; `None`: as much as of this one.
-pub(crate) fn mark_of(pid: Pid) -> Option<u64> {
     let mut own = MaybeUninit::<libc::rlimit>::uninit();
     // SAFETY: no new limit is given; the kernel writes the old one to `own`.
     let asked = unsafe {
@@ -175,13 +170,14 @@ pub(crate) fn mark_of(pid: Pid) -> Option<u64> {
         libc::prlimit(pid, libc::RLIMIT_LOCKS, ptr::null(), own.as_mut_ptr())
     };
     if asked != 0 {
-        return None;
+        return false;
     }
     // SAFETY: the call has succeeded.
     let started = unsafe { own.assume_init() }.rlim_max;
     // That of this process has none, but where what started it makes such marks, too.
     let ours = getrlimit(Resource::Locks).maximum;
-    (started != ours.unwrap_or(libc::RLIM_INFINITY)).then_some(started)
+    let is_marked = started != ours.unwrap_or(libc::RLIM_INFINITY);
+    is_marked && !claims::is_held(started)
 }
 
 /// This process's children (proc(5), CONFIG_PROC_CHILDREN; none without it).

@@ -9,11 +9,7 @@ use super::{
     successor::{SpawnerBackend, Upgrade},
 };
 use crate::{
-    NamelessListener,
-    claims::ProcessMark,
-    identity::Identity,
-    raw::syscall,
-    reaper::{children, mark_of},
+    NamelessListener, claims::ProcessMark, identity::Identity, raw::syscall, reaper::children,
 };
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -29,7 +25,7 @@ use rustix::{
 };
 use std::{
     collections::HashMap,
-    io,
+    fs, io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
     path::{Path, PathBuf},
     sync::Arc,
@@ -324,7 +320,7 @@ impl SpawnerProcess {
         let mut found = false;
         for pid in children().into_iter().filter(|pid| !stays(pid)) {
             // It is this process's child, and only reaped here: the number is its own.
-            if mark_of(pid).is_some() {
+            if !is_of_no_helper(pid) {
                 let _ = kill_process(pid, Signal::KILL);
                 found = true;
             }
@@ -359,6 +355,20 @@ fn own_ids() -> io::Result<OwnedFd> {
     // SAFETY: no descriptors are unshared. This process starts no threads.
     unsafe { unshare_unsafe(UnshareFlags::NEWPID) }?;
     Ok(here)
+}
+
+/// Whether a process has the limit of this one, and so no helper's mark. By proc(5): prlimit(2) wants CAP_SYS_RESOURCE for
+/// other users' processes, which root in a container does not have.
+fn is_of_no_helper(pid: Pid) -> bool {
+    let limit = |process: &str| {
+        let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
+        let mut lines = limits.lines();
+        lines
+            .find(|line| line.starts_with("Max file locks"))
+            .map(String::from)
+    };
+    let theirs = limit(&pid.to_string());
+    theirs.is_some() && theirs == limit("self")
 }
 
 /// Reaps a child that has ended; whether it is gone.

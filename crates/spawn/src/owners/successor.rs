@@ -9,15 +9,14 @@
 use super::{message::pair, remit::Remit};
 use crate::{
     Child,
-    claims::ProcessMark,
     exit::{Status, reap},
     words::how,
 };
 use rustix::{
-    event::Timespec,
+    event::{PollFd, PollFlags, Timespec, poll},
     io::{Errno, read},
     pipe::{PipeFlags, pipe_with},
-    process::{Pid, PidfdFlags, Resource, Signal, kill_process, pidfd_open, prlimit},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
 use std::{
     io,
@@ -31,6 +30,12 @@ const SERVES_WITHIN: Duration = Duration::from_secs(90);
 
 /// How long it may take to end where it cannot tell any more that it serves.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long one that was killed is waited for.
+const KILLED_WITHIN: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// What the spawner's program does for it.
 pub trait SpawnerBackend {
@@ -84,10 +89,15 @@ struct SuccessorProcess {
     until: Instant,
 }
 
-/// Kills what does not serve, and marks it as what helpers leave, so that it is reaped with that; whether it was there.
-fn kill(pid: Pid) -> bool {
-    let _ = prlimit(Some(pid), Resource::Locks, ProcessMark::of_helpers());
-    kill_process(pid, Signal::KILL).is_ok()
+impl SuccessorProcess {
+    /// Kills it, and waits for its end, which SIGKILL does not let take long; whether it was there.
+    fn kill(self) -> bool {
+        let was_there = kill_process(self.pid, Signal::KILL).is_ok();
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&KILLED_WITHIN));
+        let _ = reap(self.pidfd.as_fd(), libc::WNOHANG);
+        was_there
+    }
 }
 
 impl Upgrade {
@@ -119,7 +129,7 @@ impl Upgrade {
         child.let_go();
         let pid = pid.ok_or("it has ended")?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| {
-            kill(pid);
+            let _ = kill_process(pid, Signal::KILL);
             words(e)
         })?;
         let watched = pidfd.try_clone().map_err(|e| e.to_string())?;
@@ -150,7 +160,7 @@ impl Upgrade {
         self.server.as_ref().is_some_and(|server| server.pid == pid)
     }
 
-    /// What has become of it. Whether it is a stray now: it was killed, and is to be reaped.
+    /// What has become of it. Whether it was killed, and may have left others.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         let Some(server) = &mut self.server else {
             return false;
@@ -178,7 +188,7 @@ impl Upgrade {
             Ok(None) | Err(_) => {}
         }
         let killed = self.server.take().filter(|_| !self.serves);
-        killed.is_some_and(|server| kill(server.pid))
+        killed.is_some_and(|server| server.kill())
     }
 
     /// Ends it, unless it serves: what there is to say of its end.
