@@ -311,16 +311,17 @@ impl SpawnerProcess {
     /// Ends what helpers have left behind; whether there may be more. A process that ends leaves its own children here, after
     /// this has looked which there are: only a look that finds none is the last one.
     ///
-    /// What a later server has left becomes this process's child, too: its spawner, and the server that took its place.
-    /// Neither has a helper's mark.
-    fn end_strays(&self) -> bool {
-        let stays = |pid: &Pid| {
-            self.helpers.iter().any(|helper| helper.pid == *pid) || self.upgrade.is(*pid)
-        };
-        let mut found = false;
-        for pid in children().into_iter().filter(|pid| !stays(pid)) {
+    /// Once a server has taken over, what that one has left becomes this process's child, too: its spawner, and the server
+    /// that took its place. Neither has a helper's mark.
+    fn end_strays(&mut self) -> bool {
+        let mut strays = children();
+        strays.retain(|pid| !self.helpers.iter().any(|h| h.pid == *pid) && !self.upgrade.is(*pid));
+        // After the look for children: a server that serves has told so before it left any.
+        let mut found = self.upgrade.look(Instant::now());
+        let spares = self.upgrade.serves();
+        for pid in strays {
             // It is this process's child, and only reaped here: the number is its own.
-            if !is_of_no_helper(pid) {
+            if !(spares && is_of_no_helper(pid)) {
                 let _ = kill_process(pid, Signal::KILL);
                 found = true;
             }

@@ -160,6 +160,11 @@ impl Upgrade {
         self.server.as_ref().is_some_and(|server| server.pid == pid)
     }
 
+    /// Whether one serves, or has served.
+    pub(super) fn serves(&self) -> bool {
+        self.serves
+    }
+
     /// What has become of it. Whether it was killed, and may have left others.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         let Some(server) = &mut self.server else {
