@@ -30,6 +30,7 @@ list![
     modules_are_learned_and_code_is_not,
     the_next_request_sees_a_change,
     a_helper_that_dies_takes_its_templates_along,
+    a_helper_that_leaves_has_the_next_one_load,
     templates_end_with_their_route,
     helpers_leave_when_their_templates_have,
     what_a_child_leaves_running_ends,
@@ -273,6 +274,30 @@ fn a_helper_that_dies_takes_its_templates_along() {
         assert_eq!(server.get(&target).status, 200, "{}", server.errors());
         becomes(&server, &target, "warm");
     }
+}
+
+/// A strict one leaves when a listed file is another: a template that it was loading then is no failure of the program's.
+fn a_helper_that_leaves_has_the_next_one_load() {
+    let site = super::site().file("listed", "", 0o644).config(
+        "[[route]]\npath = \"/table/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\n\
+         sandbox = { read = [\"listed\"], write = [\"marks\"] }\n",
+    );
+    let waits = "package Gate; open my $own, '<', '/proc/self/environ';\n\
+        if (<$own> =~ /GALGO_TEMPLATE=/) { open my $on, '>', '../marks/on'; select undef, undef, undef, 0.01 until -e '../marks/go' }\n1;\n";
+    let site = with(site, "p", &perl("use lib '.'; use Gate;", "''"));
+    let site = with(site, "Gate.pm", waits);
+    let server = site.without_waiting().start();
+    assert_eq!(server.get("/table/p").text(), "cold ");
+    server.wait_for("on");
+    let old = helpers(&server);
+    assert_eq!(old.len(), 1);
+    let new = server.site.write("new", "");
+    fs::rename(new, server.path("listed")).unwrap();
+    wait_until("the end of the helper", || helpers(&server) != old);
+    server.set("go");
+    becomes(&server, "/table/p", "warm");
+    let said = server.errors();
+    assert!(!said.contains("not loaded"), "{said}");
 }
 
 fn templates_end_with_their_route() {

@@ -106,9 +106,14 @@ impl<'r> HelperTemplates<'r> {
         self.made.is_empty() && self.children.is_empty()
     }
 
-    /// Lets go of all templates. Children that wait may be given a request still.
+    /// Lets go of all templates; the server asks again at once for those that are being loaded. Children that wait may be
+    /// given a request still.
     pub(in super::super) fn let_go(&mut self) {
-        self.made.clear();
+        for made in self.made.drain(..) {
+            if made.told != TemplateProgress::Stopped {
+                made.tell(&TemplateReport::Changed);
+            }
+        }
     }
 
     /// What is to be waited for, in the order in which [`turn`](Self::turn) takes the answers.

@@ -85,7 +85,10 @@ impl TemplateUnderWay {
                 }
                 TemplateReport::None(why, words) => return Err((why, words)),
                 TemplateReport::Changed => {
-                    return Err((NoTemplate::Changed, "a file has changed".into()));
+                    return Err((
+                        NoTemplate::Changed,
+                        "a file or its helper has changed".into(),
+                    ));
                 }
             }
         }
