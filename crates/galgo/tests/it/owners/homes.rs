@@ -2,9 +2,12 @@
 
 use std::os::unix::fs::chown;
 
-use crate::harness::list;
+use crate::{
+    harness::list,
+    warm::{becomes, perl},
+};
 use galgo_testkit::{
-    Site,
+    Client, Server, Site,
     accounts::{Accounts, uid},
     process::pids,
     wait_until,
@@ -15,6 +18,8 @@ use super::{WHO, helpers, mode, own, site, uid_of};
 list![
     each_runs_as_its_owner_and_reads_its_own,
     one_that_takes_all_processes_leaves_the_others_alone,
+    one_that_takes_all_else_leaves_the_others_alone,
+    fifty_start_warm_beside_one_that_takes_the_processors,
 ];
 
 /// The configuration that gives each of them a home page and programs.
@@ -139,6 +144,97 @@ fn one_that_takes_all_processes_leaves_the_others_alone() {
     drop(client);
     // Its helper is left.
     wait_until("the end of all that it has forked", || taken(&user) <= 1);
+}
+
+/// Takes what the query says until it gets no more, says so, and stays; or says who it is.
+const TAKES: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void) {
+    const char *what = getenv("QUERY_STRING");
+    static char block[65536], output[256];
+    FILE *file;
+    signal(SIGXFSZ, SIG_IGN);
+    setvbuf(stdout, output, _IOFBF, sizeof output);
+    if (!strcmp(what, "memory"))
+        for (char *more; (more = malloc(sizeof block)); ) memset(more, 1, sizeof block);
+    if (!strcmp(what, "disk") && (file = tmpfile()))
+        while (fwrite(block, sizeof block, 1, file) == 1 && !fflush(file)) {}
+    printf("Content-Type: text/plain\n\n%s\n", *what ? what : "nothing");
+    fflush(stdout);
+    if (!strcmp(what, "processor")) for (volatile int n = 0; ; n++) {}
+    while (*what) pause();
+    return 0;
+}
+"#;
+
+/// Has a program of the first account run so often at once, until each has all that it can take.
+fn take_all(server: &Server, path: &str, times: usize) -> Vec<Client> {
+    let mut clients: Vec<_> = (0..times).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.get(path));
+    for client in &mut clients {
+        assert_eq!(client.head().status, 200, "{}", server.errors());
+        let said = String::from_utf8(client.chunk().unwrap()).unwrap();
+        assert!(path.ends_with(said.trim()), "{said} for {path}");
+    }
+    clients
+}
+
+fn one_that_takes_all_else_leaves_the_others_alone() {
+    let site = site().compiled("takes", TAKES, &[]);
+    let accounts = Accounts::new("galgo-c", 2, |name| site.path(name));
+    for name in accounts.names() {
+        let program = format!("{name}/cgi-bin/takes");
+        put(&site, name, "cgi-bin/takes", "", 0o755);
+        std::fs::copy(site.path("takes"), site.path(&program)).unwrap();
+    }
+    let limits = "[defaults]\nmemory = \"64M\"\nfile_size = \"1M\"\ntotal_timeout = \"10m\"\n";
+    let server = site.config(&(config(&accounts) + limits)).start();
+    let [one, other] = [0, 1].map(|n| format!("/~{}/cgi-bin/takes", accounts.names()[n]));
+    for what in ["processor", "memory", "disk"] {
+        let taken = take_all(&server, &format!("{one}?{what}"), 6);
+        for _ in 0..20 {
+            assert_eq!(
+                server.get(&other).text(),
+                "nothing\n",
+                "{}",
+                server.errors()
+            );
+        }
+        drop(taken);
+    }
+}
+
+/// Each has a template of its own, and is its own user.
+fn fifty_start_warm_beside_one_that_takes_the_processors() {
+    let site = site().compiled("takes", TAKES, &[]);
+    let accounts = Accounts::new("galgo-d", 50, |name| site.path(name));
+    let [first, others @ ..] = accounts.names() else {
+        unreachable!()
+    };
+    put(&site, first, "cgi-bin/takes", "", 0o755);
+    let program = site.path(&format!("{first}/cgi-bin/takes"));
+    std::fs::copy(site.path("takes"), program).unwrap();
+    for name in others {
+        put(&site, name, "cgi-bin/p", &perl("", "$<"), 0o755);
+    }
+    let keys = "[defaults]\nstart = \"warm\"\ntotal_timeout = \"10m\"\n";
+    let site = site.config("max_templates = 200\n");
+    let server = site.config(&(config(&accounts) + keys)).start();
+    for _ in 0..2 {
+        for name in others {
+            let said = format!("warm {}", uid(name));
+            becomes(&server, &format!("/~{name}/cgi-bin/p"), &said);
+        }
+    }
+    let _taken = take_all(&server, &format!("/~{first}/cgi-bin/takes?processor"), 6);
+    for name in others {
+        let said = server.get(&format!("/~{name}/cgi-bin/p")).text();
+        assert_eq!(said, format!("warm {}", uid(name)), "{}", server.errors());
+    }
 }
 
 fn is_of(pid: u32, uid: &str) -> bool {
