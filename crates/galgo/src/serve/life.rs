@@ -227,6 +227,8 @@ impl Life {
                 false
             }
             EndReason::HandedOver(pid) => {
+                // Not removed at the end: between a look at what it holds and that, the other may give its own that name.
+                self.pid_file.take().into_iter().for_each(PidFile::leave);
                 self.phase.send_replace(Phase::HandedOver);
                 let words = "has taken over: this one ends with its last request";
                 self.say(Level::Info, &format!("process {pid} {words}"));

@@ -65,6 +65,11 @@ impl PidFile {
         }
         Ok(())
     }
+
+    /// Leaves it to the server that has taken over.
+    pub(super) fn leave(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for PidFile {
