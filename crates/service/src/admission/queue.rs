@@ -45,8 +45,6 @@ pub(super) struct PermitQueue<T> {
     /// Permits whose holders have been told to give way.
     ending: usize,
     meeting: Meeting,
-    /// The address that was last seen to hold more than half of the permits.
-    largest: Option<Peer>,
     /// What the programs of all addresses have used.
     used: CpuUse,
     now: Period,
@@ -151,7 +149,6 @@ impl<T> PermitQueue<T> {
             next: 0,
             ending: 0,
             meeting: Meeting::default(),
-            largest: None,
             used: CpuUse::default(),
             now: 0,
         }
@@ -214,27 +211,12 @@ impl<T> PermitQueue<T> {
         if share.waiting > 0 {
             self.turn(peer);
         }
-        Some(self.took(peer))
-    }
-
-    /// An address has got a permit: how it crowds others with it.
-    fn took(&mut self, peer: Peer) -> Crowding {
         self.meeting.note(peer, self.now);
-        if self.has_most(peer) {
-            self.largest = Some(peer);
-        }
-        self.crowds(peer)
-    }
-
-    /// Whether an address holds more than half of the permits that are taken.
-    fn has_most(&self, peer: Peer) -> bool {
-        let held = self.by.get(&peer).map_or(0, |share| share.held);
-        held * 2 > self.server.taken.load(Relaxed)
+        Some(self.crowds(peer))
     }
 
     /// How an address crowds others that have got permits lately, too: where it holds more permits than there are processors,
-    /// or more than one and has used more processor time than its share. While another one has most of the permits, it may
-    /// hold twice as many: behind both it would run in turns with what holds it up.
+    /// or more than one and has used more processor time than its share.
     pub(super) fn crowds(&self, peer: Peer) -> Crowding {
         let alone = !self.meeting.is_mixed(self.now);
         if alone || self.bounds.cpu == 0 || peer == Peer::default() {
@@ -244,14 +226,10 @@ impl<T> PermitQueue<T> {
             return Crowding::None;
         };
         let over = || share.used.exceeds(self.bounds.cpu, self.used, self.now);
-        let crowded = self
-            .largest
-            .is_some_and(|by| by != peer && self.has_most(by));
-        let bearable = self.bounds.processors << u32::from(crowded);
-        if share.held <= bearable && (share.held < 2 || !over()) {
+        if share.held <= self.bounds.processors && (share.held < 2 || !over()) {
             return Crowding::None;
         }
-        match self.has_most(peer) {
+        match share.held * 2 > self.server.taken.load(Relaxed) {
             true => Crowding::Most,
             false => Crowding::Some,
         }
@@ -316,7 +294,8 @@ impl<T> PermitQueue<T> {
         occupy(&self.server, route.as_ref());
         self.by.entry(peer).or_default().held += 1;
         self.turn(peer);
-        Some((one, self.took(peer)))
+        self.meeting.note(peer, self.now);
+        Some((one, self.crowds(peer)))
     }
 
     /// Whether a request whose client is slow has to give up its permit: whether the request that is to have it is of an
@@ -682,27 +661,6 @@ mod tests {
         );
         line.resize(9, AddressLimits { cpu: 0, ..ANY });
         assert_eq!([(); 3].map(|()| take(&mut line, a)), [Crowding::None; 3]);
-    }
-
-    #[test]
-    fn beside_one_that_has_most_an_address_bears_twice_as_many() {
-        let (a, b) = (peer(1), peer(2));
-        let mut line: PermitQueue<()> = queue(20, ANY);
-        let mut take = |from| line.take(from, None).unwrap();
-        for _ in 0..9 {
-            take(a);
-        }
-        // Two processors.
-        assert_eq!([(); 4].map(|()| take(b)), [Crowding::None; 4]);
-        assert_eq!(take(a), Crowding::Most);
-        assert_eq!(take(b), Crowding::Some);
-        line.free(b, None, Freed::default());
-        assert_eq!(line.crowds(b), Crowding::None);
-        // It has half of them now.
-        for _ in 0..6 {
-            line.free(a, None, Freed::default());
-        }
-        assert_eq!([a, b].map(|of| line.crowds(of)), [Crowding::Some; 2]);
     }
 
     #[test]
