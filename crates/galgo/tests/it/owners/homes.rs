@@ -41,6 +41,13 @@ fn put(site: &Site, home: &str, name: &str, content: &str, bits: u32) {
     mode(site, home, 0o711);
 }
 
+/// Puts a compiled program of the site into a home, as its owner's.
+fn put_program(site: &Site, home: &str, name: &str) {
+    let target = format!("{home}/cgi-bin/{name}");
+    put(site, home, &format!("cgi-bin/{name}"), "", 0o755);
+    std::fs::copy(site.path(name), site.path(&target)).unwrap();
+}
+
 fn each_runs_as_its_owner_and_reads_its_own() {
     let site = site();
     let accounts = Accounts::new("galgo-a", 50, |name| site.path(name));
@@ -113,13 +120,8 @@ fn one_that_takes_all_processes_leaves_the_others_alone() {
     let site = site().compiled("forks", FORKS, &[]);
     let accounts = Accounts::new("galgo-b", 2, |name| site.path(name));
     for name in accounts.names() {
-        put(&site, name, "cgi-bin/forks", "", 0o755);
+        put_program(&site, name, "forks");
         put(&site, name, "public_html/page", name, 0o644);
-        std::fs::copy(
-            site.path("forks"),
-            site.path(&format!("{name}/cgi-bin/forks")),
-        )
-        .unwrap();
     }
     let config = config(&accounts) + "[defaults]\nprocesses = 40\n";
     let server = site.config(&config).start();
@@ -146,7 +148,7 @@ fn one_that_takes_all_processes_leaves_the_others_alone() {
     wait_until("the end of all that it has forked", || taken(&user) <= 1);
 }
 
-/// Takes what the query says until it gets no more, says so, and stays; or says who it is.
+/// Takes what the query says until it gets no more, says so, and stays; without a query it ends at once.
 const TAKES: &str = r#"
 #include <signal.h>
 #include <stdio.h>
@@ -171,7 +173,7 @@ int main(void) {
 }
 "#;
 
-/// Has a program of the first account run so often at once, until each has all that it can take.
+/// Has a program run so often at once, until each has all that it can take.
 fn take_all(server: &Server, path: &str, times: usize) -> Vec<Client> {
     let mut clients: Vec<_> = (0..times).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.get(path));
@@ -187,9 +189,7 @@ fn one_that_takes_all_else_leaves_the_others_alone() {
     let site = site().compiled("takes", TAKES, &[]);
     let accounts = Accounts::new("galgo-c", 2, |name| site.path(name));
     for name in accounts.names() {
-        let program = format!("{name}/cgi-bin/takes");
-        put(&site, name, "cgi-bin/takes", "", 0o755);
-        std::fs::copy(site.path("takes"), site.path(&program)).unwrap();
+        put_program(&site, name, "takes");
     }
     let limits = "[defaults]\nmemory = \"64M\"\nfile_size = \"1M\"\ntotal_timeout = \"10m\"\n";
     let server = site.config(&(config(&accounts) + limits)).start();
@@ -212,12 +212,8 @@ fn one_that_takes_all_else_leaves_the_others_alone() {
 fn fifty_start_warm_beside_one_that_takes_the_processors() {
     let site = site().compiled("takes", TAKES, &[]);
     let accounts = Accounts::new("galgo-d", 50, |name| site.path(name));
-    let [first, others @ ..] = accounts.names() else {
-        unreachable!()
-    };
-    put(&site, first, "cgi-bin/takes", "", 0o755);
-    let program = site.path(&format!("{first}/cgi-bin/takes"));
-    std::fs::copy(site.path("takes"), program).unwrap();
+    let (first, others) = accounts.names().split_first().unwrap();
+    put_program(&site, first, "takes");
     for name in others {
         put(&site, name, "cgi-bin/p", &perl("", "$<"), 0o755);
     }
