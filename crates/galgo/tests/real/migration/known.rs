@@ -12,7 +12,7 @@ const LIGHTTPD: &str = "lighttpd";
 /// Needs accounts to be met.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
-pub(super) const KNOWN: [Known; 25] = [
+pub(super) const KNOWN: [Known; 29] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
     }),
@@ -126,6 +126,27 @@ pub(super) const KNOWN: [Known; 25] = [
             && asked.target.contains("a.thing")
             && d.ours == "application/octet-stream"
             && d.theirs.is_empty()
+    }),
+    ("A file that a program may not name", |asked, d| {
+        let names = ["/send/none", "/send/outside"];
+        let asks = names.iter().any(|name| asked.target.contains(name));
+        d.peer == APACHE && asks && d.is_status("502", &["304", "404", "412"])
+    }),
+    ("The version of a file that a program names", |asked, d| {
+        let version = matches!(d.what, "etag" | "last-modified") && d.theirs.is_empty();
+        let asks = asked.fields.starts_with("If-None-Match: *");
+        d.peer == APACHE && d.status == 304 && asks && asked.target.contains("/send/") && version
+    }),
+    ("A private address that an outer proxy names", |asked, d| {
+        let asks = asked
+            .fields
+            .starts_with("X-Forwarded-For: 10.0.0.1, 203.0.113.9");
+        let own = d.ours.replace("=10.0.0.1\n", "=203.0.113.9\n");
+        d.peer == APACHE && asks && d.what == "body" && d.status == 200 && own == d.theirs
+    }),
+    ("A client that is no address", |asked, d| {
+        let asks = asked.fields.starts_with("X-Forwarded-For: nobody");
+        d.peer == APACHE && asks && d.is_status("400", &["200", "403"])
     }),
     (REFUSED, |asked, d| {
         let refused = ["writable", "strange", "setuid", "open/app"];

@@ -4,7 +4,7 @@ use std::{fs, net::SocketAddr, os::unix::process::CommandExt, path::Path, proces
 
 use galgo_testkit::{Beside, file::chmod, free_address};
 
-use super::Pair;
+use super::{Pair, is_ours, scene::KEY};
 use crate::site::needed;
 
 /// A server that runs as its configuration says.
@@ -176,12 +176,37 @@ fn modules(names: &[&str]) -> String {
     names.iter().map(line).collect()
 }
 
+/// Modules that only some pairs have, by a directive of theirs.
+const MORE_MODULES: [(&str, &[&str]); 3] = [
+    ("VirtualDocumentRoot", &["vhost_alias"]),
+    ("RemoteIP", &["remoteip"]),
+    ("XSendFile", &["xsendfile"]),
+];
+
+/// The lines that load those of a pair.
+fn own_modules(original: &str) -> String {
+    let of = MORE_MODULES
+        .iter()
+        .filter(|(name, _)| original.contains(name));
+    of.map(|(_, names)| modules(names)).collect()
+}
+
+/// A piece of configuration as it is for this address and site.
+fn here(block: &str, at: SocketAddr, site: &Path) -> String {
+    block
+        .replace("/srv/site", site.to_str().unwrap())
+        .replace("*:80", &at.to_string())
+}
+
 pub(super) fn apache(pair: &Pair, site: &Path) -> Peer {
+    if pair.original.contains("SuexecUserGroup") {
+        return suexec(pair, site);
+    }
     let user = match rustix::process::geteuid().is_root() {
         true => "User nobody\nGroup nogroup\n",
         false => "",
     };
-    let usual = |key: &str, line: &'static str| match pair.original.contains(key) {
+    let usual = |key: &str, line: &'static str| match pair.says(key) {
         true => "",
         false => line,
     };
@@ -191,9 +216,13 @@ pub(super) fn apache(pair: &Pair, site: &Path) -> Peer {
         usual("ScriptAlias", "ScriptAlias /cgi-bin/ /srv/site/cgi-bin/\n"),
         pair.original
     );
-    let place = place();
+    let block = format!("{}{block}", own_modules(&pair.original));
+    let (at, folder) = place();
+    for (name, text) in pair.files.iter().filter(|(name, _)| !is_ours(name)) {
+        fs::write(site.join(name), here(text, at, site)).unwrap();
+    }
     let mut command = Command::new(needed("/usr/sbin/apache2"));
-    apache_at(place, &block, site, &mut command)
+    apache_at((at, folder), &block, site, &mut command)
 }
 
 /// Apache with suexec, whose configuration and log are the test's own: both have fixed places, which it finds to be others.
@@ -223,6 +252,9 @@ pub(super) fn suexec(pair: &Pair, site: &Path) -> Peer {
     apache_at((at, folder), &block, site, &mut command)
 }
 
+/// As Debian's apache2.conf has it.
+const COMBINED: &str = "LogFormat \"%h %l %u %t \\\"%r\\\" %>s %O \\\"%{Referer}i\\\" \\\"%{User-Agent}i\\\"\" combined\n";
+
 /// Starts Apache by a command that lacks its arguments.
 fn apache_at(
     (at, folder): (SocketAddr, Folder),
@@ -231,16 +263,15 @@ fn apache_at(
     command: &mut Command,
 ) -> Peer {
     let own = folder.path().display();
-    let block = block
-        .replace("/srv/site", site.to_str().unwrap())
-        .replace("*:80", &at.to_string());
+    let block = here(block, at, site);
     let config = format!(
         "ServerRoot {own}\nServerName localhost\nListen {at}\nPidFile {own}/pid\nErrorLog {own}/log\nDefaultRuntimeDir {own}\n\
          {}TypesConfig /etc/mime.types\n\
-         <Directory />\nAllowOverride None\nOptions FollowSymLinks\nRequire all granted\n</Directory>\nScriptSock {own}/cgid\n{block}\n",
+         <Directory />\nAllowOverride None\nOptions FollowSymLinks\nRequire all granted\n</Directory>\nScriptSock {own}/cgid\n{COMBINED}{block}\n",
         modules(&MODULES)
     );
     command
+        .env("SITE_KEY", KEY)
         .arg("-DFOREGROUND")
         .arg("-f")
         .arg(folder.path().join("peer.conf"));

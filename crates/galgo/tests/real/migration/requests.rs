@@ -134,6 +134,46 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/intern/a.txt?a=b",
             "/intern/none?a",
         ],
+        ("apache.md", "11") => &[
+            "/tools/",
+            "/tools/app.cgi/x/y?a=b",
+            "/tools/pic.png",
+            "/tools/none.cgi",
+            "/notes/README",
+            "/notes/a.html",
+        ],
+        ("apache.md", "12") => &[
+            "/cgi-bin/vars",
+            "/cgi-bin/vars/x?q",
+            "/cgi-bin/vars/bot",
+            "/cgi-bin/app",
+            "/cgi-bin/none",
+            "/cgi-bin/status",
+        ],
+        ("apache.md", "13" | "14") => &["/", "/cgi-bin/app/x?q", "/cgi-bin/none"],
+        ("apache.md", "15") => &[
+            "/cgi-bin/app",
+            "/cgi-bin/app/x?q",
+            "/sub/a.png",
+            "/sub/none",
+            "/sub/index.html",
+        ],
+        ("apache.md", "16") => &["/cgi-bin/app", "/cgi-bin/app/x?q", "/sub/a.png", "/sub/"],
+        ("apache.md", "17") => &[
+            "/cgi-bin/send/a.pdf",
+            "/cgi-bin/send/a.pdf?q",
+            "/cgi-bin/send/none",
+            "/cgi-bin/send/outside",
+            "/cgi-bin/app",
+            "/cgi-bin/status",
+        ],
+        ("apache.md", "18") => &[
+            "/~alice/",
+            "/~alice/none",
+            "/~carol/",
+            "/cgi-bin/app/x?q",
+            "/cgi-bin/none",
+        ],
         (_, "9") => &["/sub/a.thing", "/sub/a.png", "/index.html", "/a%20b.txt"],
         (_, "10") => &["/app.cgi", "/app.cgi/x/y?a=b", "/pic.png", "/none.cgi"],
         _ => &[],
@@ -160,6 +200,8 @@ fn hosts(page: &str, number: &str) -> &'static [&'static str] {
             "other",
         ],
         ("apache.md", "3") => &["example.org", "www.example.org"],
+        ("apache.md", "13") => &["a.example", "A.Example", "b.example", "other"],
+        ("apache.md", "14") => &["a.example", "www.a.example", "x.dev.a.example", "other"],
         ("suexec.md", "2") => &["a.example", "b.example"],
         ("lighttpd.md", "9") => &["a.example", "b.example", "other"],
         _ => &["localhost"],
@@ -228,6 +270,16 @@ const MORE: [Way; 32] = [
     get("X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"),
 ];
 
+/// How a pair's own paths are asked for where a proxy says who the client is.
+const CHAINS: [Way; 6] = [
+    get("X-Forwarded-For: 192.0.2.7, 203.0.113.9\r\n"),
+    get("X-Forwarded-For: 192.0.2.7, 198.51.100.1\r\n"),
+    get("X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-For: 198.51.100.1\r\n"),
+    get("X-Forwarded-For: 198.51.100.1, 192.0.2.7, 203.0.113.9, 203.0.113.10\r\n"),
+    get("X-Forwarded-For: 10.0.0.1, 203.0.113.9\r\n"),
+    get("X-Forwarded-For: nobody\r\n"),
+];
+
 /// How a path that a pair is about is written beside that.
 fn spellings(target: &str) -> Vec<String> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -276,6 +328,9 @@ impl Asked {
             }
             for target in own {
                 all.extend(MORE.map(|way| Self::new(host, target, way)));
+                if (page, number) == ("apache.md", "15") {
+                    all.extend(CHAINS.map(|way| Self::new(host, target, way)));
+                }
                 for spelling in spellings(target) {
                     let ways = [WAYS[0], WAYS[1], WAYS[14]];
                     all.extend(ways.map(|way| Self::new(host, &spelling, way)));

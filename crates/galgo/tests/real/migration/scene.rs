@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     os::unix::fs::chown,
     path::Path,
     time::{Duration, UNIX_EPOCH},
@@ -13,7 +14,7 @@ use galgo_testkit::{
     file::chmod,
 };
 
-use super::{Pair, answer::ERROR_PAGE, requests::Asked};
+use super::{Pair, answer::ERROR_PAGE, is_ours, requests::Asked};
 use crate::site::new_site;
 
 /// Prints what a program is told that does not depend on the server.
@@ -29,6 +30,18 @@ const STATUS: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 404 Not Found\\
 
 /// Sends the client elsewhere.
 const MOVED: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 302 Found\\nLocation: http://elsewhere.example/x\\n\\n'\n";
+
+/// A variable that the servers themselves have.
+pub(super) const KEY: &str = "a key of the site";
+
+/// Prints what the configuration adds.
+const VARS: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n'\n\
+echo \"$SITE_KEY,$SITE_NAME,$AUDIENCE,$WRITES,$TESTED,$IS_BOT\"\nulimit -St\nulimit -Sv\n";
+
+/// Has the server send a file.
+const SEND: &str = "#!/bin/sh\ncat >/dev/null\nsite=${SCRIPT_FILENAME%/cgi-bin/*}\n\
+case $PATH_INFO in /outside) file=site.htpasswd;; *) file=vault$PATH_INFO;; esac\n\
+printf 'X-Sendfile: %s\\nContent-Type: text/x-own\\n\\n' \"$site/$file\"\n";
 
 const LARGE: usize = 100_000;
 
@@ -59,17 +72,31 @@ impl Scene {
             refused(&site, &accounts);
             accounts
         });
+        for (name, text) in pair.files.iter().filter(|(name, _)| is_ours(name)) {
+            site.write(name, text);
+        }
         age(site.folder());
         let site = site.config(&named(accounts.as_ref(), &pair.translation));
         let site = match &accounts {
             Some(_) => site.defaults("start = \"cold\""),
             None => site,
         };
-        let galgo = site.config("access_log = \"off\"\ndev_errors = false");
+        let site = site.config("access_log = \"off\"\ndev_errors = false");
+        let galgo = match pair.is_proxied() {
+            // In the place of the listener that the pair names, and beside the usual one.
+            true => site.arguments(&["--listen", "proxy+127.0.0.1:0"]),
+            false => site,
+        };
+        let galgo = galgo.env("SITE_KEY", KEY);
         Self {
             galgo: galgo.start(),
             accounts,
         }
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self, pair: &Pair) -> SocketAddr {
+        self.galgo.listens(usize::from(pair.is_proxied()))
     }
 
     /// The pair, with the accounts that there are.
@@ -80,6 +107,7 @@ impl Scene {
             original: named(&pair.original),
             command: pair.command.as_ref().map(named),
             translation: named(&pair.translation),
+            files: pair.files.clone(),
         }
     }
 
@@ -114,6 +142,9 @@ fn filled() -> Site {
         ("mixed/pic.png", "png"),
         ("www/a.example/public/index.html", "<p>a</p>\n"),
         ("www/b.example/public/index.html", "<p>b</p>\n"),
+        ("notes/README", "read me\n"),
+        ("notes/a.html", "<p>as text</p>\n"),
+        ("vault/a.pdf", "a document\n"),
         (
             "site.htpasswd",
             "ada:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\nbob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n",
@@ -123,13 +154,18 @@ fn filled() -> Site {
         chmod(site.write(name, content), 0o644);
     }
     site.write("public/large.bin", vec![b'x'; LARGE]);
-    fs::create_dir_all(site.path("empty")).unwrap();
+    for name in ["empty", "logs"] {
+        fs::create_dir_all(site.path(name)).unwrap();
+    }
     for (name, text) in [
         ("cgi-bin/app", APP),
         ("cgi-bin/status", STATUS),
         ("cgi-bin/moved", MOVED),
         ("cgi-bin/oops", APP),
         ("mixed/app.cgi", APP),
+        ("cgi-bin/vars", VARS),
+        ("cgi-bin/send", SEND),
+        ("www/a.example/cgi-bin/app", APP),
     ] {
         chmod(site.write(name, text), 0o755);
     }
