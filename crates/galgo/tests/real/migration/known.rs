@@ -12,7 +12,7 @@ const LIGHTTPD: &str = "lighttpd";
 /// Needs accounts to be met.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
-pub(super) const KNOWN: [Known; 29] = [
+pub(super) const KNOWN: [Known; 34] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
     }),
@@ -147,6 +147,33 @@ pub(super) const KNOWN: [Known; 29] = [
     ("A client that is no address", |asked, d| {
         let asks = asked.fields.starts_with("X-Forwarded-For: nobody");
         d.peer == APACHE && asks && d.is_status("400", &["200", "403"])
+    }),
+    ("Pages of errors are compressed", |asked, d| {
+        let added = match d.what {
+            "vary" => d.ours == "accept-encoding",
+            "content-encoding" => d.ours == "gzip",
+            _ => false,
+        };
+        let asks = asked.target.contains("ages/");
+        d.peer == APACHE && d.status >= 400 && added && d.theirs.is_empty() && asks
+    }),
+    ("Vary behind 304", |asked, d| {
+        let asks = d.peer == APACHE && asked.target.contains("ages/");
+        let added = d.ours == "accept-encoding" && d.theirs.is_empty();
+        asks && d.status == 304 && d.what == "vary" && added
+    }),
+    ("The version of what was compressed", |asked, d| {
+        let asks = asked.fields.starts_with("Accept-Encoding") && asked.target.contains("ages/");
+        d.peer == APACHE && asks && d.what == "etag" && d.ours == "weak" && d.theirs == "strong"
+    }),
+    ("HEAD of what is compressed", |asked, d| {
+        let asks = d.peer == APACHE && asked.method == "HEAD" && asked.target.contains("ages/");
+        asks && d.what == "content-encoding" && d.ours.is_empty() && d.theirs == "gzip"
+    }),
+    ("The name x-gzip", |asked, d| {
+        let asks = asked.fields.starts_with("Accept-Encoding: x-gzip");
+        let coded = d.what == "content-encoding" && d.ours == "gzip" && d.theirs.is_empty();
+        d.peer == APACHE && asks && coded
     }),
     (REFUSED, |asked, d| {
         let refused = ["writable", "strange", "setuid", "open/app"];

@@ -4,7 +4,10 @@ use std::{fs, net::SocketAddr, os::unix::process::CommandExt, path::Path, proces
 
 use galgo_testkit::{Beside, file::chmod, free_address};
 
-use super::{Pair, is_ours, scene::KEY};
+use super::{
+    Pair, is_ours,
+    scene::{KEY, POOL},
+};
 use crate::site::needed;
 
 /// A server that runs as its configuration says.
@@ -177,7 +180,10 @@ fn modules(names: &[&str]) -> String {
 }
 
 /// Modules that only some pairs have, by a directive of theirs.
-const MORE_MODULES: [(&str, &[&str]); 3] = [
+const MORE_MODULES: [(&str, &[&str]); 6] = [
+    ("Action", &["actions"]),
+    ("DEFLATE", &["filter", "deflate"]),
+    ("fcgi:", &["proxy", "proxy_fcgi"]),
     ("VirtualDocumentRoot", &["vhost_alias"]),
     ("RemoteIP", &["remoteip"]),
     ("XSendFile", &["xsendfile"]),
@@ -193,8 +199,10 @@ fn own_modules(original: &str) -> String {
 
 /// A piece of configuration as it is for this address and site.
 fn here(block: &str, at: SocketAddr, site: &Path) -> String {
+    let site = site.to_str().unwrap();
     block
-        .replace("/srv/site", site.to_str().unwrap())
+        .replace("/srv/site", site)
+        .replace(POOL, &format!("{site}/fpm.sock"))
         .replace("*:80", &at.to_string())
 }
 

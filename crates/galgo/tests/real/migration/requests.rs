@@ -174,6 +174,15 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/cgi-bin/app/x?q",
             "/cgi-bin/none",
         ],
+        ("apache.md", "19") => &[
+            "/scripts/",
+            "/scripts/a.php",
+            "/scripts/a.php/x?a=b",
+            "/scripts/none.php",
+            "/scripts/style.css",
+        ],
+        ("apache.md", "20") => &["/app/a.php", "/app/a.php/x?a=b", "/app/none.php"],
+        ("apache.md", "21") => &["/pages/", "/pages/long.css", "/pages/a.png", "/pages/none"],
         (_, "9") => &["/sub/a.thing", "/sub/a.png", "/index.html", "/a%20b.txt"],
         (_, "10") => &["/app.cgi", "/app.cgi/x/y?a=b", "/pic.png", "/none.cgi"],
         _ => &[],
@@ -280,6 +289,15 @@ const CHAINS: [Way; 6] = [
     get("X-Forwarded-For: nobody\r\n"),
 ];
 
+/// How they are asked for where text is compressed.
+const CODED: [Way; 5] = [
+    get("Accept-Encoding: gzip\r\nIf-None-Match: {tag}\r\n"),
+    get("Accept-Encoding: gzip\r\nIf-None-Match: \"none\"\r\n"),
+    get("Accept-Encoding: gzip\r\nIf-Modified-Since: {date}\r\n"),
+    get("Accept-Encoding: x-gzip, deflate\r\n"),
+    get("Accept-Encoding: gzip;q=0.5, identity;q=0.1\r\n"),
+];
+
 /// How a path that a pair is about is written beside that.
 fn spellings(target: &str) -> Vec<String> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -328,9 +346,12 @@ impl Asked {
             }
             for target in own {
                 all.extend(MORE.map(|way| Self::new(host, target, way)));
-                if (page, number) == ("apache.md", "15") {
-                    all.extend(CHAINS.map(|way| Self::new(host, target, way)));
-                }
+                let special = match (page, number) {
+                    ("apache.md", "15") => &CHAINS[..],
+                    ("apache.md", "21") => &CODED[..],
+                    _ => &[],
+                };
+                all.extend(special.iter().map(|way| Self::new(host, target, *way)));
                 for spelling in spellings(target) {
                     let ways = [WAYS[0], WAYS[1], WAYS[14]];
                     all.extend(ways.map(|way| Self::new(host, &spelling, way)));

@@ -5,17 +5,18 @@ use std::{
     net::SocketAddr,
     os::unix::fs::chown,
     path::Path,
+    process::{Command, Stdio},
     time::{Duration, UNIX_EPOCH},
 };
 
 use galgo_testkit::{
-    Server, Site,
+    Beside, Server, Site,
     accounts::{Accounts, uid},
     file::chmod,
 };
 
 use super::{Pair, answer::ERROR_PAGE, is_ours, requests::Asked};
-use crate::site::new_site;
+use crate::site::{needed, new_site};
 
 /// Prints what a program is told that does not depend on the server.
 const APP: &str = "#!/bin/sh\n\
@@ -38,6 +39,12 @@ pub(super) const KEY: &str = "a key of the site";
 const VARS: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n'\n\
 echo \"$SITE_KEY,$SITE_NAME,$AUDIENCE,$WRITES,$TESTED,$IS_BOT\"\nulimit -St\nulimit -Sv\n";
 
+/// Prints what PHP knows of a request.
+const SCRIPT: &str = "<?php\nheader('Content-Type: text/plain');\n\
+foreach (['REQUEST_METHOD', 'QUERY_STRING', 'PATH_INFO', 'REMOTE_ADDR', 'HTTP_X_TEST', 'HTTP_COOKIE'] as $name)\n\
+  echo $name, '=', $_SERVER[$name] ?? '', \"\\n\";\n\
+echo $_GET['a'] ?? '', \",\", $_POST['a'] ?? '', file_get_contents('php://input');\n";
+
 /// Has the server send a file.
 const SEND: &str = "#!/bin/sh\ncat >/dev/null\nsite=${SCRIPT_FILENAME%/cgi-bin/*}\n\
 case $PATH_INFO in /outside) file=site.htpasswd;; *) file=vault$PATH_INFO;; esac\n\
@@ -52,6 +59,9 @@ const WHO: &str = "id -un; id -gn; umask; basename \"$PWD\"; echo \"$REMOTE_USER
 const PATH: &str =
     "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$PATH\"\n";
 
+/// Debian's socket of php-fpm.
+pub(super) const POOL: &str = "/run/php/php8.2-fpm.sock";
+
 /// What stands for accounts on the pages.
 const USERS: [&str; 2] = ["alice", "bob"];
 
@@ -59,6 +69,7 @@ const USERS: [&str; 2] = ["alice", "bob"];
 pub(super) struct Scene {
     pub(super) galgo: Server,
     accounts: Option<Accounts>,
+    _pool: Option<Beside>,
 }
 
 impl Scene {
@@ -76,7 +87,9 @@ impl Scene {
             site.write(name, text);
         }
         age(site.folder());
-        let site = site.config(&named(accounts.as_ref(), &pair.translation));
+        let translation = named(accounts.as_ref(), &pair.translation);
+        let socket = site.path("fpm.sock");
+        let site = site.config(&translation.replace(POOL, socket.to_str().unwrap()));
         let site = match &accounts {
             Some(_) => site.defaults("start = \"cold\""),
             None => site,
@@ -89,6 +102,7 @@ impl Scene {
         };
         let galgo = galgo.env("SITE_KEY", KEY);
         Self {
+            _pool: pair.says(POOL).then(|| pool(&galgo)),
             galgo: galgo.start(),
             accounts,
         }
@@ -126,6 +140,21 @@ fn named(accounts: Option<&Accounts>, text: &str) -> String {
     })
 }
 
+/// Starts php-fpm, for both sides.
+fn pool(site: &Site) -> Beside {
+    let (folder, socket) = (site.folder().display(), site.path("fpm.sock"));
+    // A pool of root's, where this is root.
+    let text = format!(
+        "[global]\nerror_log = {folder}/logs/fpm.log\n[pool]\nlisten = {}\nlisten.mode = 0666\n\
+         pm = static\npm.max_children = 2\n",
+        socket.display()
+    );
+    let file = site.write("pool.conf", text);
+    let mut fpm = Command::new(needed("/usr/sbin/php-fpm8.2"));
+    fpm.args(["-F", "-R", "-y"]).arg(file).stderr(Stdio::null());
+    Beside::at(&mut fpm, &socket)
+}
+
 /// A site that belongs to root.
 fn filled() -> Site {
     let site = new_site();
@@ -145,6 +174,18 @@ fn filled() -> Site {
         ("notes/README", "read me\n"),
         ("notes/a.html", "<p>as text</p>\n"),
         ("vault/a.pdf", "a document\n"),
+        (
+            "public/pages/index.html",
+            &*"<p>a line of a page</p>\n".repeat(200),
+        ),
+        (
+            "public/pages/long.css",
+            &*"p { color: black }\n".repeat(200),
+        ),
+        ("public/pages/a.png", "png"),
+        ("scripts/index.php", SCRIPT),
+        ("scripts/a.php", SCRIPT),
+        ("scripts/style.css", "p { color: red }\n"),
         (
             "site.htpasswd",
             "ada:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\nbob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n",
