@@ -47,7 +47,7 @@ static PAGES: [Page; 5] = [
     Page {
         name: "apache.md",
         language: "apache",
-        pairs: 21,
+        pairs: 22,
         start: peers::apache,
     },
     Page {
@@ -84,6 +84,11 @@ impl Pair {
     /// Its connections begin with a header of the PROXY protocol.
     fn is_proxied(&self) -> bool {
         self.translation.contains("\"proxy+")
+    }
+
+    /// It is asked in TLS.
+    fn is_secure(&self) -> bool {
+        self.translation.contains("\ncertificate = ")
     }
 
     /// The original, or a file of it, has the word.

@@ -43,7 +43,7 @@ pub(super) struct Answer(pub(super) Reply);
 type Seen = fn(&Reply, &str, &Asked) -> String;
 
 /// Fields that a client acts upon, where both sides have a say in them.
-const FIELDS: [(&str, Seen); 17] = [
+const FIELDS: [(&str, Seen); 18] = [
     ("location", value),
     ("allow", set),
     ("vary", set),
@@ -61,6 +61,7 @@ const FIELDS: [(&str, Seen); 17] = [
     ("access-control-allow-origin", value),
     ("access-control-allow-methods", set),
     ("content-encoding", value),
+    ("strict-transport-security", value),
 ];
 
 impl Answer {

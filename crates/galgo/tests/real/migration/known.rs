@@ -12,7 +12,7 @@ const LIGHTTPD: &str = "lighttpd";
 /// Needs accounts to be met.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
-pub(super) const KNOWN: [Known; 34] = [
+pub(super) const KNOWN: [Known; 36] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
     }),
@@ -174,6 +174,15 @@ pub(super) const KNOWN: [Known; 34] = [
         let asks = asked.fields.starts_with("Accept-Encoding: x-gzip");
         let coded = d.what == "content-encoding" && d.ours == "gzip" && d.theirs.is_empty();
         d.peer == APACHE && asks && coded
+    }),
+    ("Other methods of a folder without its slash", |asked, d| {
+        let is_other = matches!(asked.method, "PUT" | "DELETE" | "PATCH" | "OPTIONS");
+        let redirected = d.is_status("405", &["301"]) || d.is_status("204", &["301"]);
+        d.peer == APACHE && asked.target == "/sub" && is_other && redirected
+    }),
+    ("How a folder is spelled", |asked, d| {
+        let said = d.what == "location" && d.ours == "/%73ub/" && d.theirs == "/sub/";
+        d.peer == APACHE && asked.target == "/%73ub" && said
     }),
     (REFUSED, |asked, d| {
         let refused = ["writable", "strange", "setuid", "open/app"];

@@ -2,7 +2,7 @@
 
 use std::{fs, net::SocketAddr, os::unix::process::CommandExt, path::Path, process::Command};
 
-use galgo_testkit::{Beside, file::chmod, free_address};
+use galgo_testkit::{Beside, Spoken, file::chmod, free_address, stream};
 
 use super::{
     Pair, is_ours,
@@ -63,7 +63,10 @@ fn place() -> (SocketAddr, Folder) {
     let folder = tempfile::tempdir().unwrap();
     // Servers become other users.
     chmod(folder.path(), 0o777);
-    (free_address(), Folder(folder))
+    let at = free_address();
+    // The port may have been another server's.
+    stream::is_spoken_at(at, None);
+    (at, Folder(folder))
 }
 
 /// Starts fcgiwrap, as the pair says if it does.
@@ -180,7 +183,8 @@ fn modules(names: &[&str]) -> String {
 }
 
 /// Modules that only some pairs have, by a directive of theirs.
-const MORE_MODULES: [(&str, &[&str]); 6] = [
+const MORE_MODULES: [(&str, &[&str]); 7] = [
+    ("SSLEngine", &["socache_shmcb", "ssl"]),
     ("Action", &["actions"]),
     ("DEFLATE", &["filter", "deflate"]),
     ("fcgi:", &["proxy", "proxy_fcgi"]),
@@ -230,6 +234,9 @@ pub(super) fn apache(pair: &Pair, site: &Path) -> Peer {
         fs::write(site.join(name), here(text, at, site)).unwrap();
     }
     let mut command = Command::new(needed("/usr/sbin/apache2"));
+    if pair.is_secure() {
+        stream::is_spoken_at(at, Some(Spoken::Tls));
+    }
     apache_at((at, folder), &block, site, &mut command)
 }
 

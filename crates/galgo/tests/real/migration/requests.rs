@@ -183,6 +183,13 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
         ],
         ("apache.md", "20") => &["/app/a.php", "/app/a.php/x?a=b", "/app/none.php"],
         ("apache.md", "21") => &["/pages/", "/pages/long.css", "/pages/a.png", "/pages/none"],
+        ("apache.md", "22") => &[
+            "/",
+            "/sub",
+            "/sub/a.png",
+            "/cgi-bin/secure",
+            "/cgi-bin/app/x?q",
+        ],
         (_, "9") => &["/sub/a.thing", "/sub/a.png", "/index.html", "/a%20b.txt"],
         (_, "10") => &["/app.cgi", "/app.cgi/x/y?a=b", "/pic.png", "/none.cgi"],
         _ => &[],

@@ -13,6 +13,7 @@ use galgo_testkit::{
     Beside, Server, Site,
     accounts::{Accounts, uid},
     file::chmod,
+    stream,
 };
 
 use super::{Pair, answer::ERROR_PAGE, is_ours, requests::Asked};
@@ -44,6 +45,10 @@ const SCRIPT: &str = "<?php\nheader('Content-Type: text/plain');\n\
 foreach (['REQUEST_METHOD', 'QUERY_STRING', 'PATH_INFO', 'REMOTE_ADDR', 'HTTP_X_TEST', 'HTTP_COOKIE'] as $name)\n\
   echo $name, '=', $_SERVER[$name] ?? '', \"\\n\";\n\
 echo $_GET['a'] ?? '', \",\", $_POST['a'] ?? '', file_get_contents('php://input');\n";
+
+/// Prints what a program is told of TLS.
+const SECURE: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n'\n\
+echo \"$HTTPS $REQUEST_SCHEME $SSL_PROTOCOL\"\n";
 
 /// Has the server send a file.
 const SEND: &str = "#!/bin/sh\ncat >/dev/null\nsite=${SCRIPT_FILENAME%/cgi-bin/*}\n\
@@ -95,10 +100,10 @@ impl Scene {
             None => site,
         };
         let site = site.config("access_log = \"off\"\ndev_errors = false");
-        let galgo = match pair.is_proxied() {
-            // In the place of the listener that the pair names, and beside the usual one.
-            true => site.arguments(&["--listen", "proxy+127.0.0.1:0"]),
-            false => site,
+        // In the place of the listener that the pair names, and beside the usual one.
+        let galgo = match own_listener(pair) {
+            Some(own) => site.arguments(&["--listen", own]),
+            None => site,
         };
         let galgo = galgo.env("SITE_KEY", KEY);
         Self {
@@ -110,7 +115,8 @@ impl Scene {
 
     /// Where it listens.
     pub(super) fn address(&self, pair: &Pair) -> SocketAddr {
-        self.galgo.listens(usize::from(pair.is_proxied()))
+        let has_own = own_listener(pair).is_some();
+        self.galgo.listens(usize::from(has_own))
     }
 
     /// The pair, with the accounts that there are.
@@ -138,6 +144,12 @@ fn named(accounts: Option<&Accounts>, text: &str) -> String {
     pairs.fold(text.to_owned(), |text, (user, name)| {
         text.replace(user, name)
     })
+}
+
+/// Where galgo listens for a pair that is about that.
+fn own_listener(pair: &Pair) -> Option<&'static str> {
+    let proxied = pair.is_proxied().then_some("proxy+127.0.0.1:0");
+    proxied.or(pair.is_secure().then_some("https://127.0.0.1:0"))
 }
 
 /// Starts php-fpm, for both sides.
@@ -195,6 +207,13 @@ fn filled() -> Site {
         chmod(site.write(name, content), 0o644);
     }
     site.write("public/large.bin", vec![b'x'; LARGE]);
+    let own = stream::own();
+    for (name, from) in [("site.pem", &own.certificate), ("site.key", &own.key)] {
+        chmod(
+            site.write(&format!("tls/{name}"), fs::read(from).unwrap()),
+            0o600,
+        );
+    }
     for name in ["empty", "logs"] {
         fs::create_dir_all(site.path(name)).unwrap();
     }
@@ -206,6 +225,7 @@ fn filled() -> Site {
         ("mixed/app.cgi", APP),
         ("cgi-bin/vars", VARS),
         ("cgi-bin/send", SEND),
+        ("cgi-bin/secure", SECURE),
         ("www/a.example/cgi-bin/app", APP),
     ] {
         chmod(site.write(name, text), 0o755);

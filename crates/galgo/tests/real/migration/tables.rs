@@ -77,7 +77,6 @@ const UNTESTED: &[(&str, &[&str])] = &[
             "userdir.*",
         ],
     ),
-    ("apache.md", &["SSLEngine", "SSLCertificateFile"]),
     (
         "fcgiwrap.md",
         &[
