@@ -3,6 +3,7 @@
 
 mod answer;
 mod known;
+mod log;
 mod peers;
 mod requests;
 mod scene;
@@ -166,6 +167,9 @@ impl Page {
                     }
                 }
             }
+        }
+        if pair.says("CustomLog") {
+            log::is_whole(&scene, &self.requests(pair));
         }
         found
     }

@@ -113,10 +113,10 @@ fn kind(reply: &Reply) -> String {
     kind.split(';').next().unwrap_or("").to_ascii_lowercase()
 }
 
-/// The body as it was before its coding.
+/// The body as it was before its coding; a part as it is.
 fn body(reply: &Reply) -> String {
     match reply.field("content-encoding") {
-        Some("gzip") if !reply.body.is_empty() => {
+        Some("gzip") if !reply.body.is_empty() && reply.status != 206 => {
             let mut text = Vec::new();
             MultiGzDecoder::new(&*reply.body)
                 .read_to_end(&mut text)

@@ -12,7 +12,7 @@ const LIGHTTPD: &str = "lighttpd";
 /// Needs accounts to be met.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
-pub(super) const KNOWN: [Known; 36] = [
+pub(super) const KNOWN: [Known; 37] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
     }),
@@ -169,6 +169,16 @@ pub(super) const KNOWN: [Known; 36] = [
     ("HEAD of what is compressed", |asked, d| {
         let asks = d.peer == APACHE && asked.method == "HEAD" && asked.target.contains("ages/");
         asks && d.what == "content-encoding" && d.ours.is_empty() && d.theirs == "gzip"
+    }),
+    ("Ranges of what is compressed", |asked, d| {
+        let asks = asked.fields.starts_with("Accept-Encoding: gzip\r\nRange");
+        let part = match d.what {
+            "content-encoding" => d.ours.is_empty() && d.theirs == "gzip",
+            "content-range" => d.ours.starts_with("bytes 0-1/"),
+            "body" => d.theirs.starts_with('\u{1f}'),
+            _ => false,
+        };
+        d.peer == APACHE && asks && asked.target.contains("ages/") && d.status == 206 && part
     }),
     ("The name x-gzip", |asked, d| {
         let asks = asked.fields.starts_with("Accept-Encoding: x-gzip");

@@ -217,6 +217,12 @@ fn filled() -> Site {
     for name in ["empty", "logs"] {
         fs::create_dir_all(site.path(name)).unwrap();
     }
+    programs(&site);
+    site
+}
+
+/// Adds the programs.
+fn programs(site: &Site) {
     for (name, text) in [
         ("cgi-bin/app", APP),
         ("cgi-bin/status", STATUS),
@@ -230,7 +236,6 @@ fn filled() -> Site {
     ] {
         chmod(site.write(name, text), 0o755);
     }
-    site
 }
 
 /// Gives an account files, programs, and a home.
