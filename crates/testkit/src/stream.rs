@@ -58,7 +58,7 @@ impl Spoken {
 }
 
 /// From now on that is spoken at this address: the port may have been another server's.
-pub(crate) fn is_spoken_at(address: SocketAddr, what: Option<Spoken>) {
+pub fn is_spoken_at(address: SocketAddr, what: Option<Spoken>) {
     let mut spoken = SPOKEN.lock().unwrap();
     let spoken = spoken.get_or_insert_default();
     match what {

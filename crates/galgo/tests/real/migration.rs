@@ -3,6 +3,7 @@
 
 mod answer;
 mod known;
+mod log;
 mod peers;
 mod requests;
 mod scene;
@@ -47,7 +48,7 @@ static PAGES: [Page; 5] = [
     Page {
         name: "apache.md",
         language: "apache",
-        pairs: 10,
+        pairs: 22,
         start: peers::apache,
     },
     Page {
@@ -71,6 +72,8 @@ struct Pair {
     /// How programs are started that the original names.
     command: Option<String>,
     translation: String,
+    /// Files that both include, by their names in the folder of the site: blocks that begin with a name.
+    files: Vec<(String, String)>,
 }
 
 impl Pair {
@@ -82,6 +85,18 @@ impl Pair {
     /// Its connections begin with a header of the PROXY protocol.
     fn is_proxied(&self) -> bool {
         self.translation.contains("\"proxy+")
+    }
+
+    /// It is asked in TLS.
+    fn is_secure(&self) -> bool {
+        self.translation.contains("\ncertificate = ")
+    }
+
+    /// The original, or a file of it, has the word.
+    fn says(&self, word: &str) -> bool {
+        let originals = self.files.iter().filter(|(name, _)| !is_ours(name));
+        let mut texts = originals.map(|(_, text)| text).chain([&self.original]);
+        texts.any(|text| text.contains(word))
     }
 
     /// There are files at `/`.
@@ -107,6 +122,7 @@ impl Page {
                 original: block(section, self.language)?,
                 command: block(section, "sh"),
                 translation: block(section, "toml")?,
+                files: included(section),
             })
         });
         let pairs: Vec<Pair> = pairs.collect();
@@ -129,7 +145,7 @@ impl Page {
         let scene = Scene::new(pair);
         let other = (self.start)(&scene.named(pair), scene.galgo.site.folder());
         let [mut theirs, mut ours] =
-            [other.at, scene.galgo.address()].map(|at| Side::new(at, pair.is_proxied()));
+            [other.at, scene.address(pair)].map(|at| Side::new(at, pair.is_proxied()));
         for request in self.requests(pair) {
             let request = scene.asked(request);
             let mut answer = theirs.ask(&request);
@@ -152,8 +168,27 @@ impl Page {
                 }
             }
         }
+        if pair.says("CustomLog") {
+            log::is_whole(&scene, &self.requests(pair));
+        }
         found
     }
+}
+
+/// The blocks of a section that are files of their own.
+fn included(section: &str) -> Vec<(String, String)> {
+    let blocks = section.split("```").skip(1).step_by(2);
+    let file = |block: &str| {
+        let (_, text) = block.split_once('\n')?;
+        let (name, text) = text.strip_prefix("# sites/")?.split_once('\n')?;
+        Some((format!("sites/{name}"), text.to_owned()))
+    };
+    blocks.filter_map(file).collect()
+}
+
+/// Whether galgo reads the file, and not the other server.
+fn is_ours(name: &str) -> bool {
+    name.ends_with(".toml")
 }
 
 /// How often each known difference was met, and the differences that are not known, a line each.

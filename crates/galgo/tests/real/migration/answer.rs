@@ -43,7 +43,7 @@ pub(super) struct Answer(pub(super) Reply);
 type Seen = fn(&Reply, &str, &Asked) -> String;
 
 /// Fields that a client acts upon, where both sides have a say in them.
-const FIELDS: [(&str, Seen); 17] = [
+const FIELDS: [(&str, Seen); 18] = [
     ("location", value),
     ("allow", set),
     ("vary", set),
@@ -61,6 +61,7 @@ const FIELDS: [(&str, Seen); 17] = [
     ("access-control-allow-origin", value),
     ("access-control-allow-methods", set),
     ("content-encoding", value),
+    ("strict-transport-security", value),
 ];
 
 impl Answer {
@@ -112,10 +113,10 @@ fn kind(reply: &Reply) -> String {
     kind.split(';').next().unwrap_or("").to_ascii_lowercase()
 }
 
-/// The body as it was before its coding.
+/// The body as it was before its coding; a part as it is.
 fn body(reply: &Reply) -> String {
     match reply.field("content-encoding") {
-        Some("gzip") if !reply.body.is_empty() => {
+        Some("gzip") if !reply.body.is_empty() && reply.status != 206 => {
             let mut text = Vec::new();
             MultiGzDecoder::new(&*reply.body)
                 .read_to_end(&mut text)

@@ -12,7 +12,7 @@ const LIGHTTPD: &str = "lighttpd";
 /// Needs accounts to be met.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
-pub(super) const KNOWN: [Known; 25] = [
+pub(super) const KNOWN: [Known; 37] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
     }),
@@ -126,6 +126,73 @@ pub(super) const KNOWN: [Known; 25] = [
             && asked.target.contains("a.thing")
             && d.ours == "application/octet-stream"
             && d.theirs.is_empty()
+    }),
+    ("A file that a program may not name", |asked, d| {
+        let names = ["/send/none", "/send/outside"];
+        let asks = names.iter().any(|name| asked.target.contains(name));
+        d.peer == APACHE && asks && d.is_status("502", &["304", "404", "412"])
+    }),
+    ("The version of a file that a program names", |asked, d| {
+        let version = matches!(d.what, "etag" | "last-modified") && d.theirs.is_empty();
+        let asks = asked.fields.starts_with("If-None-Match: *");
+        d.peer == APACHE && d.status == 304 && asks && asked.target.contains("/send/") && version
+    }),
+    ("A private address that an outer proxy names", |asked, d| {
+        let asks = asked
+            .fields
+            .starts_with("X-Forwarded-For: 10.0.0.1, 203.0.113.9");
+        let own = d.ours.replace("=10.0.0.1\n", "=203.0.113.9\n");
+        d.peer == APACHE && asks && d.what == "body" && d.status == 200 && own == d.theirs
+    }),
+    ("A client that is no address", |asked, d| {
+        let asks = asked.fields.starts_with("X-Forwarded-For: nobody");
+        d.peer == APACHE && asks && d.is_status("400", &["200", "403"])
+    }),
+    ("Pages of errors are compressed", |asked, d| {
+        let added = match d.what {
+            "vary" => d.ours == "accept-encoding",
+            "content-encoding" => d.ours == "gzip",
+            _ => false,
+        };
+        let asks = asked.target.contains("ages/");
+        d.peer == APACHE && d.status >= 400 && added && d.theirs.is_empty() && asks
+    }),
+    ("Vary behind 304", |asked, d| {
+        let asks = d.peer == APACHE && asked.target.contains("ages/");
+        let added = d.ours == "accept-encoding" && d.theirs.is_empty();
+        asks && d.status == 304 && d.what == "vary" && added
+    }),
+    ("The version of what was compressed", |asked, d| {
+        let asks = asked.fields.starts_with("Accept-Encoding") && asked.target.contains("ages/");
+        d.peer == APACHE && asks && d.what == "etag" && d.ours == "weak" && d.theirs == "strong"
+    }),
+    ("HEAD of what is compressed", |asked, d| {
+        let asks = d.peer == APACHE && asked.method == "HEAD" && asked.target.contains("ages/");
+        asks && d.what == "content-encoding" && d.ours.is_empty() && d.theirs == "gzip"
+    }),
+    ("Ranges of what is compressed", |asked, d| {
+        let asks = asked.fields.starts_with("Accept-Encoding: gzip\r\nRange");
+        let part = match d.what {
+            "content-encoding" => d.ours.is_empty() && d.theirs == "gzip",
+            "content-range" => d.ours.starts_with("bytes 0-1/"),
+            "body" => d.theirs.starts_with('\u{1f}'),
+            _ => false,
+        };
+        d.peer == APACHE && asks && asked.target.contains("ages/") && d.status == 206 && part
+    }),
+    ("The name x-gzip", |asked, d| {
+        let asks = asked.fields.starts_with("Accept-Encoding: x-gzip");
+        let coded = d.what == "content-encoding" && d.ours == "gzip" && d.theirs.is_empty();
+        d.peer == APACHE && asks && coded
+    }),
+    ("Other methods of a folder without its slash", |asked, d| {
+        let is_other = matches!(asked.method, "PUT" | "DELETE" | "PATCH" | "OPTIONS");
+        let redirected = d.is_status("405", &["301"]) || d.is_status("204", &["301"]);
+        d.peer == APACHE && asked.target == "/sub" && is_other && redirected
+    }),
+    ("How a folder is spelled", |asked, d| {
+        let said = d.what == "location" && d.ours == "/%73ub/" && d.theirs == "/sub/";
+        d.peer == APACHE && asked.target == "/%73ub" && said
     }),
     (REFUSED, |asked, d| {
         let refused = ["writable", "strange", "setuid", "open/app"];

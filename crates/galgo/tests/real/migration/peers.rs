@@ -2,9 +2,12 @@
 
 use std::{fs, net::SocketAddr, os::unix::process::CommandExt, path::Path, process::Command};
 
-use galgo_testkit::{Beside, file::chmod, free_address};
+use galgo_testkit::{Beside, Spoken, file::chmod, free_address, stream};
 
-use super::Pair;
+use super::{
+    Pair, is_ours,
+    scene::{KEY, POOL},
+};
 use crate::site::needed;
 
 /// A server that runs as its configuration says.
@@ -60,7 +63,10 @@ fn place() -> (SocketAddr, Folder) {
     let folder = tempfile::tempdir().unwrap();
     // Servers become other users.
     chmod(folder.path(), 0o777);
-    (free_address(), Folder(folder))
+    let at = free_address();
+    // The port may have been another server's.
+    stream::is_spoken_at(at, None);
+    (at, Folder(folder))
 }
 
 /// Starts fcgiwrap, as the pair says if it does.
@@ -176,12 +182,43 @@ fn modules(names: &[&str]) -> String {
     names.iter().map(line).collect()
 }
 
+/// Modules that only some pairs have, by a directive of theirs.
+const MORE_MODULES: [(&str, &[&str]); 7] = [
+    ("SSLEngine", &["socache_shmcb", "ssl"]),
+    ("Action", &["actions"]),
+    ("DEFLATE", &["filter", "deflate"]),
+    ("fcgi:", &["proxy", "proxy_fcgi"]),
+    ("VirtualDocumentRoot", &["vhost_alias"]),
+    ("RemoteIP", &["remoteip"]),
+    ("XSendFile", &["xsendfile"]),
+];
+
+/// The lines that load those of a pair.
+fn own_modules(original: &str) -> String {
+    let of = MORE_MODULES
+        .iter()
+        .filter(|(name, _)| original.contains(name));
+    of.map(|(_, names)| modules(names)).collect()
+}
+
+/// A piece of configuration as it is for this address and site.
+fn here(block: &str, at: SocketAddr, site: &Path) -> String {
+    let site = site.to_str().unwrap();
+    block
+        .replace("/srv/site", site)
+        .replace(POOL, &format!("{site}/fpm.sock"))
+        .replace("*:80", &at.to_string())
+}
+
 pub(super) fn apache(pair: &Pair, site: &Path) -> Peer {
+    if pair.original.contains("SuexecUserGroup") {
+        return suexec(pair, site);
+    }
     let user = match rustix::process::geteuid().is_root() {
         true => "User nobody\nGroup nogroup\n",
         false => "",
     };
-    let usual = |key: &str, line: &'static str| match pair.original.contains(key) {
+    let usual = |key: &str, line: &'static str| match pair.says(key) {
         true => "",
         false => line,
     };
@@ -191,9 +228,16 @@ pub(super) fn apache(pair: &Pair, site: &Path) -> Peer {
         usual("ScriptAlias", "ScriptAlias /cgi-bin/ /srv/site/cgi-bin/\n"),
         pair.original
     );
-    let place = place();
+    let block = format!("{}{block}", own_modules(&pair.original));
+    let (at, folder) = place();
+    for (name, text) in pair.files.iter().filter(|(name, _)| !is_ours(name)) {
+        fs::write(site.join(name), here(text, at, site)).unwrap();
+    }
     let mut command = Command::new(needed("/usr/sbin/apache2"));
-    apache_at(place, &block, site, &mut command)
+    if pair.is_secure() {
+        stream::is_spoken_at(at, Some(Spoken::Tls));
+    }
+    apache_at((at, folder), &block, site, &mut command)
 }
 
 /// Apache with suexec, whose configuration and log are the test's own: both have fixed places, which it finds to be others.
@@ -223,6 +267,9 @@ pub(super) fn suexec(pair: &Pair, site: &Path) -> Peer {
     apache_at((at, folder), &block, site, &mut command)
 }
 
+/// As Debian's apache2.conf has it.
+const COMBINED: &str = "LogFormat \"%h %l %u %t \\\"%r\\\" %>s %O \\\"%{Referer}i\\\" \\\"%{User-Agent}i\\\"\" combined\n";
+
 /// Starts Apache by a command that lacks its arguments.
 fn apache_at(
     (at, folder): (SocketAddr, Folder),
@@ -231,16 +278,15 @@ fn apache_at(
     command: &mut Command,
 ) -> Peer {
     let own = folder.path().display();
-    let block = block
-        .replace("/srv/site", site.to_str().unwrap())
-        .replace("*:80", &at.to_string());
+    let block = here(block, at, site);
     let config = format!(
         "ServerRoot {own}\nServerName localhost\nListen {at}\nPidFile {own}/pid\nErrorLog {own}/log\nDefaultRuntimeDir {own}\n\
          {}TypesConfig /etc/mime.types\n\
-         <Directory />\nAllowOverride None\nOptions FollowSymLinks\nRequire all granted\n</Directory>\nScriptSock {own}/cgid\n{block}\n",
+         <Directory />\nAllowOverride None\nOptions FollowSymLinks\nRequire all granted\n</Directory>\nScriptSock {own}/cgid\n{COMBINED}{block}\n",
         modules(&MODULES)
     );
     command
+        .env("SITE_KEY", KEY)
         .arg("-DFOREGROUND")
         .arg("-f")
         .arg(folder.path().join("peer.conf"));

@@ -134,8 +134,72 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/intern/a.txt?a=b",
             "/intern/none?a",
         ],
+        ("apache.md", _) => apache(number),
         (_, "9") => &["/sub/a.thing", "/sub/a.png", "/index.html", "/a%20b.txt"],
         (_, "10") => &["/app.cgi", "/app.cgi/x/y?a=b", "/pic.png", "/none.cgi"],
+        _ => &[],
+    }
+}
+
+/// The same of the later pairs of Apache's.
+fn apache(number: &str) -> &'static [&'static str] {
+    match number {
+        "11" => &[
+            "/tools/",
+            "/tools/app.cgi/x/y?a=b",
+            "/tools/pic.png",
+            "/tools/none.cgi",
+            "/notes/README",
+            "/notes/a.html",
+        ],
+        "12" => &[
+            "/cgi-bin/vars",
+            "/cgi-bin/vars/x?q",
+            "/cgi-bin/vars/bot",
+            "/cgi-bin/app",
+            "/cgi-bin/none",
+            "/cgi-bin/status",
+        ],
+        "13" | "14" => &["/", "/cgi-bin/app/x?q", "/cgi-bin/none"],
+        "15" => &[
+            "/cgi-bin/app",
+            "/cgi-bin/app/x?q",
+            "/sub/a.png",
+            "/sub/none",
+            "/sub/index.html",
+        ],
+        "16" => &["/cgi-bin/app", "/cgi-bin/app/x?q", "/sub/a.png", "/sub/"],
+        "17" => &[
+            "/cgi-bin/send/a.pdf",
+            "/cgi-bin/send/a.pdf?q",
+            "/cgi-bin/send/none",
+            "/cgi-bin/send/outside",
+            "/cgi-bin/app",
+            "/cgi-bin/status",
+        ],
+        "18" => &[
+            "/~alice/",
+            "/~alice/none",
+            "/~carol/",
+            "/cgi-bin/app/x?q",
+            "/cgi-bin/none",
+        ],
+        "19" => &[
+            "/scripts/",
+            "/scripts/a.php",
+            "/scripts/a.php/x?a=b",
+            "/scripts/none.php",
+            "/scripts/style.css",
+        ],
+        "20" => &["/app/a.php", "/app/a.php/x?a=b", "/app/none.php"],
+        "21" => &["/pages/", "/pages/long.css", "/pages/a.png", "/pages/none"],
+        "22" => &[
+            "/",
+            "/sub",
+            "/sub/a.png",
+            "/cgi-bin/secure",
+            "/cgi-bin/app/x?q",
+        ],
         _ => &[],
     }
 }
@@ -160,6 +224,8 @@ fn hosts(page: &str, number: &str) -> &'static [&'static str] {
             "other",
         ],
         ("apache.md", "3") => &["example.org", "www.example.org"],
+        ("apache.md", "13") => &["a.example", "A.Example", "b.example", "other"],
+        ("apache.md", "14") => &["a.example", "www.a.example", "x.dev.a.example", "other"],
         ("suexec.md", "2") => &["a.example", "b.example"],
         ("lighttpd.md", "9") => &["a.example", "b.example", "other"],
         _ => &["localhost"],
@@ -228,6 +294,26 @@ const MORE: [Way; 32] = [
     get("X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"),
 ];
 
+/// How a pair's own paths are asked for where a proxy says who the client is.
+const CHAINS: [Way; 6] = [
+    get("X-Forwarded-For: 192.0.2.7, 203.0.113.9\r\n"),
+    get("X-Forwarded-For: 192.0.2.7, 198.51.100.1\r\n"),
+    get("X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-For: 198.51.100.1\r\n"),
+    get("X-Forwarded-For: 198.51.100.1, 192.0.2.7, 203.0.113.9, 203.0.113.10\r\n"),
+    get("X-Forwarded-For: 10.0.0.1, 203.0.113.9\r\n"),
+    get("X-Forwarded-For: nobody\r\n"),
+];
+
+/// How they are asked for where text is compressed.
+const CODED: [Way; 6] = [
+    get("Accept-Encoding: gzip\r\nRange: bytes=0-1\r\n"),
+    get("Accept-Encoding: gzip\r\nIf-None-Match: {tag}\r\n"),
+    get("Accept-Encoding: gzip\r\nIf-None-Match: \"none\"\r\n"),
+    get("Accept-Encoding: gzip\r\nIf-Modified-Since: {date}\r\n"),
+    get("Accept-Encoding: x-gzip, deflate\r\n"),
+    get("Accept-Encoding: gzip;q=0.5, identity;q=0.1\r\n"),
+];
+
 /// How a path that a pair is about is written beside that.
 fn spellings(target: &str) -> Vec<String> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -276,6 +362,12 @@ impl Asked {
             }
             for target in own {
                 all.extend(MORE.map(|way| Self::new(host, target, way)));
+                let special = match (page, number) {
+                    ("apache.md", "15") => &CHAINS[..],
+                    ("apache.md", "21") => &CODED[..],
+                    _ => &[],
+                };
+                all.extend(special.iter().map(|way| Self::new(host, target, *way)));
                 for spelling in spellings(target) {
                     let ways = [WAYS[0], WAYS[1], WAYS[14]];
                     all.extend(ways.map(|way| Self::new(host, &spelling, way)));

@@ -2,19 +2,22 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     os::unix::fs::chown,
     path::Path,
+    process::{Command, Stdio},
     time::{Duration, UNIX_EPOCH},
 };
 
 use galgo_testkit::{
-    Server, Site,
+    Beside, Server, Site,
     accounts::{Accounts, uid},
     file::chmod,
+    stream,
 };
 
-use super::{Pair, answer::ERROR_PAGE, requests::Asked};
-use crate::site::new_site;
+use super::{Pair, answer::ERROR_PAGE, is_ours, requests::Asked};
+use crate::site::{needed, new_site};
 
 /// Prints what a program is told that does not depend on the server.
 const APP: &str = "#!/bin/sh\n\
@@ -30,6 +33,28 @@ const STATUS: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 404 Not Found\\
 /// Sends the client elsewhere.
 const MOVED: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 302 Found\\nLocation: http://elsewhere.example/x\\n\\n'\n";
 
+/// A variable that the servers themselves have.
+pub(super) const KEY: &str = "a key of the site";
+
+/// Prints what the configuration adds.
+const VARS: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n'\n\
+echo \"$SITE_KEY,$SITE_NAME,$AUDIENCE,$WRITES,$TESTED,$IS_BOT\"\nulimit -St\nulimit -Sv\n";
+
+/// Prints what PHP knows of a request.
+const SCRIPT: &str = "<?php\nheader('Content-Type: text/plain');\n\
+foreach (['REQUEST_METHOD', 'QUERY_STRING', 'PATH_INFO', 'REMOTE_ADDR', 'HTTP_X_TEST', 'HTTP_COOKIE'] as $name)\n\
+  echo $name, '=', $_SERVER[$name] ?? '', \"\\n\";\n\
+echo $_GET['a'] ?? '', \",\", $_POST['a'] ?? '', file_get_contents('php://input');\n";
+
+/// Prints what a program is told of TLS.
+const SECURE: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n'\n\
+echo \"$HTTPS $REQUEST_SCHEME $SSL_PROTOCOL\"\n";
+
+/// Has the server send a file.
+const SEND: &str = "#!/bin/sh\ncat >/dev/null\nsite=${SCRIPT_FILENAME%/cgi-bin/*}\n\
+case $PATH_INFO in /outside) file=site.htpasswd;; *) file=vault$PATH_INFO;; esac\n\
+printf 'X-Sendfile: %s\\nContent-Type: text/x-own\\n\\n' \"$site/$file\"\n";
+
 const LARGE: usize = 100_000;
 
 /// Prints who runs it, and where; a program of an account.
@@ -39,6 +64,9 @@ const WHO: &str = "id -un; id -gn; umask; basename \"$PWD\"; echo \"$REMOTE_USER
 const PATH: &str =
     "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$PATH\"\n";
 
+/// Debian's socket of php-fpm.
+pub(super) const POOL: &str = "/run/php/php8.2-fpm.sock";
+
 /// What stands for accounts on the pages.
 const USERS: [&str; 2] = ["alice", "bob"];
 
@@ -46,6 +74,7 @@ const USERS: [&str; 2] = ["alice", "bob"];
 pub(super) struct Scene {
     pub(super) galgo: Server,
     accounts: Option<Accounts>,
+    _pool: Option<Beside>,
 }
 
 impl Scene {
@@ -59,17 +88,35 @@ impl Scene {
             refused(&site, &accounts);
             accounts
         });
+        for (name, text) in pair.files.iter().filter(|(name, _)| is_ours(name)) {
+            site.write(name, text);
+        }
         age(site.folder());
-        let site = site.config(&named(accounts.as_ref(), &pair.translation));
+        let translation = named(accounts.as_ref(), &pair.translation);
+        let socket = site.path("fpm.sock");
+        let site = site.config(&translation.replace(POOL, socket.to_str().unwrap()));
         let site = match &accounts {
             Some(_) => site.defaults("start = \"cold\""),
             None => site,
         };
-        let galgo = site.config("access_log = \"off\"\ndev_errors = false");
+        let site = site.config("access_log = \"off\"\ndev_errors = false");
+        // In the place of the listener that the pair names, and beside the usual one.
+        let galgo = match own_listener(pair) {
+            Some(own) => site.arguments(&["--listen", own]),
+            None => site,
+        };
+        let galgo = galgo.env("SITE_KEY", KEY);
         Self {
+            _pool: pair.says(POOL).then(|| pool(&galgo)),
             galgo: galgo.start(),
             accounts,
         }
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self, pair: &Pair) -> SocketAddr {
+        let has_own = own_listener(pair).is_some();
+        self.galgo.listens(usize::from(has_own))
     }
 
     /// The pair, with the accounts that there are.
@@ -80,6 +127,7 @@ impl Scene {
             original: named(&pair.original),
             command: pair.command.as_ref().map(named),
             translation: named(&pair.translation),
+            files: pair.files.clone(),
         }
     }
 
@@ -98,6 +146,27 @@ fn named(accounts: Option<&Accounts>, text: &str) -> String {
     })
 }
 
+/// Where galgo listens for a pair that is about that.
+fn own_listener(pair: &Pair) -> Option<&'static str> {
+    let proxied = pair.is_proxied().then_some("proxy+127.0.0.1:0");
+    proxied.or(pair.is_secure().then_some("https://127.0.0.1:0"))
+}
+
+/// Starts php-fpm, for both sides.
+fn pool(site: &Site) -> Beside {
+    let (folder, socket) = (site.folder().display(), site.path("fpm.sock"));
+    // A pool of root's, where this is root.
+    let text = format!(
+        "[global]\nerror_log = {folder}/logs/fpm.log\n[pool]\nlisten = {}\nlisten.mode = 0666\n\
+         pm = static\npm.max_children = 2\n",
+        socket.display()
+    );
+    let file = site.write("pool.conf", text);
+    let mut fpm = Command::new(needed("/usr/sbin/php-fpm8.2"));
+    fpm.args(["-F", "-R", "-y"]).arg(file).stderr(Stdio::null());
+    Beside::at(&mut fpm, &socket)
+}
+
 /// A site that belongs to root.
 fn filled() -> Site {
     let site = new_site();
@@ -114,6 +183,21 @@ fn filled() -> Site {
         ("mixed/pic.png", "png"),
         ("www/a.example/public/index.html", "<p>a</p>\n"),
         ("www/b.example/public/index.html", "<p>b</p>\n"),
+        ("notes/README", "read me\n"),
+        ("notes/a.html", "<p>as text</p>\n"),
+        ("vault/a.pdf", "a document\n"),
+        (
+            "public/pages/index.html",
+            &*"<p>a line of a page</p>\n".repeat(200),
+        ),
+        (
+            "public/pages/long.css",
+            &*"p { color: black }\n".repeat(200),
+        ),
+        ("public/pages/a.png", "png"),
+        ("scripts/index.php", SCRIPT),
+        ("scripts/a.php", SCRIPT),
+        ("scripts/style.css", "p { color: red }\n"),
         (
             "site.htpasswd",
             "ada:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\nbob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n",
@@ -123,17 +207,35 @@ fn filled() -> Site {
         chmod(site.write(name, content), 0o644);
     }
     site.write("public/large.bin", vec![b'x'; LARGE]);
-    fs::create_dir_all(site.path("empty")).unwrap();
+    let own = stream::own();
+    for (name, from) in [("site.pem", &own.certificate), ("site.key", &own.key)] {
+        chmod(
+            site.write(&format!("tls/{name}"), fs::read(from).unwrap()),
+            0o600,
+        );
+    }
+    for name in ["empty", "logs"] {
+        fs::create_dir_all(site.path(name)).unwrap();
+    }
+    programs(&site);
+    site
+}
+
+/// Adds the programs.
+fn programs(site: &Site) {
     for (name, text) in [
         ("cgi-bin/app", APP),
         ("cgi-bin/status", STATUS),
         ("cgi-bin/moved", MOVED),
         ("cgi-bin/oops", APP),
         ("mixed/app.cgi", APP),
+        ("cgi-bin/vars", VARS),
+        ("cgi-bin/send", SEND),
+        ("cgi-bin/secure", SECURE),
+        ("www/a.example/cgi-bin/app", APP),
     ] {
         chmod(site.write(name, text), 0o755);
     }
-    site
 }
 
 /// Gives an account files, programs, and a home.

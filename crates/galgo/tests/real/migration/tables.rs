@@ -1,6 +1,6 @@
 //! The pages' tables of directives: which pair runs which directive.
 
-use super::{PAGES, Page};
+use super::{PAGES, Page, is_ours};
 use crate::site::root;
 
 /// A directive of a table.
@@ -75,39 +75,6 @@ const UNTESTED: &[(&str, &[&str])] = &[
             "expire.url",
             "expire.mimetypes",
             "userdir.*",
-        ],
-    ),
-    (
-        "apache.md",
-        &[
-            "Alias",
-            "ForceType",
-            "Options ExecCGI",
-            "AddHandler cgi-script .cgi",
-            "PassEnv",
-            "SetEnvIf",
-            "BrowserMatch",
-            "RLimitCPU",
-            "RLimitMEM",
-            "ServerAlias",
-            "RemoteIPHeader",
-            "RemoteIPTrustedProxy",
-            "RemoteIPInternalProxy",
-            "RemoteIPProxyProtocol",
-            "XSendFile",
-            "XSendFilePath",
-            "Include sites/*.conf",
-            "CustomLog",
-            "VirtualDocumentRoot",
-            "VirtualScriptAlias",
-            "UserDir",
-            "SuexecUserGroup",
-            "AddOutputFilterByType DEFLATE",
-            "Action",
-            "AddHandler php-script",
-            "SSLEngine",
-            "SSLCertificateFile",
-            "ProxyPass \"fcgi://…\"",
         ],
     ),
     (
@@ -195,7 +162,9 @@ fn rows_name_the_pairs_that_run_them() {
         let configuration = |number: &String| {
             let pair = pairs.iter().find(|pair| pair.number == *number)?;
             let command = pair.command.as_deref().unwrap_or("");
-            Some(format!("{command}\n{}", pair.original))
+            let files = pair.files.iter().filter(|(name, _)| !is_ours(name));
+            let files: String = files.map(|(_, text)| &**text).collect();
+            Some(format!("{command}\n{}\n{files}", pair.original))
         };
         for row in rows(page) {
             let named: Vec<_> = row.pairs.iter().map(|n| (n, configuration(n))).collect();

@@ -1,0 +1,28 @@
+//! The access log that both servers write of a pair, in the same format.
+
+use std::fs;
+
+use galgo_testkit::wait_until;
+
+use super::{requests::Asked, scene::Scene};
+
+/// Both have logged each request for the hosts that have a log of their own, and nothing else.
+pub(super) fn is_whole(scene: &Scene, requests: &[Asked]) {
+    let path = scene.galgo.site.path("logs/a.example.log");
+    let own = requests.iter().filter(|r| r.host.ends_with("a.example"));
+    let line = |r: &Asked| format!("{} {} HTTP/{}", r.method, r.target, r.version);
+    let mut wanted: Vec<_> = own
+        .map(line)
+        .flat_map(|line| [line.clone(), line])
+        .collect();
+    wanted.sort();
+    wait_until("both have logged each request", || {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let parts = text.lines().map(|line| line.split('"').collect::<Vec<_>>());
+        // A server whose programs cannot be started yet is asked again.
+        let answered = parts.filter(|parts| !parts[2].starts_with(" 503"));
+        let mut found: Vec<_> = answered.map(|parts| parts[1].to_owned()).collect();
+        found.sort();
+        found == wanted
+    });
+}
