@@ -35,7 +35,7 @@ static PAGES: [Page; 5] = [
     Page {
         name: "nginx.md",
         language: "nginx",
-        pairs: 10,
+        pairs: 18,
         start: peers::nginx,
     },
     Page {
@@ -53,13 +53,13 @@ static PAGES: [Page; 5] = [
     Page {
         name: "fcgiwrap.md",
         language: "nginx",
-        pairs: 5,
+        pairs: 7,
         start: peers::nginx,
     },
     Page {
         name: "suexec.md",
         language: "apache",
-        pairs: 5,
+        pairs: 6,
         start: peers::suexec,
     },
 ];
@@ -71,12 +71,19 @@ struct Pair {
     /// How programs are started that the original names.
     command: Option<String>,
     translation: String,
+    /// Other files that either of them includes, by their names in the site.
+    files: Vec<(String, String)>,
 }
 
 impl Pair {
     /// It needs accounts, and root's rights.
     fn has_users(&self) -> bool {
         self.translation.contains("alice")
+    }
+
+    /// They speak TLS.
+    fn is_secure(&self) -> bool {
+        self.translation.contains("listen = [\"https://")
     }
 
     /// Its connections begin with a header of the PROXY protocol.
@@ -88,8 +95,19 @@ impl Pair {
     fn has_files(&self) -> bool {
         let by_program = "path = \"/\"\ncgi";
         let has = |words| self.translation.contains(words);
-        (has("path = \"/\"") && !has(by_program)) || has("sites = ")
+        (has("path = \"/\"") && !has(by_program)) || has("sites = ") || has("include = ")
     }
+}
+
+/// The blocks of a section that begin with the name of a file.
+fn files(section: &str) -> Vec<(String, String)> {
+    let blocks = section.split("```").skip(1).step_by(2);
+    let file = |block: &str| {
+        let (_, text) = block.split_once('\n')?;
+        let (name, text) = text.strip_prefix("# /srv/site/")?.split_once('\n')?;
+        Some((name.to_owned(), text.to_owned()))
+    };
+    blocks.filter_map(file).collect()
 }
 
 impl Page {
@@ -107,6 +125,7 @@ impl Page {
                 original: block(section, self.language)?,
                 command: block(section, "sh"),
                 translation: block(section, "toml")?,
+                files: files(section),
             })
         });
         let pairs: Vec<Pair> = pairs.collect();
@@ -129,7 +148,7 @@ impl Page {
         let scene = Scene::new(pair);
         let other = (self.start)(&scene.named(pair), scene.galgo.site.folder());
         let [mut theirs, mut ours] =
-            [other.at, scene.galgo.address()].map(|at| Side::new(at, pair.is_proxied()));
+            [other.at, scene.galgo.address()].map(|at| Side::new(at, pair));
         for request in self.requests(pair) {
             let request = scene.asked(request);
             let mut answer = theirs.ask(&request);

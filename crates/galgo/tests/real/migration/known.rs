@@ -12,7 +12,7 @@ const LIGHTTPD: &str = "lighttpd";
 /// Needs accounts to be met.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
-pub(super) const KNOWN: [Known; 25] = [
+pub(super) const KNOWN: [Known; 33] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
     }),
@@ -127,8 +127,69 @@ pub(super) const KNOWN: [Known; 25] = [
             && d.ours == "application/octet-stream"
             && d.theirs.is_empty()
     }),
+    ("The folder of an alias", |asked, d| {
+        let path = asked.target.split('?').next().unwrap_or("");
+        d.peer == NGINX && path.ends_with("ictures") && d.is_status("301", &["404", "405"])
+    }),
+    ("Pages of listings", |asked, d| {
+        asked.target.contains("ictures/") && d.what == "body" && links(&d.ours) == links(&d.theirs)
+    }),
+    ("Dates of what has no date", |asked, d| {
+        let undated = ["/pictures/", "/cgi-bin/first"];
+        let is_meant = undated.iter().any(|path| asked.target.starts_with(path));
+        d.peer == NGINX
+            && is_meant
+            && asked.fields.starts_with("If-Unmodified-Since")
+            && d.is_status("200", &["412"])
+    }),
+    ("Errors may be compressed", |_, d| {
+        let is_gone = d.ours.is_empty() && d.status == 416;
+        d.peer == NGINX
+            && d.status >= 400
+            && match d.what {
+                "vary" => d.ours == "accept-encoding" || is_gone && d.theirs == "accept-encoding",
+                "content-encoding" => d.ours == "gzip" && d.theirs.is_empty(),
+                _ => false,
+            }
+    }),
+    ("304 of what is compressed", |_, d| {
+        d.peer == NGINX
+            && d.status == 304
+            && d.what == "vary"
+            && d.ours == "accept-encoding"
+            && d.theirs.is_empty()
+    }),
+    ("Other methods of an index", |asked, d| {
+        let method = ["PUT", "DELETE", "PATCH", "OPTIONS"].contains(&asked.method);
+        d.peer == NGINX && method && asked.target == "/blog/" && d.is_status("200", &["405"])
+    }),
+    ("HEAD of what is compressed", |asked, d| {
+        let is_asked = asked.method == "HEAD" && asked.fields.starts_with("Accept-Encoding");
+        d.peer == NGINX
+            && is_asked
+            && match d.what {
+                "content-encoding" => d.ours.is_empty() && d.theirs == "gzip",
+                "etag" => d.ours == "strong" && d.theirs == "weak",
+                _ => false,
+            }
+    }),
+    ("Ranges of answers that are kept", |asked, d| {
+        d.peer == NGINX
+            && asked.target.contains("gi-bin/first")
+            && asked.fields.contains("Range:")
+            && d.what == "body"
+            && (&*d.ours, &*d.theirs) == ("again\n", "first\n")
+    }),
     (REFUSED, |asked, d| {
         let refused = ["writable", "strange", "setuid", "open/app"];
         refused.iter().any(|name| asked.target.ends_with(name)) && d.is_status("403", &["500"])
     }),
 ];
+
+/// Where the entries of a listing lead to.
+fn links(page: &str) -> Vec<&str> {
+    let all = page.split("<a href=\"").skip(1);
+    let link = all.filter_map(|rest| rest.split('"').next());
+    link.filter(|link| *link != "../" && !link.starts_with('?'))
+        .collect()
+}

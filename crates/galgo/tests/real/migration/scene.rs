@@ -2,19 +2,25 @@
 
 use std::{
     fs,
+    io::Write,
     os::unix::fs::chown,
     path::Path,
     time::{Duration, UNIX_EPOCH},
 };
 
+use flate2::{Compression, write::GzEncoder};
 use galgo_testkit::{
     Server, Site,
     accounts::{Accounts, uid},
     file::chmod,
+    stream,
 };
 
 use super::{Pair, answer::ERROR_PAGE, requests::Asked};
 use crate::site::new_site;
+
+/// The socket of php-fpm, as the pages have it.
+pub(super) const FPM: &str = "/run/php/php8.2-fpm.sock";
 
 /// Prints what a program is told that does not depend on the server.
 const APP: &str = "#!/bin/sh\n\
@@ -29,6 +35,40 @@ const STATUS: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 404 Not Found\\
 
 /// Sends the client elsewhere.
 const MOVED: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 302 Found\\nLocation: http://elsewhere.example/x\\n\\n'\n";
+
+/// Has the server send a file that no client may ask for.
+const ACCEL: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/x-secret\\nX-Accel-Redirect: /protected/a.txt\\n\\n'\n";
+
+/// Prints what a program is told of TLS.
+const SECURE: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n'\necho \"$HTTPS $REQUEST_SCHEME $SERVER_PROTOCOL\"\n";
+
+/// Says whether it runs for the first time for this path, on this server.
+const FIRST: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n'\n\
+mark=$(printf %s \"$SERVER_PORT $REQUEST_URI\" | cksum | tr ' ' -)\n\
+mkdir \"../first-$mark\" 2>/dev/null && echo first || echo again\n";
+
+/// Prints who asks.
+const MEMBER: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n'\necho \"$REMOTE_USER $AUTH_TYPE\"\n";
+
+/// Prints what limits it, and where it is.
+const LIMITS: &str =
+    "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n'\nulimit -v\necho \"$TZ\"\n";
+
+/// Prints what a script is told.
+const PHP: &str = "<?php header('Content-Type: text/plain'); setcookie('a', 'b');\n\
+foreach (['REQUEST_METHOD', 'QUERY_STRING', 'PATH_INFO', 'SCRIPT_NAME', 'SCRIPT_FILENAME', 'PHP_SELF', 'REMOTE_ADDR', 'HTTP_X_TEST', 'HTTP_COOKIE'] as $name)\n\
+  echo $name, '=', $_SERVER[$name] ?? '', \"\\n\";\n\
+echo json_encode([$_GET, $_POST, $_COOKIE]), file_get_contents('php://input');\n";
+
+/// A script that sends the client elsewhere.
+const PHP_MOVED: &str = "<?php header('Location: /blog/post.php', true, 303);\n";
+
+/// A page that is worth compressing.
+const LONG: &str = concat!(
+    "<p>one and the same sentence, again and again</p>\n<p>one and the same sentence, again and again</p>\n",
+    "<p>one and the same sentence, again and again</p>\n<p>one and the same sentence, again and again</p>\n",
+    "<p>one and the same sentence, again and again</p>\n<p>one and the same sentence, again and again</p>\n",
+);
 
 const LARGE: usize = 100_000;
 
@@ -59,8 +99,14 @@ impl Scene {
             refused(&site, &accounts);
             accounts
         });
+        include(&site, pair);
         age(site.folder());
-        let site = site.config(&named(accounts.as_ref(), &pair.translation));
+        let translation = named(accounts.as_ref(), &pair.translation);
+        let site = match translation.contains("listen = ") {
+            true => site.without_arguments(),
+            false => site,
+        };
+        let site = site.config(&anywhere(&translation));
         let site = match &accounts {
             Some(_) => site.defaults("start = \"cold\""),
             None => site,
@@ -80,6 +126,7 @@ impl Scene {
             original: named(&pair.original),
             command: pair.command.as_ref().map(named),
             translation: named(&pair.translation),
+            files: pair.files.clone(),
         }
     }
 
@@ -98,6 +145,36 @@ fn named(accounts: Option<&Accounts>, text: &str) -> String {
     })
 }
 
+/// A configuration with places that are the test's own: a port that is free, the socket of php-fpm.
+fn anywhere(translation: &str) -> String {
+    let usual = [
+        ("0.0.0.0:443", "127.0.0.1:0"),
+        ("0.0.0.0:80", "127.0.0.1:0"),
+        (FPM, "fpm.sock"),
+    ];
+    let text = translation.to_owned();
+    usual
+        .iter()
+        .fold(text, |text, (at, own)| text.replace(at, own))
+}
+
+/// Adds the files that galgo's part includes, and its certificate.
+fn include(site: &Site, pair: &Pair) {
+    let ours = pair
+        .files
+        .iter()
+        .filter(|(name, _)| name.ends_with(".toml"));
+    for (name, text) in ours {
+        chmod(site.write(name, text), 0o644);
+    }
+    if pair.is_secure() {
+        let own = stream::own();
+        for (file, name) in [(&own.certificate, "site.pem"), (&own.key, "site.key")] {
+            chmod(site.write(name, fs::read(file).unwrap()), 0o600);
+        }
+    }
+}
+
 /// A site that belongs to root.
 fn filled() -> Site {
     let site = new_site();
@@ -110,6 +187,17 @@ fn filled() -> Site {
         ("public/sub/index.html", "<p>sub</p>\n"),
         ("public/status", "fine"),
         ("private/a.txt", "secret\n"),
+        ("gallery/one.png", "png"),
+        ("gallery/a b.txt", "a space\n"),
+        ("gallery/more/two.png", "png"),
+        ("public/long.html", LONG),
+        ("static/ready.html", LONG),
+        ("static/other.html", LONG),
+        ("static/a.css", LONG),
+        ("blog/index.php", PHP),
+        ("blog/post.php", PHP),
+        ("blog/moved.php", PHP_MOVED),
+        ("blog/pic.png", "png"),
         ("mixed/index.html", "<p>mixed</p>\n"),
         ("mixed/pic.png", "png"),
         ("www/a.example/public/index.html", "<p>a</p>\n"),
@@ -122,6 +210,12 @@ fn filled() -> Site {
     ] {
         chmod(site.write(name, content), 0o644);
     }
+    let mut ready = GzEncoder::new(Vec::new(), Compression::best());
+    ready.write_all(LONG.as_bytes()).unwrap();
+    chmod(
+        site.write("static/ready.html.gz", ready.finish().unwrap()),
+        0o644,
+    );
     site.write("public/large.bin", vec![b'x'; LARGE]);
     fs::create_dir_all(site.path("empty")).unwrap();
     for (name, text) in [
@@ -129,6 +223,10 @@ fn filled() -> Site {
         ("cgi-bin/status", STATUS),
         ("cgi-bin/moved", MOVED),
         ("cgi-bin/oops", APP),
+        ("cgi-bin/accel", ACCEL),
+        ("cgi-bin/secure", SECURE),
+        ("cgi-bin/first", FIRST),
+        ("cgi-bin/member", MEMBER),
         ("mixed/app.cgi", APP),
     ] {
         chmod(site.write(name, text), 0o755);
@@ -143,6 +241,7 @@ fn give(site: &Site, name: &str) {
         ("public/index.html", "<p>own</p>\n", 0o644),
         ("cgi-bin/app", &*who, 0o755),
         ("cgi-bin/path", PATH, 0o755),
+        ("cgi-bin/limits", LIMITS, 0o755),
         ("cgi-bin/status", STATUS, 0o755),
         ("cgi-bin/moved", MOVED, 0o755),
     ] {
