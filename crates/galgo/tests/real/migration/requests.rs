@@ -98,7 +98,7 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/pictures",
             "/s/a.png",
             "/s/none",
-            "/cgi-bin/app/x?q",
+            "/cgi-bin/app?q",
             "/find/x",
         ],
         ("nginx.md", "12") => &[
