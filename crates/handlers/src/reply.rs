@@ -243,7 +243,12 @@ impl Answering<'_, '_, '_> {
                 return Err(fault);
             }
         }
-        match conditional(self.head, &mut reply.status, &mut reply.fields) {
+        match conditional(
+            self.head,
+            &mut reply.status,
+            &mut reply.fields,
+            DecidedBy::Program,
+        ) {
             _ if self.nph => {}
             CondOutcome::Failed => {
                 self.end(program);
@@ -348,10 +353,24 @@ fn has_status_line(output: &[u8]) -> bool {
     output.len() >= LONGEST || output.contains(&b'\n')
 }
 
+/// Who decides the conditions on a document that has no version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DecidedBy {
+    /// The program, which has seen them.
+    Program,
+    /// The server: the program has not.
+    Server,
+}
+
 /// Makes a 304 of a document that the client has already (RFC 9110, 13.2): the program has said which one it is, by ETag
 /// or Last-Modified, and left the comparison to the server, as with Apache. What else it prints is read and dropped.
 /// Only of a GET or HEAD: of any other method the program has already done what it was asked, whatever is compared now.
-pub(super) fn conditional(head: &Head, status: &mut u16, fields: &mut Fields) -> CondOutcome {
+pub(super) fn conditional(
+    head: &Head,
+    status: &mut u16,
+    fields: &mut Fields,
+    by: DecidedBy,
+) -> CondOutcome {
     const ASKS: [&str; 4] = [
         "if-none-match",
         "if-modified-since",
@@ -367,7 +386,8 @@ pub(super) fn conditional(head: &Head, status: &mut u16, fields: &mut Fields) ->
         etag: said("etag").and_then(|tag| std::str::from_utf8(tag).ok()),
         modified: said("last-modified").and_then(cond::date),
     };
-    if current.etag.is_none() && current.modified.is_none() {
+    let has_version = current.etag.is_some() || current.modified.is_some();
+    if !has_version && by == DecidedBy::Program {
         return CondOutcome::Proceed;
     }
     let outcome = cond::evaluate(&head.method, &head.fields, Some(current));

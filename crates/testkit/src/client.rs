@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    stream::Stream,
+    stream::{self, Spoken, Stream},
     wait::{LONG, eventually},
 };
 
@@ -113,6 +113,12 @@ impl Client {
     /// Connects.
     pub fn connect(to: SocketAddr) -> Self {
         Self::over_tcp(TcpStream::connect(to).unwrap())
+    }
+
+    /// Connects, and speaks TLS to a server that shows the certificate of this process.
+    pub fn connect_securely(to: SocketAddr) -> Self {
+        stream::is_spoken_at(to, Some(Spoken::Tls));
+        Self::connect(to)
     }
 
     /// Connects from that address.

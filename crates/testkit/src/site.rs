@@ -149,6 +149,12 @@ impl Site {
         self
     }
 
+    /// There are no command line arguments behind `serve DIR`: the server listens where its configuration says.
+    pub fn without_arguments(mut self) -> Self {
+        self.arguments.clear();
+        self
+    }
+
     /// The server is started by another program: its command line, to which the server's is appended.
     pub fn through(mut self, command: &[&str]) -> Self {
         self.through = command.iter().map(ToString::to_string).collect();

@@ -11,6 +11,7 @@ list![
     other_requests_have_other_answers,
     what_the_program_is_not_told,
     conditions_and_head,
+    conditions_on_an_answer_without_a_version,
     a_client_that_leaves_does_not_take_the_answer_with_it,
     a_program_that_hangs_is_waited_for_no_longer_than_a_permit,
     a_program_that_dies_is_replaced,
@@ -220,6 +221,27 @@ fn conditions_and_head() {
         (kind(&reply), reply.field("content-length")),
         (Some("hit"), Some("6"))
     );
+    assert_eq!(runs(&server), 1);
+}
+
+/// The program sees no conditions, so nobody else decides them (RFC 9110, 13.1).
+fn conditions_on_an_answer_without_a_version() {
+    let server = serve(PAGE, "");
+    for wanted in ["miss", "hit"] {
+        let reply = ask(&server, "/page/p", "If-None-Match: *\r\n");
+        assert_eq!((reply.status, kind(&reply)), (304, Some(wanted)));
+    }
+    for (fields, wanted) in [
+        ("If-Match: \"f\"\r\n", 412),
+        ("If-Match: *\r\n", 200),
+        ("If-None-Match: \"f\"\r\n", 200),
+        (
+            "If-Unmodified-Since: Thu, 01 Jan 1990 00:00:00 GMT\r\n",
+            200,
+        ),
+    ] {
+        assert_eq!(ask(&server, "/page/p", fields).status, wanted, "{fields}");
+    }
     assert_eq!(runs(&server), 1);
 }
 

@@ -5,6 +5,7 @@ mod answer;
 mod known;
 mod log;
 mod peers;
+mod programs;
 mod requests;
 mod scene;
 mod side;
@@ -36,7 +37,7 @@ static PAGES: [Page; 5] = [
     Page {
         name: "nginx.md",
         language: "nginx",
-        pairs: 10,
+        pairs: 18,
         start: peers::nginx,
     },
     Page {
@@ -54,13 +55,13 @@ static PAGES: [Page; 5] = [
     Page {
         name: "fcgiwrap.md",
         language: "nginx",
-        pairs: 5,
+        pairs: 7,
         start: peers::nginx,
     },
     Page {
         name: "suexec.md",
         language: "apache",
-        pairs: 5,
+        pairs: 6,
         start: peers::suexec,
     },
 ];
@@ -72,7 +73,7 @@ struct Pair {
     /// How programs are started that the original names.
     command: Option<String>,
     translation: String,
-    /// Files that both include, by their names in the folder of the site: blocks that begin with a name.
+    /// Other files that either of them includes, by their names in the site.
     files: Vec<(String, String)>,
 }
 
@@ -82,14 +83,14 @@ impl Pair {
         self.translation.contains("alice")
     }
 
+    /// They speak TLS.
+    fn is_secure(&self) -> bool {
+        self.translation.contains("listen = [\"https://")
+    }
+
     /// Its connections begin with a header of the PROXY protocol.
     fn is_proxied(&self) -> bool {
         self.translation.contains("\"proxy+")
-    }
-
-    /// It is asked in TLS.
-    fn is_secure(&self) -> bool {
-        self.translation.contains("\ncertificate = ")
     }
 
     /// The original, or a file of it, has the word.
@@ -103,7 +104,7 @@ impl Pair {
     fn has_files(&self) -> bool {
         let by_program = "path = \"/\"\ncgi";
         let has = |words| self.translation.contains(words);
-        (has("path = \"/\"") && !has(by_program)) || has("sites = ")
+        (has("path = \"/\"") && !has(by_program)) || has("sites = ") || has("include = ")
     }
 }
 
@@ -145,7 +146,7 @@ impl Page {
         let scene = Scene::new(pair);
         let other = (self.start)(&scene.named(pair), scene.galgo.site.folder());
         let [mut theirs, mut ours] =
-            [other.at, scene.address(pair)].map(|at| Side::new(at, pair.is_proxied()));
+            [other.at, scene.galgo.address()].map(|at| Side::new(at, pair));
         for request in self.requests(pair) {
             let request = scene.asked(request);
             let mut answer = theirs.ask(&request);
@@ -180,8 +181,8 @@ fn included(section: &str) -> Vec<(String, String)> {
     let blocks = section.split("```").skip(1).step_by(2);
     let file = |block: &str| {
         let (_, text) = block.split_once('\n')?;
-        let (name, text) = text.strip_prefix("# sites/")?.split_once('\n')?;
-        Some((format!("sites/{name}"), text.to_owned()))
+        let (name, text) = text.strip_prefix("# /srv/site/")?.split_once('\n')?;
+        Some((name.to_owned(), text.to_owned()))
     };
     blocks.filter_map(file).collect()
 }

@@ -19,7 +19,7 @@ use crate::{
     context::{Answer, Context},
     fault::Fault,
     producer::OutputEvent,
-    reply::{conditional, wait_for},
+    reply::{DecidedBy, conditional, wait_for},
     request::Request,
     script::FoundProgram,
     status,
@@ -155,7 +155,8 @@ async fn ended(request: &mut Request<'_>, output: &mut Output) -> Result<bool, F
 
 /// The response as this client has it, or asks for it by its conditions.
 fn current(cx: Context<'_>, request: &Request<'_>, head: &Head, mut response: Response) -> Answer {
-    let outcome = conditional(head, &mut response.status, &mut response.fields);
+    let (status, fields) = (&mut response.status, &mut response.fields);
+    let outcome = conditional(head, status, fields, DecidedBy::Server);
     match outcome {
         CondOutcome::NotModified => (response.reason, response.body) = (None, Body::Empty),
         CondOutcome::Failed => response = status::add_page(cx, request, Response::new(412), None),

@@ -12,7 +12,7 @@ const LIGHTTPD: &str = "lighttpd";
 /// Needs accounts to be met.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
-pub(super) const KNOWN: [Known; 37] = [
+pub(super) const KNOWN: [Known; 42] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
     }),
@@ -148,27 +148,9 @@ pub(super) const KNOWN: [Known; 37] = [
         let asks = asked.fields.starts_with("X-Forwarded-For: nobody");
         d.peer == APACHE && asks && d.is_status("400", &["200", "403"])
     }),
-    ("Pages of errors are compressed", |asked, d| {
-        let added = match d.what {
-            "vary" => d.ours == "accept-encoding",
-            "content-encoding" => d.ours == "gzip",
-            _ => false,
-        };
-        let asks = asked.target.contains("ages/");
-        d.peer == APACHE && d.status >= 400 && added && d.theirs.is_empty() && asks
-    }),
-    ("Vary behind 304", |asked, d| {
-        let asks = d.peer == APACHE && asked.target.contains("ages/");
-        let added = d.ours == "accept-encoding" && d.theirs.is_empty();
-        asks && d.status == 304 && d.what == "vary" && added
-    }),
     ("The version of what was compressed", |asked, d| {
         let asks = asked.fields.starts_with("Accept-Encoding") && asked.target.contains("ages/");
         d.peer == APACHE && asks && d.what == "etag" && d.ours == "weak" && d.theirs == "strong"
-    }),
-    ("HEAD of what is compressed", |asked, d| {
-        let asks = d.peer == APACHE && asked.method == "HEAD" && asked.target.contains("ages/");
-        asks && d.what == "content-encoding" && d.ours.is_empty() && d.theirs == "gzip"
     }),
     ("Ranges of what is compressed", |asked, d| {
         let asks = asked.fields.starts_with("Accept-Encoding: gzip\r\nRange");
@@ -194,8 +176,72 @@ pub(super) const KNOWN: [Known; 37] = [
         let said = d.what == "location" && d.ours == "/%73ub/" && d.theirs == "/sub/";
         d.peer == APACHE && asked.target == "/%73ub" && said
     }),
+    ("The folder of an alias", |asked, d| {
+        let path = asked.target.split('?').next().unwrap_or("");
+        d.peer == NGINX && path.ends_with("ictures") && d.is_status("301", &["404", "405"])
+    }),
+    ("Pages of listings", |asked, d| {
+        asked.target.contains("ictures/") && d.what == "body" && links(&d.ours) == links(&d.theirs)
+    }),
+    ("Dates of what has no date", |asked, d| {
+        let undated = ["/pictures/", "/cgi-bin/first"];
+        let is_meant = undated.iter().any(|path| asked.target.starts_with(path));
+        d.peer == NGINX
+            && is_meant
+            && asked.fields.starts_with("If-Unmodified-Since")
+            && d.is_status("200", &["412"])
+    }),
+    ("Errors may be compressed", |asked, d| {
+        let added = match d.what {
+            "vary" => d.ours == "accept-encoding",
+            "content-encoding" => d.ours == "gzip",
+            _ => false,
+        };
+        is_compressed(asked, d) && d.status >= 400 && added && d.theirs.is_empty()
+    }),
+    ("304 of what is compressed", |asked, d| {
+        let added = d.ours == "accept-encoding" && d.theirs.is_empty();
+        is_compressed(asked, d) && d.status == 304 && d.what == "vary" && added
+    }),
+    ("HEAD of what is compressed", |asked, d| {
+        let asks = asked.method == "HEAD" && asked.fields.starts_with("Accept-Encoding");
+        let described = match d.what {
+            "content-encoding" => d.ours.is_empty() && d.theirs == "gzip",
+            "etag" => d.peer == NGINX && d.ours == "strong" && d.theirs == "weak",
+            _ => false,
+        };
+        is_compressed(asked, d) && asks && described
+    }),
+    ("Other methods of an index", |asked, d| {
+        let method = ["PUT", "DELETE", "PATCH", "OPTIONS"].contains(&asked.method);
+        d.peer == NGINX && method && asked.target == "/blog/" && d.is_status("200", &["405"])
+    }),
+    ("Ranges of answers that are kept", |asked, d| {
+        d.peer == NGINX
+            && asked.target.contains("gi-bin/first")
+            && asked.fields.contains("Range:")
+            && d.what == "body"
+            && (&*d.ours, &*d.theirs) == ("again\n", "first\n")
+    }),
     (REFUSED, |asked, d| {
         let refused = ["writable", "strange", "setuid", "open/app"];
         refused.iter().any(|name| asked.target.ends_with(name)) && d.is_status("403", &["500"])
     }),
 ];
+
+/// Where the entries of a listing lead to.
+fn links(page: &str) -> Vec<&str> {
+    let all = page.split("<a href=\"").skip(1);
+    let link = all.filter_map(|rest| rest.split('"').next());
+    link.filter(|link| *link != "../" && !link.starts_with('?'))
+        .collect()
+}
+
+/// Whether a pair compresses what is asked for.
+fn is_compressed(asked: &Asked, d: &Difference) -> bool {
+    match d.peer {
+        NGINX => true,
+        APACHE => asked.target.contains("ages/"),
+        _ => false,
+    }
+}

@@ -1,12 +1,18 @@
 //! The servers that are left.
 
-use std::{fs, net::SocketAddr, os::unix::process::CommandExt, path::Path, process::Command};
+use std::{
+    fs,
+    net::{SocketAddr, TcpStream},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use galgo_testkit::{Beside, Spoken, file::chmod, free_address, stream};
+use galgo_testkit::{Beside, file::chmod, free_address, stream};
 
 use super::{
     Pair, is_ours,
-    scene::{KEY, POOL},
+    scene::{FPM, KEY},
 };
 use crate::site::needed;
 
@@ -49,7 +55,7 @@ fn start(
     fs::write(folder.path().join("peer.conf"), configuration).unwrap();
     let output = fs::File::create(folder.path().join("output")).unwrap();
     command.stdout(output.try_clone().unwrap()).stderr(output);
-    let server = Beside::start(command, || std::net::TcpStream::connect(at).is_ok());
+    let server = Beside::start(command, || TcpStream::connect(at).is_ok());
     Peer {
         at,
         _server: server,
@@ -70,35 +76,69 @@ fn place() -> (SocketAddr, Folder) {
 }
 
 /// Starts fcgiwrap, as the pair says if it does.
-fn fcgiwrap(pair: &Pair, socket: &Path, site: &str) -> Beside {
+fn fcgiwrap(pair: &Pair, placed: impl Fn(&str) -> String, place: &Place) -> Beside {
     needed("/usr/sbin/fcgiwrap");
     let command = pair.command.as_deref();
-    let command = command.unwrap_or("fcgiwrap -s unix:/run/fcgiwrap.socket");
-    let command = command
-        .replace("/srv/site", site)
-        .replace("/run/fcgiwrap.socket", socket.to_str().unwrap());
-    let mut shell = Command::new("/bin/sh");
+    let command = placed(command.unwrap_or("fcgiwrap -s unix:/run/fcgiwrap.socket"));
+    let leaves = command.starts_with("spawn-fcgi") && !command.contains(" -n ");
+    let mut shell = match leaves {
+        // What it leaves behind ends with these.
+        true => {
+            let mut all = Command::new("unshare");
+            all.args(["--pid", "--fork", "--kill-child", "/bin/sh", "-c"]);
+            let stays = "trap exit TERM; sleep infinity & wait";
+            all.arg(format!("{command} >/dev/null && {stays}"));
+            all
+        }
+        false => {
+            let mut shell = Command::new("/bin/sh");
+            shell.arg("-c").arg(format!("exec {command}"));
+            shell
+        }
+    };
     shell.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin");
     // Its children do not end with it.
-    shell
-        .arg("-c")
-        .arg(format!("exec {command}"))
-        .process_group(0);
-    Beside::at(&mut shell, socket)
+    shell.process_group(0);
+    match command.contains("tcp:") {
+        true => Beside::start(&mut shell, || TcpStream::connect(place.programs).is_ok()),
+        false => Beside::at(&mut shell, &place.socket),
+    }
+}
+
+/// Where what nginx asks for is.
+struct Place {
+    /// The socket of fcgiwrap.
+    socket: PathBuf,
+    /// Its address.
+    programs: SocketAddr,
 }
 
 pub(super) fn nginx(pair: &Pair, site: &Path) -> Peer {
     let (at, folder) = place();
     let own = folder.path().display();
-    let socket = folder.path().join("fcgiwrap.socket");
-    let (block, site) = (&pair.original, site.to_str().unwrap());
-    let programs = block
-        .contains("fcgiwrap")
-        .then(|| fcgiwrap(pair, &socket, site));
-    let block = block
-        .replace("/srv/site", site)
-        .replace("/run/fcgiwrap.socket", socket.to_str().unwrap())
-        .replace("LISTEN", &at.to_string());
+    let fpm = site.join("fpm.sock");
+    let place = Place {
+        socket: folder.path().join("fcgiwrap.socket"),
+        programs: free_address(),
+    };
+    let placed = |text: &str| {
+        text.replace("/srv/site", site.to_str().unwrap())
+            .replace("/run/fcgiwrap.socket", place.socket.to_str().unwrap())
+            .replace("127.0.0.1:9000", &place.programs.to_string())
+            .replace(FPM, fpm.to_str().unwrap())
+            .replace("LISTEN", &at.to_string())
+            .replace("listen 443 ", &format!("listen {at} "))
+            .replace("listen 80 ", &format!("listen {at} "))
+    };
+    for (name, text) in pair.files.iter().filter(|(name, _)| !is_ours(name)) {
+        let path = site.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, placed(text)).unwrap();
+    }
+    let original = &pair.original;
+    let programs = pair.command.is_some() || original.contains("fcgiwrap");
+    let programs = programs.then(|| fcgiwrap(pair, placed, &place));
+    let block = placed(original);
     let temp = ["client_body", "fastcgi", "scgi", "proxy", "uwsgi"]
         .map(|name| format!("{name}_temp_path {own}/{name};"))
         .concat();
@@ -106,8 +146,10 @@ pub(super) fn nginx(pair: &Pair, site: &Path) -> Peer {
         true => "",
         false => "include /etc/nginx/mime.types; default_type application/octet-stream;",
     };
-    let server = match block.contains("server {") {
+    let has = |words| block.contains(words);
+    let server = match has("server {") || has("sites-enabled") {
         true => block,
+        false if has("listen ") => format!("server {{\n{block}\n}}"),
         false => format!("server {{ listen {at};\n{block}\n}}"),
     };
     let config = format!(
@@ -206,7 +248,7 @@ fn here(block: &str, at: SocketAddr, site: &Path) -> String {
     let site = site.to_str().unwrap();
     block
         .replace("/srv/site", site)
-        .replace(POOL, &format!("{site}/fpm.sock"))
+        .replace(FPM, &format!("{site}/fpm.sock"))
         .replace("*:80", &at.to_string())
 }
 
@@ -234,9 +276,6 @@ pub(super) fn apache(pair: &Pair, site: &Path) -> Peer {
         fs::write(site.join(name), here(text, at, site)).unwrap();
     }
     let mut command = Command::new(needed("/usr/sbin/apache2"));
-    if pair.is_secure() {
-        stream::is_spoken_at(at, Some(Spoken::Tls));
-    }
     apache_at((at, folder), &block, site, &mut command)
 }
 
@@ -254,9 +293,13 @@ pub(super) fn suexec(pair: &Pair, site: &Path) -> Peer {
         true => "",
         false => "DocumentRoot /srv/site/public\n",
     };
+    let on = match pair.original.contains("Suexec On") {
+        true => "",
+        false => "Suexec On\n",
+    };
     let modules = modules(&["suexec", "userdir"]);
     let block = format!(
-        "{modules}User www-data\nGroup www-data\nSuexec On\n{usual}{}",
+        "{modules}User www-data\nGroup www-data\n{on}{usual}{}",
         pair.original
     );
     let mut command = Command::new("unshare");

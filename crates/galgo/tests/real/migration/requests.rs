@@ -49,6 +49,7 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/x?q",
             "/sub/a.png",
         ],
+        ("fcgiwrap.md", "6") => &["/cgi-bin/member", "/cgi-bin/app/x/y?q", "/cgi-bin/none"],
         ("fcgiwrap.md", _) => &[
             "/cgi-bin/app",
             "/cgi-bin/app/x/y?q",
@@ -77,6 +78,12 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/static/none",
             "/static/none?a=b",
         ],
+        ("suexec.md", "6") => &[
+            "/cgi-bin/limits",
+            "/cgi-bin/app/x?q",
+            "/cgi-bin/status",
+            "/cgi-bin/none",
+        ],
         ("suexec.md", _) => &[
             "/cgi-bin/app",
             "/cgi-bin/none",
@@ -84,6 +91,50 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/cgi-bin/strange",
             "/cgi-bin/setuid",
             "/cgi-bin/open/app",
+        ],
+        ("nginx.md", "11") => &[
+            "/pictures/",
+            "/pictures/one.png",
+            "/pictures",
+            "/s/a.png",
+            "/s/none",
+            "/cgi-bin/app?q",
+            "/find/x",
+        ],
+        ("nginx.md", "12") => &[
+            "/long.html",
+            "/index.html",
+            "/static/ready.html",
+            "/static/other.html",
+            "/static/a.css",
+            "/static/none",
+        ],
+        ("nginx.md", "14") => &[
+            "/blog/post.php",
+            "/blog/post.php/x/y?a=b",
+            "/blog/",
+            "/blog/moved.php",
+            "/blog/none.php",
+            "/blog/pic.png",
+        ],
+        ("nginx.md", "15" | "16") => &[
+            "/cgi-bin/secure",
+            "/cgi-bin/app/x?q",
+            "/sub/a.png",
+            "/cgi-bin/none",
+        ],
+        ("nginx.md", "17") => &[
+            "/cgi-bin/first",
+            "/cgi-bin/first?q",
+            "/cgi-bin/status",
+            "/cgi-bin/app",
+        ],
+        ("nginx.md", "18") => &["/index.html", "/pictures/one.png", "/pictures/none"],
+        ("nginx.md", "13") => &[
+            "/cgi-bin/app/x?q",
+            "/cgi-bin/accel",
+            "/protected/a.txt",
+            "/sub/a.png",
         ],
         (_, "1") => &["/sub/", "/sub/index.html", "/sub/a.thing"],
         (_, "2") => PROGRAMS,
@@ -197,7 +248,7 @@ fn apache(number: &str) -> &'static [&'static str] {
             "/",
             "/sub",
             "/sub/a.png",
-            "/cgi-bin/secure",
+            "/cgi-bin/tls",
             "/cgi-bin/app/x?q",
         ],
         _ => &[],
@@ -226,7 +277,7 @@ fn hosts(page: &str, number: &str) -> &'static [&'static str] {
         ("apache.md", "3") => &["example.org", "www.example.org"],
         ("apache.md", "13") => &["a.example", "A.Example", "b.example", "other"],
         ("apache.md", "14") => &["a.example", "www.a.example", "x.dev.a.example", "other"],
-        ("suexec.md", "2") => &["a.example", "b.example"],
+        ("suexec.md", "2") | ("nginx.md", "18") => &["a.example", "b.example"],
         ("lighttpd.md", "9") => &["a.example", "b.example", "other"],
         _ => &["localhost"],
     }
@@ -344,7 +395,8 @@ fn asks(page: &str, number: &str, target: &str) -> bool {
     target == "/"
         || guarded.iter().any(|path| target.starts_with(path))
         || matches!((page, number), ("fcgiwrap.md", "3"))
-        || (matches!((page, number), ("suexec.md", "5")) && target.starts_with("/cgi-bin/"))
+        || (matches!((page, number), ("suexec.md", "5") | ("fcgiwrap.md", "6"))
+            && target.starts_with("/cgi-bin/"))
 }
 
 impl Asked {

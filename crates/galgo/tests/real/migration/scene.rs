@@ -2,13 +2,14 @@
 
 use std::{
     fs,
-    net::SocketAddr,
+    io::Write,
     os::unix::fs::chown,
     path::Path,
     process::{Command, Stdio},
     time::{Duration, UNIX_EPOCH},
 };
 
+use flate2::{Compression, write::GzEncoder};
 use galgo_testkit::{
     Beside, Server, Site,
     accounts::{Accounts, uid},
@@ -16,56 +17,25 @@ use galgo_testkit::{
     stream,
 };
 
-use super::{Pair, answer::ERROR_PAGE, is_ours, requests::Asked};
+use super::{
+    Pair,
+    answer::ERROR_PAGE,
+    is_ours,
+    programs::{
+        ACCEL, APP, FIRST, LIMITS, LONG, MEMBER, MOVED, PATH, PHP, PHP_MOVED, SCRIPT, SECURE, SEND,
+        STATUS, TLS, VARS, WHO,
+    },
+    requests::Asked,
+};
 use crate::site::{needed, new_site};
 
-/// Prints what a program is told that does not depend on the server.
-const APP: &str = "#!/bin/sh\n\
-printf 'Content-Type: text/plain\\nX-Powered-By: sh\\n\\n'\n\
-for name in REQUEST_METHOD QUERY_STRING PATH_INFO SCRIPT_NAME REMOTE_ADDR SITE_NAME HTTP_X_TEST HTTP_COOKIE; do\n\
-  eval \"printf '%s=%s\\n' $name \\\"\\$$name\\\"\"\n\
-done\n\
-case $REQUEST_METHOD in P*) echo $CONTENT_LENGTH; cat;; esac\n";
-
-/// Answers with a status of its own.
-const STATUS: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 404 Not Found\\nContent-Type: text/plain\\nCache-Control: no-store\\n\\nmine\\n'\n";
-
-/// Sends the client elsewhere.
-const MOVED: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 302 Found\\nLocation: http://elsewhere.example/x\\n\\n'\n";
+/// The socket of php-fpm, as the pages have it.
+pub(super) const FPM: &str = "/run/php/php8.2-fpm.sock";
 
 /// A variable that the servers themselves have.
 pub(super) const KEY: &str = "a key of the site";
 
-/// Prints what the configuration adds.
-const VARS: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n'\n\
-echo \"$SITE_KEY,$SITE_NAME,$AUDIENCE,$WRITES,$TESTED,$IS_BOT\"\nulimit -St\nulimit -Sv\n";
-
-/// Prints what PHP knows of a request.
-const SCRIPT: &str = "<?php\nheader('Content-Type: text/plain');\n\
-foreach (['REQUEST_METHOD', 'QUERY_STRING', 'PATH_INFO', 'REMOTE_ADDR', 'HTTP_X_TEST', 'HTTP_COOKIE'] as $name)\n\
-  echo $name, '=', $_SERVER[$name] ?? '', \"\\n\";\n\
-echo $_GET['a'] ?? '', \",\", $_POST['a'] ?? '', file_get_contents('php://input');\n";
-
-/// Prints what a program is told of TLS.
-const SECURE: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n'\n\
-echo \"$HTTPS $REQUEST_SCHEME $SSL_PROTOCOL\"\n";
-
-/// Has the server send a file.
-const SEND: &str = "#!/bin/sh\ncat >/dev/null\nsite=${SCRIPT_FILENAME%/cgi-bin/*}\n\
-case $PATH_INFO in /outside) file=site.htpasswd;; *) file=vault$PATH_INFO;; esac\n\
-printf 'X-Sendfile: %s\\nContent-Type: text/x-own\\n\\n' \"$site/$file\"\n";
-
 const LARGE: usize = 100_000;
-
-/// Prints who runs it, and where; a program of an account.
-const WHO: &str = "id -un; id -gn; umask; basename \"$PWD\"; echo \"$REMOTE_USER $AUTH_TYPE\"\n";
-
-/// What programs of suexec find.
-const PATH: &str =
-    "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$PATH\"\n";
-
-/// Debian's socket of php-fpm.
-pub(super) const POOL: &str = "/run/php/php8.2-fpm.sock";
 
 /// What stands for accounts on the pages.
 const USERS: [&str; 2] = ["alice", "bob"];
@@ -88,35 +58,25 @@ impl Scene {
             refused(&site, &accounts);
             accounts
         });
-        for (name, text) in pair.files.iter().filter(|(name, _)| is_ours(name)) {
-            site.write(name, text);
-        }
+        include(&site, pair);
         age(site.folder());
         let translation = named(accounts.as_ref(), &pair.translation);
-        let socket = site.path("fpm.sock");
-        let site = site.config(&translation.replace(POOL, socket.to_str().unwrap()));
+        let site = match translation.contains("listen = ") {
+            true => site.without_arguments(),
+            false => site,
+        };
+        let site = site.config(&anywhere(&translation));
         let site = match &accounts {
             Some(_) => site.defaults("start = \"cold\""),
             None => site,
         };
         let site = site.config("access_log = \"off\"\ndev_errors = false");
-        // In the place of the listener that the pair names, and beside the usual one.
-        let galgo = match own_listener(pair) {
-            Some(own) => site.arguments(&["--listen", own]),
-            None => site,
-        };
-        let galgo = galgo.env("SITE_KEY", KEY);
+        let site = site.env("SITE_KEY", KEY);
         Self {
-            _pool: pair.says(POOL).then(|| pool(&galgo)),
-            galgo: galgo.start(),
+            _pool: pair.says(FPM).then(|| pool(&site)),
+            galgo: site.start(),
             accounts,
         }
-    }
-
-    /// Where it listens.
-    pub(super) fn address(&self, pair: &Pair) -> SocketAddr {
-        let has_own = own_listener(pair).is_some();
-        self.galgo.listens(usize::from(has_own))
     }
 
     /// The pair, with the accounts that there are.
@@ -146,12 +106,6 @@ fn named(accounts: Option<&Accounts>, text: &str) -> String {
     })
 }
 
-/// Where galgo listens for a pair that is about that.
-fn own_listener(pair: &Pair) -> Option<&'static str> {
-    let proxied = pair.is_proxied().then_some("proxy+127.0.0.1:0");
-    proxied.or(pair.is_secure().then_some("https://127.0.0.1:0"))
-}
-
 /// Starts php-fpm, for both sides.
 fn pool(site: &Site) -> Beside {
     let (folder, socket) = (site.folder().display(), site.path("fpm.sock"));
@@ -167,6 +121,32 @@ fn pool(site: &Site) -> Beside {
     Beside::at(&mut fpm, &socket)
 }
 
+/// A configuration with places that are the test's own: a port that is free, the socket of php-fpm.
+fn anywhere(translation: &str) -> String {
+    let usual = [
+        ("0.0.0.0:443", "127.0.0.1:0"),
+        ("0.0.0.0:80", "127.0.0.1:0"),
+        (FPM, "fpm.sock"),
+    ];
+    let text = translation.to_owned();
+    usual
+        .iter()
+        .fold(text, |text, (at, own)| text.replace(at, own))
+}
+
+/// Adds the files that galgo's part includes, and its certificate.
+fn include(site: &Site, pair: &Pair) {
+    for (name, text) in pair.files.iter().filter(|(name, _)| is_ours(name)) {
+        chmod(site.write(name, text), 0o644);
+    }
+    if pair.is_secure() {
+        let own = stream::own();
+        for (file, name) in [(&own.certificate, "site.pem"), (&own.key, "site.key")] {
+            chmod(site.write(name, fs::read(file).unwrap()), 0o600);
+        }
+    }
+}
+
 /// A site that belongs to root.
 fn filled() -> Site {
     let site = new_site();
@@ -179,6 +159,17 @@ fn filled() -> Site {
         ("public/sub/index.html", "<p>sub</p>\n"),
         ("public/status", "fine"),
         ("private/a.txt", "secret\n"),
+        ("gallery/one.png", "png"),
+        ("gallery/a b.txt", "a space\n"),
+        ("gallery/more/two.png", "png"),
+        ("public/long.html", LONG),
+        ("static/ready.html", LONG),
+        ("static/other.html", LONG),
+        ("static/a.css", LONG),
+        ("blog/index.php", PHP),
+        ("blog/post.php", PHP),
+        ("blog/moved.php", PHP_MOVED),
+        ("blog/pic.png", "png"),
         ("mixed/index.html", "<p>mixed</p>\n"),
         ("mixed/pic.png", "png"),
         ("www/a.example/public/index.html", "<p>a</p>\n"),
@@ -206,14 +197,13 @@ fn filled() -> Site {
     ] {
         chmod(site.write(name, content), 0o644);
     }
+    let mut ready = GzEncoder::new(Vec::new(), Compression::best());
+    ready.write_all(LONG.as_bytes()).unwrap();
+    chmod(
+        site.write("static/ready.html.gz", ready.finish().unwrap()),
+        0o644,
+    );
     site.write("public/large.bin", vec![b'x'; LARGE]);
-    let own = stream::own();
-    for (name, from) in [("site.pem", &own.certificate), ("site.key", &own.key)] {
-        chmod(
-            site.write(&format!("tls/{name}"), fs::read(from).unwrap()),
-            0o600,
-        );
-    }
     for name in ["empty", "logs"] {
         fs::create_dir_all(site.path(name)).unwrap();
     }
@@ -228,10 +218,14 @@ fn programs(site: &Site) {
         ("cgi-bin/status", STATUS),
         ("cgi-bin/moved", MOVED),
         ("cgi-bin/oops", APP),
+        ("cgi-bin/accel", ACCEL),
+        ("cgi-bin/secure", SECURE),
+        ("cgi-bin/first", FIRST),
+        ("cgi-bin/member", MEMBER),
         ("mixed/app.cgi", APP),
         ("cgi-bin/vars", VARS),
         ("cgi-bin/send", SEND),
-        ("cgi-bin/secure", SECURE),
+        ("cgi-bin/tls", TLS),
         ("www/a.example/cgi-bin/app", APP),
     ] {
         chmod(site.write(name, text), 0o755);
@@ -245,6 +239,7 @@ fn give(site: &Site, name: &str) {
         ("public/index.html", "<p>own</p>\n", 0o644),
         ("cgi-bin/app", &*who, 0o755),
         ("cgi-bin/path", PATH, 0o755),
+        ("cgi-bin/limits", LIMITS, 0o755),
         ("cgi-bin/status", STATUS, 0o755),
         ("cgi-bin/moved", MOVED, 0o755),
     ] {

@@ -4,13 +4,14 @@ use std::{collections::HashMap, net::SocketAddr};
 
 use galgo_testkit::{Client, End, Reply, client::proxy_header};
 
-use super::{answer::Answer, requests::Asked};
+use super::{Pair, answer::Answer, requests::Asked};
 
 /// One of the two servers.
 pub(super) struct Side {
     at: SocketAddr,
     /// Each connection begins with a header of the PROXY protocol.
     proxied: bool,
+    secure: bool,
     connection: Option<Client>,
     /// What the server has said of the versions of its pages.
     versions: HashMap<(&'static str, String), Version>,
@@ -26,10 +27,11 @@ struct Version {
 pub(super) const BEHIND: [u8; 4] = [192, 0, 2, 7];
 
 impl Side {
-    pub(super) fn new(at: SocketAddr, proxied: bool) -> Self {
+    pub(super) fn new(at: SocketAddr, pair: &Pair) -> Self {
         Self {
             at,
-            proxied,
+            proxied: pair.is_proxied(),
+            secure: pair.is_secure(),
             connection: None,
             versions: HashMap::new(),
         }
@@ -39,6 +41,7 @@ impl Side {
     pub(super) fn ask(&mut self, asked: &Asked) -> Answer {
         let head = self.head(asked);
         let reply = self.sent(&head, asked.method);
+        assert_ne!(reply.status, 0, "no answer: {asked}");
         let page = (asked.host, asked.target.clone());
         if asked.is_plain() && reply.status == 200 {
             let field = |name, other: &str| reply.field(name).unwrap_or(other).to_owned();
@@ -88,7 +91,10 @@ impl Side {
     }
 
     fn connect(&self) -> Client {
-        let mut client = Client::connect(self.at);
+        let mut client = match self.secure {
+            true => Client::connect_securely(self.at),
+            false => Client::connect(self.at),
+        };
         if self.proxied {
             client.send(proxy_header(BEHIND, [127, 0, 0, 1]));
         }

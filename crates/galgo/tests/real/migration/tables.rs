@@ -23,31 +23,6 @@ const TABLES: [&str; 5] = [
 /// Directives that no pair runs, by page.
 const UNTESTED: &[(&str, &[&str])] = &[
     (
-        "nginx.md",
-        &[
-            "alias",
-            "autoindex on",
-            "fastcgi_pass",
-            "fastcgi_cache",
-            "fastcgi_read_timeout",
-            "rewrite … redirect",
-            "rewrite … last",
-            "limit_except GET { deny all; }",
-            "listen … ssl",
-            "ssl_certificate",
-            "include sites-enabled/*",
-            "access_log",
-            "gzip on",
-            "gzip_static",
-            "limit_req",
-            "set_real_ip_from",
-            "real_ip_header",
-            "listen … proxy_protocol",
-            "internal",
-            "map $http_user_agent $x",
-        ],
-    ),
-    (
         "lighttpd.md",
         &[
             "dir-listing.activate",
@@ -80,16 +55,9 @@ const UNTESTED: &[(&str, &[&str])] = &[
     (
         "fcgiwrap.md",
         &[
-            "-s tcp:…",
-            "AUTH_TYPE",
-            "-g",
             "User=",
-            "-U",
-            "-M",
             "SocketUser=",
             "SocketMode=",
-            "-C",
-            "-F",
             "LimitCPU=",
             "LimitAS=",
             "MemoryMax=",
@@ -98,7 +66,6 @@ const UNTESTED: &[(&str, &[&str])] = &[
             "PrivateTmp=",
         ],
     ),
-    ("suexec.md", &["RLimitMEM", "Suexec On", "SetEnv"]),
 ];
 
 fn rows(page: &Page) -> Vec<Row> {

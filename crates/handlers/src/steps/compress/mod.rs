@@ -145,7 +145,6 @@ impl Compress {
         // Several parts do not tell the type of the whole: it may be one that is coded.
         let is_unknown = is_part && media.eq_ignore_ascii_case("multipart/byteranges");
         !matches!(response.status, 100..=199 | 204 | 205 | 300..=399)
-            && (is_part || !fields.has("content-range"))
             && sized.is_none_or(|sized| sized >= self.least)
             && !transformed
             && !AS_IT_IS.iter().any(|name| fields.has(name))
