@@ -41,7 +41,7 @@ static PAGES: [Page; 5] = [
     Page {
         name: "lighttpd.md",
         language: "lighttpd",
-        pairs: 10,
+        pairs: 14,
         start: peers::lighttpd,
     },
     Page {
@@ -71,6 +71,21 @@ struct Pair {
     /// How programs are started that the original names.
     command: Option<String>,
     translation: String,
+    /// More files that the section shows: their paths in the site, and what is in them.
+    files: Vec<(String, String)>,
+}
+
+/// A line of names that ends in a colon says what the blocks behind it are.
+fn files(section: &str) -> Vec<(String, String)> {
+    let parts: Vec<_> = section.split(":\n\n```").collect();
+    let named = parts.windows(2).map(|parts| {
+        let line = parts[0].lines().next_back().unwrap_or("");
+        let names = line.split('`').skip(1).step_by(2).map(String::from);
+        let blocks = parts[1].split("```").step_by(2);
+        let texts = blocks.filter_map(|block| Some(block.split_once('\n')?.1.to_owned()));
+        names.zip(texts).collect::<Vec<_>>()
+    });
+    named.flatten().collect()
 }
 
 impl Pair {
@@ -87,7 +102,8 @@ impl Pair {
     /// There are files at `/`.
     fn has_files(&self) -> bool {
         let by_program = "path = \"/\"\ncgi";
-        let has = |words| self.translation.contains(words);
+        let in_files = |words| self.files.iter().any(|(_, text)| text.contains(words));
+        let has = |words| self.translation.contains(words) || in_files(words);
         (has("path = \"/\"") && !has(by_program)) || has("sites = ")
     }
 }
@@ -107,6 +123,7 @@ impl Page {
                 original: block(section, self.language)?,
                 command: block(section, "sh"),
                 translation: block(section, "toml")?,
+                files: files(section),
             })
         });
         let pairs: Vec<Pair> = pairs.collect();

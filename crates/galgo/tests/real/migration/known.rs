@@ -12,7 +12,7 @@ const LIGHTTPD: &str = "lighttpd";
 /// Needs accounts to be met.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
-pub(super) const KNOWN: [Known; 25] = [
+pub(super) const KNOWN: [Known; 26] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
     }),
@@ -55,7 +55,17 @@ pub(super) const KNOWN: [Known; 25] = [
         d.what == "location" && asked.target.ends_with('?') && d.theirs == format!("{}?", d.ours)
     }),
     ("A query behind a pattern", |asked, d| {
-        d.peer == LIGHTTPD && asked.target.contains('?') && d.is_status("301", &["404"])
+        let fits = match asked.target.ends_with('?') {
+            true => d.is_status("301", &["404"]) || d.is_status("200", &["404"]),
+            false => d.is_status("301", &["404"]),
+        };
+        d.peer == LIGHTTPD && asked.target.contains('?') && fits
+    }),
+    ("Fields on 416", |_, d| {
+        d.peer == LIGHTTPD
+            && d.status == 416
+            && d.what == "x-content-type-options"
+            && d.theirs.is_empty()
     }),
     ("If-Modified-Since behind the file's date", |asked, d| {
         d.peer != LIGHTTPD

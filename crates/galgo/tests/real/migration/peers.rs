@@ -117,6 +117,10 @@ pub(super) fn lighttpd(pair: &Pair, site: &Path) -> Peer {
     let (at, folder) = place();
     let own = folder.path().display();
     let block = pair.original.replace("/srv/site", site.to_str().unwrap());
+    let types = match block.contains("create-mime") {
+        true => "create-mime",
+        false => "mimetype.assign",
+    };
     let usual = |key: &str, line: &'static str| match block.contains(key) {
         true => "",
         false => line,
@@ -124,7 +128,7 @@ pub(super) fn lighttpd(pair: &Pair, site: &Path) -> Peer {
     let usual = [
         usual("index-file.names", "index-file.names = ( \"index.html\" )\n"),
         usual(
-            "mimetype.assign",
+            types,
             "mimetype.assign = ( \".html\" => \"text/html\", \".txt\" => \"text/plain\", \".png\" => \"image/png\", \
              \"\" => \"application/octet-stream\" )\n",
         ),
@@ -132,7 +136,7 @@ pub(super) fn lighttpd(pair: &Pair, site: &Path) -> Peer {
     .concat();
     let config = format!(
         "server.modules = ( \"mod_access\", \"mod_redirect\", \"mod_rewrite\", \"mod_alias\", \"mod_auth\", \"mod_authn_file\", \
-         \"mod_setenv\", \"mod_cgi\", \"mod_evhost\" )\n\
+         \"mod_setenv\", \"mod_cgi\", \"mod_evhost\", \"mod_simple_vhost\", \"mod_accesslog\" )\n\
          server.bind = \"{}\"\nserver.port = {}\nserver.errorlog = \"{own}/log\"\nserver.upload-dirs = ( \"{own}\" )\n{usual}{block}\n",
         at.ip(),
         at.port()

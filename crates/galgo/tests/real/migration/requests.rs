@@ -134,6 +134,22 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/intern/a.txt?a=b",
             "/intern/none?a",
         ],
+        ("lighttpd.md", "11") => &[
+            "/article/5",
+            "/article/5?a=b",
+            "/article/x",
+            "/cgi-bin/app/x?q",
+            "/sub/a.thing",
+        ],
+        ("lighttpd.md", "12") => &[
+            "/none",
+            "/sub/a.png",
+            "/sub/none",
+            "/sub/",
+            "/errors/404.html",
+        ],
+        ("lighttpd.md", "13") => &["/old", "/old?a=b", "/index.html", "/none"],
+        ("lighttpd.md", "14") => &["/index.html", "/none"],
         (_, "9") => &["/sub/a.thing", "/sub/a.png", "/index.html", "/a%20b.txt"],
         (_, "10") => &["/app.cgi", "/app.cgi/x/y?a=b", "/pic.png", "/none.cgi"],
         _ => &[],
@@ -161,7 +177,7 @@ fn hosts(page: &str, number: &str) -> &'static [&'static str] {
         ],
         ("apache.md", "3") => &["example.org", "www.example.org"],
         ("suexec.md", "2") => &["a.example", "b.example"],
-        ("lighttpd.md", "9") => &["a.example", "b.example", "other"],
+        ("lighttpd.md", "9" | "13" | "14") => &["a.example", "b.example", "other"],
         _ => &["localhost"],
     }
 }

@@ -59,6 +59,10 @@ impl Scene {
             refused(&site, &accounts);
             accounts
         });
+        for (name, text) in &pair.files {
+            let text = text.replace("/srv/site", site.folder().to_str().unwrap());
+            site.write(name, text);
+        }
         age(site.folder());
         let site = site.config(&named(accounts.as_ref(), &pair.translation));
         let site = match &accounts {
@@ -80,6 +84,7 @@ impl Scene {
             original: named(&pair.original),
             command: pair.command.as_ref().map(named),
             translation: named(&pair.translation),
+            files: pair.files.clone(),
         }
     }
 
@@ -104,6 +109,8 @@ fn filled() -> Site {
     for (name, content) in [
         ("public/index.html", "<p>index</p>\n"),
         ("public/404.html", ERROR_PAGE),
+        ("public/errors/403.html", ERROR_PAGE),
+        ("public/errors/404.html", ERROR_PAGE),
         ("public/a b.txt", "a space\n"),
         ("public/sub/a.png", "png"),
         ("public/sub/a.thing", "thing"),
