@@ -50,7 +50,7 @@ impl User {
 /// Why there is no such identity, or why it could not be taken on.
 #[derive(Debug)]
 #[allow(missing_docs)] // each says itself
-pub enum Error {
+pub enum IdentityError {
     NoUser(String),
     NoGroup(String),
     /// Root is what one drops from.
@@ -61,7 +61,7 @@ pub enum Error {
     Regained(&'static str),
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoUser(name) => write!(f, "there is no user `{name}`"),
@@ -73,17 +73,17 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for IdentityError {}
 
 /// The identity of `user`, with `group` in place of the user's own group. Names, or decimal ids
 /// that the database knows.
-pub fn lookup(user: &str, group: Option<&str>) -> Result<Identity, Error> {
+pub fn lookup(user: &str, group: Option<&str>) -> Result<Identity, IdentityError> {
     find(user, group).map(|user| user.identity())
 }
 
 /// As [`lookup`], without the supplementary groups.
-pub fn find(user: &str, group: Option<&str>) -> Result<User, Error> {
-    let found = passwd(user)?.ok_or_else(|| Error::NoUser(user.to_owned()))?;
+pub fn find(user: &str, group: Option<&str>) -> Result<User, IdentityError> {
+    let found = passwd(user)?.ok_or_else(|| IdentityError::NoUser(user.to_owned()))?;
     let gid = match group {
         None => found.gid,
         Some(name) => self::group(name)?,
@@ -120,8 +120,8 @@ pub fn name_of(uid: u32) -> String {
 ///
 /// # Errors
 /// There is none, or it is root.
-pub fn by_uid(uid: u32) -> Result<Identity, Error> {
-    let unknown = || Error::NoUser(uid.to_string());
+pub fn by_uid(uid: u32) -> Result<Identity, IdentityError> {
+    let unknown = || IdentityError::NoUser(uid.to_string());
     let found = entry(
         "getpwuid_r",
         // SAFETY: `entry` gives places and a buffer of the length it says.
@@ -130,19 +130,19 @@ pub fn by_uid(uid: u32) -> Result<Identity, Error> {
     )?
     .ok_or_else(unknown)?;
     match found.uid {
-        0 => Err(Error::Root),
+        0 => Err(IdentityError::Root),
         found_uid if found_uid != uid => Err(unknown()),
         _ => Ok(found.identity()),
     }
 }
 
 /// The id of the group `group`: a name, or a decimal id that the database knows.
-pub fn group(group: &str) -> Result<u32, Error> {
-    group_id(group)?.ok_or_else(|| Error::NoGroup(group.to_owned()))
+pub fn group(group: &str) -> Result<u32, IdentityError> {
+    group_id(group)?.ok_or_else(|| IdentityError::NoGroup(group.to_owned()))
 }
 
 /// The home folder of `user`; `None` where there is no such user.
-pub fn home_of(user: &str) -> Result<Option<PathBuf>, Error> {
+pub fn home_of(user: &str) -> Result<Option<PathBuf>, IdentityError> {
     Ok(passwd(user)?.map(|p| p.home))
 }
 
@@ -154,9 +154,9 @@ impl Identity {
     /// are, but one that is just opening a file would do so with the old identity. On an error the
     /// process may be half changed and must end. A process that is not root can only become what it
     /// is already.
-    pub fn assume(&self) -> Result<(), Error> {
+    pub fn assume(&self) -> Result<(), IdentityError> {
         if self.uid == 0 {
-            return Err(Error::Root);
+            return Err(IdentityError::Root);
         }
         if effective_uid() == 0 {
             // SAFETY: the pointer and length are those of a live slice.
@@ -191,31 +191,31 @@ impl Identity {
         done
     }
 
-    fn verify(&self) -> Result<(), Error> {
+    fn verify(&self) -> Result<(), IdentityError> {
         let (mut u, mut g) = ([0; 3], [0; 3]);
         let ([ru, eu, su], [rg, eg, sg]) = (&mut u, &mut g);
         // SAFETY: three live places each.
         let ret = unsafe { libc::getresuid(ru, eu, su) | libc::getresgid(rg, eg, sg) };
         done("getresuid", ret)?;
         if u != [self.uid; 3] {
-            return Err(Error::Regained("user"));
+            return Err(IdentityError::Regained("user"));
         }
         if g != [self.gid; 3] {
-            return Err(Error::Regained("group"));
+            return Err(IdentityError::Regained("group"));
         }
         // SAFETY: numbers only. Each is meant to fail; where it succeeds the caller ends the
         // process.
         if unsafe { libc::setresuid(0, 0, 0) } == 0 || unsafe { libc::setuid(0) } == 0 {
-            return Err(Error::Regained("user"));
+            return Err(IdentityError::Regained("user"));
         }
         // SAFETY: as above.
         if self.gid != 0 && unsafe { libc::setresgid(0, 0, 0) } == 0 {
-            return Err(Error::Regained("group"));
+            return Err(IdentityError::Regained("group"));
         }
         // SAFETY: as above; one live number. Without CAP_SETGID no list can be set, not even an
         // equal one.
         if unsafe { libc::setgroups(1, &self.gid) } == 0 {
-            return Err(Error::Regained("right to choose groups"));
+            return Err(IdentityError::Regained("right to choose groups"));
         }
         Ok(())
     }
@@ -244,7 +244,7 @@ pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-fn passwd(user: &str) -> Result<Option<User>, Error> {
+fn passwd(user: &str) -> Result<Option<User>, IdentityError> {
     let Ok(name) = CString::new(user) else {
         return Ok(None);
     };
@@ -278,7 +278,7 @@ fn read_passwd(entry: &libc::passwd) -> User {
     }
 }
 
-fn group_id(group: &str) -> Result<Option<u32>, Error> {
+fn group_id(group: &str) -> Result<Option<u32>, IdentityError> {
     let Ok(name) = CString::new(group) else {
         return Ok(None);
     };
@@ -305,7 +305,7 @@ fn entry<T, R>(
     name: &'static str,
     call: impl Fn(*mut T, *mut c_char, usize, *mut *mut T) -> libc::c_int,
     read: impl Fn(&T) -> R,
-) -> Result<Option<R>, Error> {
+) -> Result<Option<R>, IdentityError> {
     const MOST: usize = 1 << 20; // a group's list of members is the longest entry there is
     let mut buffer: Vec<c_char> = vec![0; 4096];
     loop {
@@ -324,7 +324,7 @@ fn entry<T, R>(
             // What getpwnam(3) lists as answers for "no such name".
             libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(None),
             libc::EINTR => {}
-            e => return Err(Error::System(name, io::Error::from_raw_os_error(e))),
+            e => return Err(IdentityError::System(name, io::Error::from_raw_os_error(e))),
         }
     }
 }
@@ -344,11 +344,11 @@ fn groups_of(user: &CStr, gid: u32) -> Vec<u32> {
     }
 }
 
-fn done(call: &'static str, ret: libc::c_int) -> Result<(), Error> {
+fn done(call: &'static str, ret: libc::c_int) -> Result<(), IdentityError> {
     if ret == 0 {
         Ok(())
     } else {
-        Err(Error::System(call, io::Error::last_os_error()))
+        Err(IdentityError::System(call, io::Error::last_os_error()))
     }
 }
 
@@ -363,7 +363,7 @@ mod tests {
             assert_eq!((root.uid, root.gid), (0, 0));
             assert!(root.groups.contains(&0) && root.home.is_absolute());
             assert_eq!(home_of(user).unwrap(), Some(root.home.clone()));
-            assert!(matches!(root.assume(), Err(Error::Root)));
+            assert!(matches!(root.assume(), Err(IdentityError::Root)));
         }
     }
 
@@ -377,12 +377,15 @@ mod tests {
     #[test]
     fn who_does_not_exist_is_named() {
         assert!(
-            matches!(lookup("no such user", None), Err(Error::NoUser(n)) if n == "no such user")
+            matches!(lookup("no such user", None), Err(IdentityError::NoUser(n)) if n == "no such user")
         );
-        assert!(matches!(lookup("a\0b", None), Err(Error::NoUser(_))));
+        assert!(matches!(
+            lookup("a\0b", None),
+            Err(IdentityError::NoUser(_))
+        ));
         assert!(matches!(
             lookup("root", Some("no such group")),
-            Err(Error::NoGroup(_))
+            Err(IdentityError::NoGroup(_))
         ));
         assert_eq!(home_of("no such user").unwrap(), None);
     }

@@ -3,6 +3,7 @@
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use std::{
     io,
+    mem::size_of,
     os::fd::{FromRawFd, OwnedFd, RawFd},
 };
 
@@ -29,4 +30,26 @@ pub fn inherited(count: usize) -> io::Result<Vec<OwnedFd>> {
         Ok(fd)
     };
     (FIRST..).take(count).map(one).collect()
+}
+
+/// The process that has made the pair of Unix sockets of which one is descriptor 3: the kernel knows it also after its end
+/// (SO_PEERCRED, unix(7)). `None`: there is no such socket.
+pub fn first_is_from() -> Option<i32> {
+    let mut made_by = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes into `made_by`, of which every value is valid; both outlive the call.
+    let got = unsafe {
+        libc::getsockopt(
+            FIRST,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut made_by).cast(),
+            &raw mut size,
+        )
+    };
+    (got == 0 && made_by.pid > 0).then_some(made_by.pid)
 }

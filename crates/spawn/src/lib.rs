@@ -33,7 +33,7 @@ pub use env::{EnvBlock, STRING_MAX, TooLong};
 pub use error::{StartError, StartStage};
 pub use exit::{Exit, Status};
 pub use file_id::FileId;
-pub use inherited::inherited;
+pub use inherited::{first_is_from, inherited};
 pub use listener::NamelessListener;
 pub use queue::unacknowledged;
 pub use reaper::end_orphans;

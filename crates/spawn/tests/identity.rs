@@ -2,7 +2,7 @@
 //! test binary, asked for the one ignored test that does it.
 #![allow(clippy::unwrap_used)]
 
-use galgo_spawn::identity::{Error, effective_uid, lookup};
+use galgo_spawn::identity::{IdentityError, effective_uid, lookup};
 use std::{fs, os::unix::process::CommandExt, process::Command};
 
 /// Runs one of the ignored tests, with these secure bits from its first thread on.
@@ -61,7 +61,7 @@ fn inner_nobody_for_good() {
     let other = lookup("daemon", None).unwrap();
     assert!(matches!(
         other.assume(),
-        Err(Error::System("setresuid" | "setresgid", _))
+        Err(IdentityError::System("setresuid" | "setresgid", _))
     ));
 }
 
@@ -76,5 +76,5 @@ fn a_way_back_to_root_is_noticed() {
 #[ignore = "run by a_way_back_to_root_is_noticed, in a process of its own"]
 fn inner_way_back() {
     let nobody = lookup("nobody", None).unwrap();
-    assert!(matches!(nobody.assume(), Err(Error::Regained(_))));
+    assert!(matches!(nobody.assume(), Err(IdentityError::Regained(_))));
 }

@@ -23,7 +23,7 @@ use galgo_spawn::identity::effective_uid;
 use rustix::{
     fs::{FileType, fstat},
     io::write,
-    process::{getpid, getppid},
+    process::getpid,
 };
 
 use super::{
@@ -159,11 +159,10 @@ impl Inherited {
 }
 
 /// Whether this process was started to replace another one, as this variable says. Variables are inherited further than they are
-/// meant.
+/// meant: so the socket has to be from the process that is named, which may have ended already.
 fn replaces(variable: &str) -> bool {
-    let parent = getppid().map(|parent| parent.as_raw_pid());
     let told = env::var(variable).ok().and_then(|pid| pid.parse().ok());
-    told.is_some() && told == parent
+    told.is_some() && told == galgo_spawn::first_is_from()
 }
 
 /// How many sockets the service manager passes to this process.

@@ -171,6 +171,16 @@ fn caches_are_told() {
         accepting(&server, "/picture.png", "gzip").field("vary"),
         None
     );
+    // RFC 9110, 15.3.7: a part has the Vary of the whole.
+    for (target, range, vary) in [
+        ("/large.txt", "0-9", Some("Accept-Encoding")),
+        ("/large.txt", "0-9,20-29", Some("Accept-Encoding")),
+        ("/picture.png", "0-9", None),
+        ("/tiny.html", "0-1", None),
+    ] {
+        let part = ask(&server, target, &format!("Range: bytes={range}\r\n"));
+        assert_eq!((part.status, part.field("vary")), (206, vary), "{target}");
+    }
     let known = "Accept-Encoding: gzip\r\nIf-None-Match: W/\"a\"\r\n";
     let reply = ask(&server, tagged, known);
     assert_eq!(

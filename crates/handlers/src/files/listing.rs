@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use galgo_proto::h1::Head;
+use galgo_proto::{
+    cond::{self, CondOutcome, Validators},
+    h1::Head,
+};
 use galgo_spawn::FileId;
 use rustix::{
     fs::{AtFlags, Dir, FileType, OFlags, Stat, fstat, statat},
@@ -49,6 +52,16 @@ pub struct List<'a> {
 
 impl List<'_> {
     pub(super) async fn page(self) -> Result<Response, OpenRefusal> {
+        // A list is there, but has no version.
+        let current = Validators {
+            etag: None,
+            modified: None,
+        };
+        match cond::evaluate(&self.head.method, &self.head.fields, Some(current)) {
+            CondOutcome::Failed => return Ok(Response::new(412)),
+            CondOutcome::NotModified => return Ok(Response::new(304)),
+            CondOutcome::Proceed => {}
+        }
         let query = self.head.target.query();
         let order = SortOrder::of(query);
         let listed = listed(self.files, &self.path, self.fd).await?;

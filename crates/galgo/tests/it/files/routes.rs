@@ -44,6 +44,26 @@ fn folders() {
     assert_eq!(server.get("/list/none").field("x-more"), Some("1"));
 }
 
+fn s13_1_a_list_has_no_version() {
+    let server = new_site()
+        .config("[[route]]\npath = \"/list/\"\nfiles = \"list\"\nlisting = true")
+        .file("list/a", "", 0o644)
+        .start();
+    for (condition, status) in [
+        ("If-Match: *", 200),
+        ("If-Match: \"a\"", 412),
+        ("If-None-Match: *", 304),
+        ("If-None-Match: \"a\"", 200),
+        ("If-Modified-Since: Thu, 01 Jan 2099 00:00:00 GMT", 200),
+        ("If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT", 200),
+    ] {
+        let reply = server.ask(format!(
+            "GET /list/ HTTP/1.1\r\nHost: a\r\n{condition}\r\n\r\n"
+        ));
+        assert_eq!(reply.status, status, "{condition}");
+    }
+}
+
 fn s3_routes_the_longest_path_wins() {
     let respond = |host: &str, path: &str, body: &str| {
         let host = if host.is_empty() {
@@ -183,6 +203,7 @@ fn a_refusal_has_its_cause_in_the_log() {
 
 list![
     folders,
+    s13_1_a_list_has_no_version,
     s3_routes_the_longest_path_wins,
     constant_answers,
     homes,

@@ -1,6 +1,6 @@
 //! The new process does not get ready: the old one goes on, and says why.
 
-use std::fs;
+use std::{fs, process::Command};
 
 use rustix::process::{Signal, kill_process};
 
@@ -13,6 +13,7 @@ list![
     a_binary_that_is_none,
     one_at_a_time,
     the_end_of_the_old_one_is_that_of_the_new_one,
+    an_old_one_that_ends_before_the_new_one_looks,
 ];
 
 /// It serves as before.
@@ -122,4 +123,34 @@ fn the_end_of_the_old_one_is_that_of_the_new_one() {
     let folder = server.site.folder().display().to_string();
     let serves = |pid: u32| process::command_line(pid).contains(&folder);
     wait_until("no other server", || !process::pids().any(serves));
+}
+
+/// What an upgrade starts, by a process that ends at once: the command is executed when it has.
+const ORPHAN: &str = r#"
+import os, signal, socket, sys
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+old = os.getpid()
+alive, end = os.pipe()
+if os.fork() == 0:
+    os.close(end)
+    os.read(alive, 1)
+    ours.close()
+    os.dup2(theirs.fileno(), 3)
+    signal.alarm(300) # what serves on is ended, and has not said why
+    os.execve(sys.argv[1], sys.argv[1:], os.environ | {"GALGO_UPGRADE": str(old)})
+"#;
+
+fn an_old_one_that_ends_before_the_new_one_looks() {
+    let site = new_site().file("galgo.toml", "listen = [\"127.0.0.1:0\"]\n", 0o644);
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", ORPHAN])
+        .arg(env!("CARGO_BIN_EXE_galgo"))
+        .arg("serve");
+    let output = command.arg(site.folder()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("handed over nothing: it has ended"),
+        "{errors}"
+    );
 }

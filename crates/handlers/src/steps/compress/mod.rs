@@ -75,7 +75,7 @@ impl Compress {
         }
         vary(&mut response.fields);
         let head = &*request.head;
-        if response.status == 304 || head.method == Method::Head {
+        if matches!(response.status, 206 | 304) || head.method == Method::Head {
             return response;
         }
         let Some(coding) = chosen(head) else {
@@ -116,11 +116,14 @@ impl Compress {
         response
     }
 
-    /// Whether the response would be coded for a client that wants that.
+    /// Whether the response would be coded for a client that wants that. A part of one never is, but is chosen as the
+    /// whole would be (RFC 9110, 15.3.7).
     fn applies(&self, response: &Response) -> bool {
         let fields = &response.fields;
+        let is_part = response.status == 206;
         let sized = match &response.body {
             Body::Stream(output) if output.nph => return false,
+            _ if is_part => whole(fields),
             Body::Stream(output) if output.discard => return response.status == 304,
             Body::Stream(output) => output.content_length,
             Body::Empty => return response.status == 304,
@@ -131,24 +134,37 @@ impl Compress {
             let mut words = value.split(|&b| b == b',');
             words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
         });
-        /// Coded already, a part, or checked by a sum over the bytes as they are.
-        const AS_IT_IS: [&str; 5] = [
+        /// Coded already, or checked by a sum over the bytes as they are.
+        const AS_IT_IS: [&str; 4] = [
             "content-encoding",
-            "content-range",
             "content-digest",
             "content-md5",
             "digest",
         ];
         let media = media_type(fields);
-        !matches!(response.status, 100..=199 | 204..=206 | 300..=399)
+        // Several parts do not tell the type of the whole: it may be one that is coded.
+        let is_unknown = is_part && media.eq_ignore_ascii_case("multipart/byteranges");
+        !matches!(response.status, 100..=199 | 204 | 205 | 300..=399)
+            && (is_part || !fields.has("content-range"))
             && sized.is_none_or(|sized| sized >= self.least)
             && !transformed
             && !AS_IT_IS.iter().any(|name| fields.has(name))
-            && self.types.iter().any(|pattern| match pattern {
-                TypePattern::Exact(_) => pattern.fits(media),
-                _ => pattern.fits(media) && !media.eq_ignore_ascii_case(EVENTS),
-            })
+            && (is_unknown || self.has(media))
     }
+
+    /// Whether responses of the type are coded.
+    fn has(&self, media: &str) -> bool {
+        self.types.iter().any(|pattern| match pattern {
+            TypePattern::Exact(_) => pattern.fits(media),
+            _ => pattern.fits(media) && !media.eq_ignore_ascii_case(EVENTS),
+        })
+    }
+}
+
+/// How long the whole is that the response is a part of, if it says so.
+fn whole(fields: &Fields) -> Option<u64> {
+    let range = str::from_utf8(fields.first("content-range")?).ok()?;
+    range.rsplit_once('/')?.1.parse().ok()
 }
 
 /// What the client takes best; among equals what costs least for its size.
