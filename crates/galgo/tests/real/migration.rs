@@ -41,7 +41,7 @@ static PAGES: [Page; 5] = [
     Page {
         name: "lighttpd.md",
         language: "lighttpd",
-        pairs: 14,
+        pairs: 23,
         start: peers::lighttpd,
     },
     Page {

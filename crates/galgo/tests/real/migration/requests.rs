@@ -150,11 +150,47 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
         ],
         ("lighttpd.md", "13") => &["/old", "/old?a=b", "/index.html", "/none"],
         ("lighttpd.md", "14") => &["/index.html", "/none"],
+        ("lighttpd.md", "15") => &["/~alice/", "/~alice/none", "/~bob/index.html", "/~carol/"],
+        ("lighttpd.md", "16") => &["/cgi-bin/app/x?q", "/sub/a.png", "/sub/none", "/index.html"],
+        ("lighttpd.md", "17" | "19") => PHP,
+        ("lighttpd.md", "18") => &["/cgi-bin/send", "/cgi-bin/send/none", "/cgi-bin/app/x?q"],
+        ("lighttpd.md", "20") => &["/app", "/app/", "/app/x/y?a=b", "/app/a%20b", "/apple"],
+        ("lighttpd.md", "21") => &[
+            "/sub/a.thing",
+            "/sub/none",
+            "/index.html",
+            "/errors/404.html",
+            "/sub/",
+        ],
+        ("lighttpd.md", "22") => &[
+            "/long.txt",
+            "/cgi-bin/app/x?q",
+            "/cgi-bin/status",
+            "/index.html",
+            "/large.bin",
+        ],
+        ("lighttpd.md", "23") => &[
+            "/errors/",
+            "/errors/404.html",
+            "/errors/none",
+            "/sub/",
+            "/errors/?C=N",
+        ],
         (_, "9") => &["/sub/a.thing", "/sub/a.png", "/index.html", "/a%20b.txt"],
         (_, "10") => &["/app.cgi", "/app.cgi/x/y?a=b", "/pic.png", "/none.cgi"],
         _ => &[],
     }
 }
+
+const PHP: &[&str] = &[
+    "/index.php",
+    "/",
+    "/app.php/x/y?a=b",
+    "/none.php",
+    "/send.php",
+    "/send.php?none",
+    "/pic.png",
+];
 
 const PROGRAMS: &[&str] = &[
     "/cgi-bin/app",

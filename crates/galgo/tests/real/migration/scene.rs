@@ -30,6 +30,22 @@ const STATUS: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 404 Not Found\\
 /// Sends the client elsewhere.
 const MOVED: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Status: 302 Found\\nLocation: http://elsewhere.example/x\\n\\n'\n";
 
+/// Has the server send a file, or one that is not there.
+const SEND: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\nX-Powered-By: sh\\nX-Sendfile: %s/private%s\\n\\n' \"${PWD%/*}\" \"${PATH_INFO:-/a.txt}\"\n";
+
+/// Prints what a PHP program is told that does not depend on the server.
+const PHP: &str = "<?php\nheader('Content-Type: text/plain');\n\
+foreach (['REQUEST_METHOD', 'QUERY_STRING', 'PATH_INFO', 'SCRIPT_NAME', 'PHP_SELF', 'REMOTE_ADDR', 'HTTP_X_TEST', 'HTTP_COOKIE'] as $name)\n\
+  echo \"$name=\", $_SERVER[$name] ?? '', \"\\n\";\n\
+print_r($_GET); print_r($_POST); print_r($_COOKIE);\n";
+
+/// The same of PHP.
+const PHP_SEND: &str = "<?php\nheader('Content-Type: text/plain');\n\
+header('X-Sendfile: ' . dirname(__DIR__) . ($_SERVER['QUERY_STRING'] == 'none' ? '/private/none' : '/private/a.txt'));\n";
+
+/// An application that speaks SCGI on a Unix socket, and prints what it is told.
+const SCGI: &str = include_str!("scgi.py");
+
 const LARGE: usize = 100_000;
 
 /// Prints who runs it, and where; a program of an account.
@@ -112,6 +128,11 @@ fn filled() -> Site {
         ("public/errors/403.html", ERROR_PAGE),
         ("public/errors/404.html", ERROR_PAGE),
         ("public/a b.txt", "a space\n"),
+        ("php/index.php", PHP),
+        ("php/app.php", PHP),
+        ("php/send.php", PHP_SEND),
+        ("php/pic.png", "png"),
+        ("app.py", SCGI),
         ("public/sub/a.png", "png"),
         ("public/sub/a.thing", "thing"),
         ("public/sub/index.html", "<p>sub</p>\n"),
@@ -130,12 +151,14 @@ fn filled() -> Site {
         chmod(site.write(name, content), 0o644);
     }
     site.write("public/large.bin", vec![b'x'; LARGE]);
+    site.write("public/long.txt", "a line of text\n".repeat(200));
     fs::create_dir_all(site.path("empty")).unwrap();
     for (name, text) in [
         ("cgi-bin/app", APP),
         ("cgi-bin/status", STATUS),
         ("cgi-bin/moved", MOVED),
         ("cgi-bin/oops", APP),
+        ("cgi-bin/send", SEND),
         ("mixed/app.cgi", APP),
     ] {
         chmod(site.write(name, text), 0o755);

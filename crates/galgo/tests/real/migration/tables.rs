@@ -50,23 +50,10 @@ const UNTESTED: &[(&str, &[&str])] = &[
     (
         "lighttpd.md",
         &[
-            "dir-listing.activate",
-            "cgi.assign = ( \".php\" => \"/usr/bin/php-cgi\" )",
             "cgi.upgrade = \"enable\"",
-            "cgi.x-sendfile",
-            "cgi.x-sendfile-docroot",
-            "\"x-sendfile\"",
-            "extforward.forwarder",
-            "extforward.headers",
             "extforward.hap-PROXY",
-            "fastcgi.server",
-            "scgi.server",
             "ssl.engine",
             "ssl.pemfile",
-            "deflate.mimetypes",
-            "expire.url",
-            "expire.mimetypes",
-            "userdir.*",
         ],
     ),
     (
