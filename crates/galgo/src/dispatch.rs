@@ -73,6 +73,11 @@ impl Dispatch {
             let plain = mem::replace(response, Response::new(0));
             *response = steps.coded(self.context(), request, plain);
         }
+        // Lifetimes and rules of fields go by the type of what has not changed; the client has it already (RFC 9110, 15.4.5).
+        if response.status == 304 {
+            let is_type = |name: &[u8]| name.eq_ignore_ascii_case(b"content-type");
+            response.fields.retain(|name, _| !is_type(name));
+        }
         self.add_hsts(request.link, response);
     }
 

@@ -393,12 +393,16 @@ pub(super) fn conditional(
     let outcome = cond::evaluate(&head.method, &head.fields, Some(current));
     if outcome == CondOutcome::NotModified {
         *status = 304;
-        // 15.4.5: nothing about the document but what a cache needs.
+        // 15.4.5: nothing about the document but what a cache needs. The type is for the steps behind, and not sent.
         fields.retain(|name, _| {
             let about = name
                 .get(..8)
                 .is_some_and(|start| start.eq_ignore_ascii_case(b"content-"));
-            !about || name.eq_ignore_ascii_case(b"content-location")
+            let stays = ["content-location", "content-type"];
+            !about
+                || stays
+                    .iter()
+                    .any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
         });
     }
     outcome

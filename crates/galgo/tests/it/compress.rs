@@ -181,6 +181,10 @@ fn caches_are_told() {
         let part = ask(&server, target, &format!("Range: bytes={range}\r\n"));
         assert_eq!((part.status, part.field("vary")), (206, vary), "{target}");
     }
+    let own = accepting(&server, "/picture.png", "gzip");
+    let known = format!("If-None-Match: {}\r\n", own.field("etag").unwrap());
+    let reply = ask(&server, "/picture.png", &known);
+    assert_eq!((reply.status, reply.field("vary")), (304, None));
     let known = "Accept-Encoding: gzip\r\nIf-None-Match: W/\"a\"\r\n";
     let reply = ask(&server, tagged, known);
     assert_eq!(

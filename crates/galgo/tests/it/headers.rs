@@ -121,7 +121,7 @@ fn lifetimes_by_type() {
         .file("public/a.png", "x", 0o644)
         .file("public/a.txt", "x", 0o644)
         .config("[[route]]\npath = \"/\"\nfiles = \"public\"\nexpires = { \"*\" = \"1h\", \"image/*\" = \"720h\", \"text/html\" = 0 }")
-        .config("[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nexpires = { \"*\" = \"1h\" }")
+        .config("[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nexpires = { \"*\" = \"1h\", \"text/html\" = \"1m\" }")
         .start();
     let own = "/cgi-bin/t?out=Content-Type:%20a/b%0ACache-Control:%20private%0A%0A";
     for (target, value) in [
@@ -136,6 +136,27 @@ fn lifetimes_by_type() {
             Some(value),
             "{target}"
         );
+    }
+    not_modified(&server);
+}
+
+/// A 304 has the lifetime of the 200 (RFC 9110, 15.4.5), by a type that it does not name.
+fn not_modified(server: &Server) {
+    let program = "/cgi-bin/t?out=Content-Type:%20text/html%0AETag:%20%22a%22%0A%0A";
+    for (target, value) in [
+        ("/a.html", "no-cache"),
+        ("/a.png", "max-age=2592000"),
+        ("/a.txt", "max-age=3600"),
+        (program, "max-age=60"),
+    ] {
+        let tag = ask(server, target, "").field("etag").unwrap().to_owned();
+        let reply = ask(server, target, &format!("If-None-Match: {tag}\r\n"));
+        assert_eq!(
+            (reply.status, reply.field("cache-control")),
+            (304, Some(value)),
+            "{target}"
+        );
+        assert_eq!(reply.field("content-type"), None, "{target}");
     }
 }
 

@@ -43,7 +43,7 @@ static PAGES: [Page; 5] = [
     Page {
         name: "lighttpd.md",
         language: "lighttpd",
-        pairs: 10,
+        pairs: 23,
         start: peers::lighttpd,
     },
     Page {

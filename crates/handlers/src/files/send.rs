@@ -67,7 +67,8 @@ pub(super) fn file(
     });
     describe(&mut response, &variant, varies);
     match answer {
-        Selected::NotModified => {}
+        // The steps behind ask for the type; it is not sent.
+        Selected::NotModified => response.fields.push("Content-Type", &*media_type),
         Selected::Whole => whole(&mut response, head, variant.file, &media_type)?,
         Selected::Partial(ranges) => partial(&mut response, variant.file, &media_type, &ranges)?,
     }

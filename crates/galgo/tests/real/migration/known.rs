@@ -12,7 +12,7 @@ const LIGHTTPD: &str = "lighttpd";
 /// Needs accounts to be met.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
-pub(super) const KNOWN: [Known; 42] = [
+pub(super) const KNOWN: [Known; 50] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
     }),
@@ -55,7 +55,17 @@ pub(super) const KNOWN: [Known; 42] = [
         d.what == "location" && asked.target.ends_with('?') && d.theirs == format!("{}?", d.ours)
     }),
     ("A query behind a pattern", |asked, d| {
-        d.peer == LIGHTTPD && asked.target.contains('?') && d.is_status("301", &["404"])
+        let fits = match asked.target.ends_with('?') {
+            true => d.is_status("301", &["404"]) || d.is_status("200", &["404"]),
+            false => d.is_status("301", &["404"]),
+        };
+        d.peer == LIGHTTPD && asked.target.contains('?') && fits
+    }),
+    ("Fields on 416", |_, d| {
+        d.peer == LIGHTTPD
+            && d.status == 416
+            && matches!(d.what, "x-content-type-options" | "x-powered-by")
+            && d.theirs.is_empty()
     }),
     ("If-Modified-Since behind the file's date", |asked, d| {
         d.peer != LIGHTTPD
@@ -97,6 +107,42 @@ pub(super) const KNOWN: [Known; 42] = [
         d.peer == LIGHTTPD
             && asked.fields.starts_with("Range")
             && d.is_status("200", &["206", "416"])
+    }),
+    ("X-Sendfile of a file that is not there", |asked, d| {
+        let is_named = ["end", "none"]
+            .iter()
+            .all(|part| asked.target.contains(part));
+        d.peer == LIGHTTPD && is_named && d.is_status("502", &["404"])
+    }),
+    ("A prefix that ends within a name", |asked, d| {
+        let theirs = ["200", "206", "416"];
+        let differs = d.is_status("404", &theirs) || d.is_status("405", &theirs);
+        d.peer == LIGHTTPD && asked.target.contains("pple") && differs
+    }),
+    ("A lifetime on 304, and for HTTP/1.0", |asked, d| {
+        d.peer == LIGHTTPD
+            && d.what == "cache-control"
+            && (d.status == 304 || asked.version == "1.0")
+            && d.theirs.is_empty()
+    }),
+    ("Vary of what may be compressed", |_, d| {
+        d.peer == LIGHTTPD && d.what == "vary" && d.ours == "accept-encoding" && d.theirs.is_empty()
+    }),
+    ("The version of what was compressed", |asked, d| {
+        let asks = asked.fields.contains("Accept-Encoding: gzip");
+        d.peer == LIGHTTPD && asks && d.what == "etag" && d.ours == "weak" && d.theirs == "strong"
+    }),
+    ("A coding that is refused", |asked, d| {
+        d.peer == LIGHTTPD
+            && asked.fields.contains("gzip;q=0")
+            && d.what == "content-encoding"
+            && d.ours.is_empty()
+    }),
+    ("The page that lists a folder", |asked, d| {
+        let lists = |page: &String| page.contains("Index of /errors/");
+        let is_list = d.what == "body" && lists(&d.ours) && lists(&d.theirs);
+        let is_asked = asked.target.starts_with("/errors/") && asked.fields.contains("Match: *");
+        d.peer == LIGHTTPD && (is_list || (is_asked && d.is_status("304", &["200"])))
     }),
     ("A host that is not there", |asked, d| {
         d.peer == LIGHTTPD && asked.host == "other" && d.is_status("404", &["403"])

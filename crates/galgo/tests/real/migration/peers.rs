@@ -161,10 +161,40 @@ pub(super) fn nginx(pair: &Pair, site: &Path) -> Peer {
     start(&mut command, &config, (at, folder), programs)
 }
 
+/// Modules of lighttpd that only some pairs have, as they stand in the list behind the others.
+fn lighttpd_modules(block: &str) -> String {
+    let more = [
+        ("userdir.", "mod_userdir"),
+        ("extforward.", "mod_extforward"),
+        ("expire.", "mod_expire"),
+        ("fastcgi.", "mod_fastcgi"),
+        ("scgi.", "mod_scgi"),
+        ("deflate.", "mod_deflate"),
+    ];
+    if block.contains("deflate.") {
+        needed("/usr/lib/lighttpd/mod_deflate.so");
+    }
+    let more = more.iter().filter(|(key, _)| block.contains(key));
+    more.map(|(_, name)| format!(", \"{name}\"")).collect()
+}
+
+/// Starts the application that both servers pass requests to, if the pair has one.
+fn application(pair: &Pair, site: &Path) -> Option<Beside> {
+    let command = pair.command.as_deref()?;
+    let command = command.replace("/srv/site", site.to_str().unwrap());
+    let mut shell = Command::new("/bin/sh");
+    shell.arg("-c").arg(format!("exec {command}"));
+    Some(Beside::at(&mut shell, &site.join("app.socket")))
+}
+
 pub(super) fn lighttpd(pair: &Pair, site: &Path) -> Peer {
     let (at, folder) = place();
     let own = folder.path().display();
     let block = pair.original.replace("/srv/site", site.to_str().unwrap());
+    let types = match block.contains("create-mime") {
+        true => "create-mime",
+        false => "mimetype.assign",
+    };
     let usual = |key: &str, line: &'static str| match block.contains(key) {
         true => "",
         false => line,
@@ -172,15 +202,23 @@ pub(super) fn lighttpd(pair: &Pair, site: &Path) -> Peer {
     let usual = [
         usual("index-file.names", "index-file.names = ( \"index.html\" )\n"),
         usual(
-            "mimetype.assign",
+            types,
             "mimetype.assign = ( \".html\" => \"text/html\", \".txt\" => \"text/plain\", \".png\" => \"image/png\", \
              \"\" => \"application/octet-stream\" )\n",
         ),
     ]
     .concat();
+    for (name, text) in pair.files.iter().filter(|(name, _)| !is_ours(name)) {
+        let text = text.replace("/srv/site", site.to_str().unwrap());
+        let path = site.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let more = lighttpd_modules(&block);
+    let programs = application(pair, site);
     let config = format!(
         "server.modules = ( \"mod_access\", \"mod_redirect\", \"mod_rewrite\", \"mod_alias\", \"mod_auth\", \"mod_authn_file\", \
-         \"mod_setenv\", \"mod_cgi\", \"mod_evhost\" )\n\
+         \"mod_setenv\", \"mod_cgi\", \"mod_evhost\", \"mod_simple_vhost\", \"mod_accesslog\"{more} )\n\
          server.bind = \"{}\"\nserver.port = {}\nserver.errorlog = \"{own}/log\"\nserver.upload-dirs = ( \"{own}\" )\n{usual}{block}\n",
         at.ip(),
         at.port()
@@ -190,7 +228,7 @@ pub(super) fn lighttpd(pair: &Pair, site: &Path) -> Peer {
         .arg("-D")
         .arg("-f")
         .arg(folder.path().join("peer.conf"));
-    start(&mut command, &config, (at, folder), None)
+    start(&mut command, &config, (at, folder), programs)
 }
 
 /// Modules of Apache that every pair has.

@@ -74,3 +74,19 @@ pub(super) const WHO: &str =
 /// What programs of suexec find.
 pub(super) const PATH: &str =
     "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$PATH\"\n";
+
+/// Has the server send a file, or one that is not there.
+pub(super) const LEND: &str = "#!/bin/sh\ncat >/dev/null\nprintf 'Content-Type: text/plain\\nX-Powered-By: sh\\nX-Sendfile: %s/private%s\\n\\n' \"${PWD%/*}\" \"${PATH_INFO:-/a.txt}\"\n";
+
+/// Prints what a PHP program is told that does not depend on the server.
+pub(super) const PHP_APP: &str = "<?php\nheader('Content-Type: text/plain');\n\
+foreach (['REQUEST_METHOD', 'QUERY_STRING', 'PATH_INFO', 'SCRIPT_NAME', 'PHP_SELF', 'REMOTE_ADDR', 'HTTP_X_TEST', 'HTTP_COOKIE'] as $name)\n\
+  echo \"$name=\", $_SERVER[$name] ?? '', \"\\n\";\n\
+print_r($_GET); print_r($_POST); print_r($_COOKIE);\n";
+
+/// The same of PHP.
+pub(super) const PHP_SEND: &str = "<?php\nheader('Content-Type: text/plain');\n\
+header('X-Sendfile: ' . dirname(__DIR__) . ($_SERVER['QUERY_STRING'] == 'none' ? '/private/none' : '/private/a.txt'));\n";
+
+/// An application that speaks SCGI on a Unix socket, and prints what it is told.
+pub(super) const SCGI: &str = include_str!("scgi.py");

@@ -186,6 +186,11 @@ fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/intern/none?a",
         ],
         ("apache.md", _) => apache(number),
+        (
+            "lighttpd.md",
+            "11" | "12" | "13" | "14" | "15" | "16" | "17" | "18" | "19" | "20" | "21" | "22"
+            | "23",
+        ) => lighttpd(number),
         (_, "9") => &["/sub/a.thing", "/sub/a.png", "/index.html", "/a%20b.txt"],
         (_, "10") => &["/app.cgi", "/app.cgi/x/y?a=b", "/pic.png", "/none.cgi"],
         _ => &[],
@@ -254,6 +259,64 @@ fn apache(number: &str) -> &'static [&'static str] {
         _ => &[],
     }
 }
+/// The same of the later pairs of lighttpd's.
+fn lighttpd(number: &str) -> &'static [&'static str] {
+    match number {
+        "11" => &[
+            "/article/5",
+            "/article/5?a=b",
+            "/article/x",
+            "/cgi-bin/app/x?q",
+            "/sub/a.thing",
+        ],
+        "12" => &[
+            "/none",
+            "/sub/a.png",
+            "/sub/none",
+            "/sub/",
+            "/errors/404.html",
+        ],
+        "13" => &["/old", "/old?a=b", "/index.html", "/none"],
+        "14" => &["/index.html", "/none"],
+        "15" => &["/~alice/", "/~alice/none", "/~bob/index.html", "/~carol/"],
+        "16" => &["/cgi-bin/app/x?q", "/sub/a.png", "/sub/none", "/index.html"],
+        "17" | "19" => PHP,
+        "18" => &["/cgi-bin/lend", "/cgi-bin/lend/none", "/cgi-bin/app/x?q"],
+        "20" => &["/app", "/app/", "/app/x/y?a=b", "/app/a%20b", "/apple"],
+        "21" => &[
+            "/sub/a.thing",
+            "/sub/none",
+            "/index.html",
+            "/errors/404.html",
+            "/sub/",
+        ],
+        "22" => &[
+            "/long.txt",
+            "/cgi-bin/app/x?q",
+            "/cgi-bin/status",
+            "/index.html",
+            "/large.bin",
+        ],
+        "23" => &[
+            "/errors/",
+            "/errors/404.html",
+            "/errors/none",
+            "/sub/",
+            "/errors/?C=N",
+        ],
+        _ => &[],
+    }
+}
+
+const PHP: &[&str] = &[
+    "/index.php",
+    "/",
+    "/app.php/x/y?a=b",
+    "/none.php",
+    "/send.php",
+    "/send.php?none",
+    "/pic.png",
+];
 
 const PROGRAMS: &[&str] = &[
     "/cgi-bin/app",
@@ -278,7 +341,7 @@ fn hosts(page: &str, number: &str) -> &'static [&'static str] {
         ("apache.md", "13") => &["a.example", "A.Example", "b.example", "other"],
         ("apache.md", "14") => &["a.example", "www.a.example", "x.dev.a.example", "other"],
         ("suexec.md", "2") | ("nginx.md", "18") => &["a.example", "b.example"],
-        ("lighttpd.md", "9") => &["a.example", "b.example", "other"],
+        ("lighttpd.md", "9" | "13" | "14") => &["a.example", "b.example", "other"],
         _ => &["localhost"],
     }
 }

@@ -22,8 +22,8 @@ use super::{
     answer::ERROR_PAGE,
     is_ours,
     programs::{
-        ACCEL, APP, FIRST, LIMITS, LONG, MEMBER, MOVED, PATH, PHP, PHP_MOVED, SCRIPT, SECURE, SEND,
-        STATUS, TLS, VARS, WHO,
+        ACCEL, APP, FIRST, LEND, LIMITS, LONG, MEMBER, MOVED, PATH, PHP, PHP_APP, PHP_MOVED,
+        PHP_SEND, SCGI, SCRIPT, SECURE, SEND, STATUS, TLS, VARS, WHO,
     },
     requests::Asked,
 };
@@ -153,7 +153,14 @@ fn filled() -> Site {
     for (name, content) in [
         ("public/index.html", "<p>index</p>\n"),
         ("public/404.html", ERROR_PAGE),
+        ("public/errors/403.html", ERROR_PAGE),
+        ("public/errors/404.html", ERROR_PAGE),
         ("public/a b.txt", "a space\n"),
+        ("php/index.php", PHP_APP),
+        ("php/app.php", PHP_APP),
+        ("php/send.php", PHP_SEND),
+        ("php/pic.png", "png"),
+        ("app.py", SCGI),
         ("public/sub/a.png", "png"),
         ("public/sub/a.thing", "thing"),
         ("public/sub/index.html", "<p>sub</p>\n"),
@@ -204,6 +211,7 @@ fn filled() -> Site {
         0o644,
     );
     site.write("public/large.bin", vec![b'x'; LARGE]);
+    site.write("public/long.txt", "a line of text\n".repeat(200));
     for name in ["empty", "logs"] {
         fs::create_dir_all(site.path(name)).unwrap();
     }
@@ -222,6 +230,7 @@ fn programs(site: &Site) {
         ("cgi-bin/secure", SECURE),
         ("cgi-bin/first", FIRST),
         ("cgi-bin/member", MEMBER),
+        ("cgi-bin/lend", LEND),
         ("mixed/app.cgi", APP),
         ("cgi-bin/vars", VARS),
         ("cgi-bin/send", SEND),

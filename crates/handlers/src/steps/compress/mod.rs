@@ -116,17 +116,18 @@ impl Compress {
         response
     }
 
-    /// Whether the response would be coded for a client that wants that. A part of one never is, but is chosen as the
-    /// whole would be (RFC 9110, 15.3.7).
+    /// Whether the response would be coded for a client that wants that. A part and a 304 never are, but speak of one that
+    /// would be (RFC 9110, 15.3.7 and 15.4.5).
     fn applies(&self, response: &Response) -> bool {
         let fields = &response.fields;
-        let is_part = response.status == 206;
+        let (is_part, unchanged) = (response.status == 206, response.status == 304);
         let sized = match &response.body {
             Body::Stream(output) if output.nph => return false,
             _ if is_part => whole(fields),
-            Body::Stream(output) if output.discard => return response.status == 304,
+            _ if unchanged => None,
+            Body::Stream(output) if output.discard => return false,
             Body::Stream(output) => output.content_length,
-            Body::Empty => return response.status == 304,
+            Body::Empty => return false,
             Body::Parts(_) => return false,
             body => Some(body.len()),
         };
@@ -142,9 +143,10 @@ impl Compress {
             "digest",
         ];
         let media = media_type(fields);
-        // Several parts do not tell the type of the whole: it may be one that is coded.
-        let is_unknown = is_part && media.eq_ignore_ascii_case("multipart/byteranges");
-        !matches!(response.status, 100..=199 | 204 | 205 | 300..=399)
+        // Several parts do not tell the type of the whole, nor does a program's own 304: it may be one that is coded.
+        let is_unknown = is_part && media.eq_ignore_ascii_case("multipart/byteranges")
+            || unchanged && media.is_empty();
+        !matches!(response.status, 100..=199 | 204 | 205 | 300..=303 | 305..=399)
             && sized.is_none_or(|sized| sized >= self.least)
             && !transformed
             && !AS_IT_IS.iter().any(|name| fields.has(name))
