@@ -4,6 +4,7 @@
 mod answer;
 mod known;
 mod log;
+mod paths;
 mod peers;
 mod programs;
 mod requests;
