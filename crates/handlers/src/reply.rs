@@ -398,11 +398,8 @@ pub(super) fn conditional(
             let about = name
                 .get(..8)
                 .is_some_and(|start| start.eq_ignore_ascii_case(b"content-"));
-            let stays = ["content-location", "content-type"];
-            !about
-                || stays
-                    .iter()
-                    .any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
+            let is = |own: &str| name.eq_ignore_ascii_case(own.as_bytes());
+            !about || is("content-location") || is("content-type")
         });
     }
     outcome

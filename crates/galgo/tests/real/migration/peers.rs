@@ -75,6 +75,15 @@ fn place() -> (SocketAddr, Folder) {
     (at, Folder(folder))
 }
 
+/// Writes the files that the original includes, `placed` where they are here.
+fn include(pair: &Pair, site: &Path, placed: impl Fn(&str) -> String) {
+    for (name, text) in pair.files.iter().filter(|(name, _)| !is_ours(name)) {
+        let path = site.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, placed(text)).unwrap();
+    }
+}
+
 /// Starts fcgiwrap, as the pair says if it does.
 fn fcgiwrap(pair: &Pair, placed: impl Fn(&str) -> String, place: &Place) -> Beside {
     needed("/usr/sbin/fcgiwrap");
@@ -130,11 +139,7 @@ pub(super) fn nginx(pair: &Pair, site: &Path) -> Peer {
             .replace("listen 443 ", &format!("listen {at} "))
             .replace("listen 80 ", &format!("listen {at} "))
     };
-    for (name, text) in pair.files.iter().filter(|(name, _)| !is_ours(name)) {
-        let path = site.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, placed(text)).unwrap();
-    }
+    include(pair, site, placed);
     let original = &pair.original;
     let programs = pair.command.is_some() || original.contains("fcgiwrap");
     let programs = programs.then(|| fcgiwrap(pair, placed, &place));
@@ -190,7 +195,9 @@ fn application(pair: &Pair, site: &Path) -> Option<Beside> {
 pub(super) fn lighttpd(pair: &Pair, site: &Path) -> Peer {
     let (at, folder) = place();
     let own = folder.path().display();
-    let block = pair.original.replace("/srv/site", site.to_str().unwrap());
+    let placed = |text: &str| text.replace("/srv/site", site.to_str().unwrap());
+    include(pair, site, placed);
+    let block = placed(&pair.original);
     let types = match block.contains("create-mime") {
         true => "create-mime",
         false => "mimetype.assign",
@@ -208,12 +215,6 @@ pub(super) fn lighttpd(pair: &Pair, site: &Path) -> Peer {
         ),
     ]
     .concat();
-    for (name, text) in pair.files.iter().filter(|(name, _)| !is_ours(name)) {
-        let text = text.replace("/srv/site", site.to_str().unwrap());
-        let path = site.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
     let more = lighttpd_modules(&block);
     let programs = application(pair, site);
     let config = format!(
@@ -310,9 +311,7 @@ pub(super) fn apache(pair: &Pair, site: &Path) -> Peer {
     );
     let block = format!("{}{block}", own_modules(&pair.original));
     let (at, folder) = place();
-    for (name, text) in pair.files.iter().filter(|(name, _)| !is_ours(name)) {
-        fs::write(site.join(name), here(text, at, site)).unwrap();
-    }
+    include(pair, site, |text| here(text, at, site));
     let mut command = Command::new(needed("/usr/sbin/apache2"));
     apache_at((at, folder), &block, site, &mut command)
 }
