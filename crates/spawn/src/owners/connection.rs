@@ -328,6 +328,10 @@ mod tests {
         assert_eq!(of_all.load(Ordering::Relaxed), idle(&rest));
         assert!(!rest[0].is_over());
         drop(theirs);
-        assert!(rest.iter().all(|link| link.is_over()));
+        for link in &rest {
+            // What another test forks has copies until it executes something.
+            poll(&mut [PollFd::new(&link.socket, PollFlags::empty())], None).unwrap();
+            assert!(link.is_over());
+        }
     }
 }
