@@ -2,7 +2,8 @@
 //! a process outside, nor connect to an abstract Unix socket that was made outside. The server is outside of all domains, so it
 //! can do all of that to its programs.
 //!
-//! No right to files or ports is handled, unless a strict sandbox asks for it ([`confining`]). A domain that handles rights to
+//! No right to files or ports is handled, unless a strict sandbox asks for it ([`confining`]), or a server that starts nothing itself
+//! ([`of_files`]). A domain that handles rights to
 //! files forbids, among others, to rename a file from one folder into another.
 
 use crate::{raw::syscall, sandbox::listed};
@@ -103,6 +104,7 @@ impl AccessRights {
     pub(crate) const WRITE: Self = Self(
         Self::READ.0 | Self::FILE_WRITE | Self::REMOVE | Self::MAKE | Self::REFER | Self::TRUNCATE,
     );
+    pub(crate) const CHANGE: Self = Self(Self::FILE_READ | Self::FILE_WRITE);
     pub(crate) const DEVICE: Self = Self(Self::FILE_READ | Self::FILE_WRITE | Self::IOCTL);
 
     /// All that a kernel with this ABI knows.
@@ -143,14 +145,38 @@ pub(crate) fn confining(
     ports: Ports,
 ) -> io::Result<Option<OwnedFd>> {
     let abi = abi();
+    let ports = if abi >= 4 { Ports::ALL.0 & !ports.0 } else { 0 };
+    let scoped = if abi >= 6 { SCOPED } else { 0 };
+    let ruleset = with_files(abi, files, ports, scoped)?;
+    if let (Some(ruleset), Some(program)) = (&ruleset, program) {
+        let access = AccessRights::EXECUTE.0 & AccessRights::known(abi);
+        allow(ruleset, program, access)?;
+    }
+    Ok(ruleset)
+}
+
+/// What a process makes a domain of that sees the listed files alone, and is kept from nothing else.
+///
+/// # Errors
+/// As [`confining`].
+pub(crate) fn of_files(files: &[(PathBuf, AccessRights)]) -> io::Result<Option<OwnedFd>> {
+    with_files(abi(), files, 0, 0)
+}
+
+fn with_files(
+    abi: u32,
+    files: &[(PathBuf, AccessRights)],
+    handled_access_net: u64,
+    scoped: u64,
+) -> io::Result<Option<OwnedFd>> {
     if abi == 0 {
         return Ok(None);
     }
     let known = AccessRights::known(abi);
     let made = create(&Attributes {
         handled_access_fs: known,
-        handled_access_net: if abi >= 4 { Ports::ALL.0 & !ports.0 } else { 0 },
-        scoped: if abi >= 6 { SCOPED } else { 0 },
+        handled_access_net,
+        scoped,
     })?;
     let ruleset = made.ok_or(io::ErrorKind::Unsupported)?;
     for (path, access) in files {
@@ -159,10 +185,20 @@ pub(crate) fn confining(
             .and_then(|file| allow(&ruleset, file.as_fd(), access.0 & known))
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
     }
-    if let Some(program) = program {
-        allow(&ruleset, program, AccessRights::EXECUTE.0 & known)?;
-    }
     Ok(Some(ruleset))
+}
+
+/// The calling thread, and all that it starts from now on, enter a domain. They have given up new privileges.
+///
+/// # Errors
+/// The kernel refuses it.
+pub(crate) fn enter(ruleset: &OwnedFd) -> io::Result<()> {
+    let ruleset = ruleset.as_raw_fd() as usize;
+    // SAFETY: numbers only.
+    match unsafe { syscall(libc::SYS_landlock_restrict_self, [ruleset, 0, 0, 0, 0, 0]) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(-errno as i32)),
+    }
 }
 
 /// The kernel's `struct landlock_path_beneath_attr`.

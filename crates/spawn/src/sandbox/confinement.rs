@@ -33,12 +33,12 @@ pub struct Confinement {
 }
 
 /// Folders and files of the system that every program may read and execute, where they are there.
-const SYSTEM: &[&str] = &[
+pub(super) const SYSTEM: &[&str] = &[
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
 ];
 
 /// What the system's libraries and interpreters read beside that: nothing that is one program's configuration or secret.
-const SETTINGS: &[&str] = &[
+pub(super) const SETTINGS: &[&str] = &[
     "/etc/ca-certificates",
     "/etc/crypto-policies",
     "/etc/debian_version",
@@ -78,7 +78,7 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// Devices that hold nothing.
-const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/zero"];
+pub(super) const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/zero"];
 
 /// `/etc/python3.11` and the like.
 fn python_settings() -> Vec<PathBuf> {

@@ -18,9 +18,17 @@ pub(super) fn enter(
     threads: FilteredThreads,
     filter: impl FnOnce() -> Vec<sock_filter>,
 ) -> io::Result<()> {
+    give_up_new_privileges()?;
+    match is_available() {
+        true => install(threads, &filter()),
+        false => Ok(()),
+    }
+}
+
+/// The calling thread, and all that it starts from now on, gain no privileges by what they execute.
+pub(super) fn give_up_new_privileges() -> io::Result<()> {
     // SAFETY: numbers only.
     match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
-        0 if is_available() => install(threads, &filter()),
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -7,6 +7,9 @@
 //!
 //! A strict sandbox ([`Confinement`]) is that of a helper, made once and inherited by all that it starts: its namespaces and
 //! its filter, and the Landlock domain that each program enters in the place of the one of `standard`.
+//!
+//! A server whose programs are all started by helpers enters a domain of its own ([`VisibleFiles`]), and a filter that refuses
+//! execve(2) ([`confine_and_execute_nothing`]).
 
 mod allowed;
 mod calls;
@@ -20,6 +23,7 @@ mod loopback;
 mod namespaces;
 mod network;
 mod outside;
+mod visible;
 
 use install::FilteredThreads;
 use std::io;
@@ -31,6 +35,7 @@ pub use install::is_available;
 pub use kernel::{Kernel, kernel};
 pub use network::Network;
 pub use outside::Outside;
+pub use visible::{Access, VisibleFiles};
 
 /// What a program is kept from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,0 +1,151 @@
+//! What a server may still do with files that starts nothing itself: a Landlock domain over files alone, which it enters for good.
+//!
+//! It keeps the server neither from signals nor from sockets. What is open already stays open.
+
+use super::{
+    confinement::{DEVICES, SETTINGS, SYSTEM},
+    install,
+};
+use crate::domain::{self, AccessRights};
+use std::{
+    fs::{self, Metadata},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+/// What may be done with a file, or with what is below a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// To read it.
+    Read,
+    /// To read and to write what is there, and files that have no name (O_TMPFILE, open(2)).
+    Change,
+    /// To make, to name anew and to remove files, too.
+    Make,
+}
+
+impl Access {
+    fn rights(self) -> AccessRights {
+        match self {
+            Self::Read => AccessRights::READ,
+            Self::Change => AccessRights::CHANGE,
+            Self::Make => AccessRights::WRITE,
+        }
+    }
+}
+
+/// What this process may still see.
+#[derive(Debug)]
+pub struct VisibleFiles(Vec<((u64, u64), AccessRights)>);
+
+impl VisibleFiles {
+    /// Leaves to the calling thread, and to all that it starts from now on, these files and folders alone, where they are there, and
+    /// what the system's libraries read. `None`: the kernel has no Landlock, and nothing has changed.
+    ///
+    /// # Errors
+    /// The kernel refuses what it has.
+    pub fn enter(list: &[(PathBuf, Access)]) -> io::Result<Option<Self>> {
+        let own = list.iter().map(|(path, access)| (&**path, access.rights()));
+        let system = [
+            (SYSTEM, AccessRights::READ),
+            (SETTINGS, AccessRights::READ),
+            (DEVICES, AccessRights::DEVICE),
+        ];
+        let system = system
+            .into_iter()
+            .flat_map(|(paths, rights)| paths.iter().map(move |path| (Path::new(path), rights)));
+        let real = |(path, rights): (&Path, _)| Some((path.canonicalize().ok()?, rights));
+        let rules: Vec<_> = own.chain(system).filter_map(real).collect();
+        let Some(ruleset) = domain::of_files(&rules)? else {
+            return Ok(None);
+        };
+        install::give_up_new_privileges()?;
+        domain::enter(&ruleset)?;
+        let known = |(path, rights): &(PathBuf, _)| Some((is(&fs::metadata(path).ok()?), *rights));
+        Ok(Some(Self(rules.iter().filter_map(known).collect())))
+    }
+
+    /// Whether a path leads out of what is visible, or to what may be read alone. One that leads to nothing would be made in the
+    /// folder above it. What the user of this process cannot reach is not hidden by the domain.
+    pub fn hides(&self, path: &Path, access: Access) -> bool {
+        let real = path.ancestors().find_map(|path| match path.canonicalize() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            found => Some(found),
+        });
+        let Some(Ok(real)) = real else {
+            return false;
+        };
+        !real.ancestors().any(|above| {
+            let known = fs::metadata(above).map(|meta| is(&meta));
+            let allows = |&(file, rights): &(_, AccessRights)| {
+                known.as_ref().is_ok_and(|known| file == *known) && rights.holds(access.rights())
+            };
+            self.0.iter().any(allows)
+        })
+    }
+}
+
+/// A file, whatever its name: the rules hold what they are about, so no other one has its number.
+fn is(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// In a thread of its own, with which the domain ends.
+    #[test]
+    fn what_is_listed_is_seen_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["read", "change", "make", "hidden"] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join("file"), "x").unwrap();
+        }
+        std::os::unix::fs::symlink(at("hidden"), at("read/link")).unwrap();
+        let list = [
+            (at("read"), Access::Read),
+            (at("change"), Access::Change),
+            (at("make"), Access::Make),
+            (at("none"), Access::Make),
+        ];
+        let inside = || {
+            let Some(visible) = VisibleFiles::enter(&list).unwrap() else {
+                return;
+            };
+            let may = [
+                ("read", [true, false, false]),
+                ("change", [true, true, false]),
+                ("make", [true, true, true]),
+                ("hidden", [false, false, false]),
+            ];
+            for (name, [read, change, make]) in may {
+                let file = at(name).join("file");
+                assert_eq!(fs::read(&file).is_ok(), read, "{name}");
+                let opened = fs::File::options().write(true).open(&file);
+                assert_eq!(opened.is_ok(), change, "{name}");
+                assert_eq!(fs::write(at(name).join("new"), "").is_ok(), make, "{name}");
+                for (access, may) in [
+                    (Access::Read, read && name != "change"),
+                    (Access::Change, change),
+                    (Access::Make, make),
+                ] {
+                    assert_eq!(!visible.hides(&file, access), may, "{name}, {access:?}");
+                    let new = at(name).join("not/there");
+                    assert_eq!(!visible.hides(&new, access), may, "{name}, {access:?}");
+                }
+            }
+            assert!(fs::read(at("read/link/file")).is_err());
+            assert!(visible.hides(&at("read/link"), Access::Read));
+            assert!(visible.hides(folder.path(), Access::Read));
+            assert!(fs::read("/etc/passwd").is_ok() && fs::read("/etc/hostname").is_err());
+            // Another folder of the same name is another one.
+            fs::rename(at("make/file"), at("make/other")).unwrap();
+        };
+        thread::scope(|scope| scope.spawn(inside).join()).unwrap();
+        assert!(fs::read(at("hidden/file")).is_ok());
+    }
+}
