@@ -97,6 +97,7 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     config.errors = or_default(wrong, text.errors(&raw.errors));
     config.sites = or_default(wrong, text.sites(&raw, &config));
     or_default(wrong, routes::fill(&text, &raw, all_read, &mut config));
+    config.read = text.read();
     ConfigError::all(misread.with(std::mem::take(wrong))).map_or(Ok(config), Err)
 }
 

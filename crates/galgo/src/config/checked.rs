@@ -37,6 +37,9 @@ pub use galgo_handlers::{
 pub struct Config {
     /// The files that its file includes.
     pub included: Vec<PathBuf>,
+    /// Files that are read with it, its own among them, and again while the server runs. Of a pattern of `include` the first part with
+    /// a `*`.
+    pub read: Vec<PathBuf>,
     /// Where to listen, in order.
     pub listen: Vec<Listen>,
     /// Neither the configuration nor the command line says where to listen.

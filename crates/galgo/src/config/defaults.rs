@@ -20,6 +20,7 @@ impl Default for Config {
         let address = Address::Tcp(([127, 0, 0, 1], 8080).into());
         Self {
             included: Vec::new(),
+            read: Vec::new(),
             listen: vec![Listen {
                 address,
                 speaks: Speaks::Http,

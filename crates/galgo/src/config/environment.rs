@@ -53,7 +53,7 @@ impl ConfigText<'_> {
     fn env_file(&self, typed: &raw::Text) -> Checked<Vec<(String, String)>> {
         /// Bytes of such a file: an environment has not got much more room.
         const MOST: u64 = 64 << 10;
-        let path = self.path(typed)?;
+        let path = self.file(typed)?;
         let fail = |e: io::Error| self.unopened(typed, &path, &e);
         let file = std::fs::File::open(&path).map_err(fail)?;
         let mode = file.metadata().map_err(fail)?.permissions().mode();

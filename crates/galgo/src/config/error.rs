@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    cell::RefCell,
     fmt,
     ops::Range,
     path::{Path, PathBuf},
@@ -103,6 +104,8 @@ impl std::error::Error for ConfigError {}
 pub(super) struct ConfigText<'a> {
     main: SourceFile<'a>,
     included: Vec<SourceFile<'a>>,
+    /// Files that are read with them ([`Config::read`](super::Config::read)).
+    read: RefCell<Vec<PathBuf>>,
 }
 
 /// One file. All of them are read as if they stood one behind the other, so that a span names its file.
@@ -133,13 +136,25 @@ impl<'a> ConfigText<'a> {
         Ok(Self {
             main: SourceFile::new(file, text.into(), 0)?,
             included: Vec::new(),
+            read: RefCell::new(vec![file.to_owned()]),
         })
+    }
+
+    /// Notes a file that is read with the texts.
+    pub(super) fn reads(&self, file: PathBuf) {
+        self.read.borrow_mut().push(file);
+    }
+
+    /// What was noted.
+    pub(super) fn read(&self) -> Vec<PathBuf> {
+        self.read.take()
     }
 
     /// Adds the text of an included file; returns where its spans begin.
     pub(super) fn include(&mut self, file: &Path, text: String) -> Result<usize, ConfigError> {
         let last = self.included.last().unwrap_or(&self.main);
         let from = last.from + last.text.len() + 1;
+        self.reads(file.to_owned());
         self.included
             .push(SourceFile::new(file, text.into(), from)?);
         Ok(from)

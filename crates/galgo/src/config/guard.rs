@@ -104,7 +104,7 @@ impl ConfigText<'_> {
             Some(typed) => self.realm(typed)?,
             None => REALM,
         };
-        let path = self.path(file)?;
+        let path = self.file(file)?;
         let opened = Passwords::open(&path, realm, self.allowed(route)?);
         let passwords = opened.map_err(|e| self.unopened(file, &path, &e))?;
         let shown = path.display();

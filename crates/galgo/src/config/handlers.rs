@@ -313,7 +313,7 @@ impl ConfigText<'_> {
     }
 
     fn constant(&self, typed: &raw::Text) -> Checked<Vec<u8>> {
-        let path = self.path(typed)?;
+        let path = self.file(typed)?;
         let read = || -> io::Result<Vec<u8>> {
             let mut body = Vec::new();
             std::fs::File::open(&path)?
@@ -385,6 +385,13 @@ impl ConfigText<'_> {
                 ),
             )),
         }
+    }
+
+    /// The path of a file that is read with the configuration.
+    pub(super) fn file(&self, typed: &raw::Text) -> Checked<PathBuf> {
+        let path = self.path(typed)?;
+        self.reads(path.clone());
+        Ok(path)
     }
 
     pub(super) fn path(&self, typed: &raw::Text) -> Checked<PathBuf> {

@@ -2,7 +2,7 @@
 //!
 //! What stands at the top of such a file holds for those of its routes and rules that do not say otherwise.
 
-use std::{collections::BTreeMap, fs, io, path::PathBuf};
+use std::{collections::BTreeMap, ffi::OsStr, fs, io, path::PathBuf};
 
 use galgo_proto::glob::Glob;
 use serde::Deserialize;
@@ -99,6 +99,9 @@ impl ConfigText<'_> {
             return Err(self.error(typed.span(), "is empty: name files: \"sites/*.toml\""));
         }
         let path = folder::absolute(self.folder(&typed.span()), &self.no_nul(typed)?);
+        let star = |part: &OsStr| part.as_encoded_bytes().contains(&b'*');
+        let first = path.iter().position(star).unwrap_or(usize::MAX);
+        self.reads(path.iter().take(first.saturating_add(1)).collect());
         let mut found = vec![PathBuf::new()];
         for part in path.iter() {
             let pattern = part.to_str().filter(|part| part.contains('*'));
@@ -115,10 +118,7 @@ impl ConfigText<'_> {
             found = below;
         }
         // `*/site.toml` is meant for the folders that have one.
-        if path
-            .iter()
-            .any(|part| part.as_encoded_bytes().contains(&b'*'))
-        {
+        if path.iter().any(star) {
             found.retain(|path| path.symlink_metadata().is_ok());
         }
         found.sort();

@@ -66,7 +66,7 @@ impl ConfigText<'_> {
         tls: &mut TlsConfig,
         warnings: &mut Vec<String>,
     ) -> Checked<()> {
-        let (chain_path, key_path) = (self.path(chain)?, self.path(key)?);
+        let (chain_path, key_path) = (self.file(chain)?, self.file(key)?);
         // Before they are read: a change in between is noticed later.
         let version = FilesVersion::of(&chain_path, &key_path);
         let failed = |typed: &raw::Text, path: &Path, e: &io::Error| self.unopened(typed, path, e);
@@ -121,15 +121,16 @@ impl ConfigText<'_> {
         let contact = contact.map(|typed| starts(typed, "mailto:", "mailto:me@example.org"));
         let authority = raw.authority.as_ref();
         let authority = authority.map(|typed| starts(typed, "https://", LETS_ENCRYPT));
-        let file = |typed: &Option<raw::Text>| typed.as_ref().map(|t| self.path(t)).transpose();
+        let authority_ca = raw.authority_ca.as_ref().map(|t| self.file(t));
+        let state = raw.state.as_ref().map(|t| self.path(t));
         let automatic = Automatic {
             hosts,
             contact: contact.transpose()?,
             authority: authority
                 .transpose()?
                 .unwrap_or_else(|| LETS_ENCRYPT.into()),
-            authority_ca: file(&raw.authority_ca)?,
-            state: file(&raw.state)?,
+            authority_ca: authority_ca.transpose()?,
+            state: state.transpose()?,
         };
         if let (Some(typed), Some(path)) = (&raw.authority_ca, &automatic.authority_ca) {
             fs::read(path).map_err(|e| self.unopened(typed, path, &e))?;
@@ -158,7 +159,7 @@ impl ConfigText<'_> {
         let optional = one_of(&raw.client_certificate, ["required", "optional"])? == Some(1);
         let user = one_of(&raw.client_user, ["common_name", "subject"])?;
         let user = user.map(|at| [UserIs::CommonName, UserIs::Subject][at]);
-        let path = self.path(typed)?;
+        let path = self.file(typed)?;
         let pem = fs::read(&path).map_err(|e| self.unopened(typed, &path, &e))?;
         let clients = Clients::from_pem(&pem, !optional, user);
         let at = |e| self.error(typed.span(), format!("{} {e}", path.display()));
