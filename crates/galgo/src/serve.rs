@@ -13,6 +13,7 @@ mod signals;
 mod socket_file;
 mod sockets;
 mod upgrade;
+mod visible;
 
 use std::{
     io,
@@ -26,7 +27,10 @@ use galgo_front::{
     shared::{Handed, Handle, Shared},
 };
 use galgo_handlers::{files, resources::Resources, upstream::WorkersThread, wasm};
-use galgo_spawn::{Direct, Outside, Spawner, sandbox};
+use galgo_spawn::{
+    Direct, Outside, Spawner,
+    sandbox::{self, VisibleFiles},
+};
 use rustix::process::DumpableBehavior;
 use tokio::{
     runtime::Runtime,
@@ -58,6 +62,7 @@ use sockets::{New, https_port};
 #[derive(Debug)]
 pub struct ReadyServer {
     executes: bool,
+    visible: Option<VisibleFiles>,
     site: Site,
     settings: Settings,
     new: New,
@@ -97,13 +102,15 @@ impl ReadyServer {
         wasm::beside();
         // Before the server becomes a user that may not bind these ports.
         let new = New::bind(&config, &[], &mut inherited)?;
-        let logs = Logs::open(&config.log, config.identity.as_ref())
-            .map_err(|e| format!("cannot open a log: {e}"))?;
-        let becomes = config.identity.as_ref();
-        let cache = wasm::cache_folder(config.cache.as_deref(), becomes);
-        wasm::prepare_cache(&cache, becomes);
+        prepare_cache(&config);
         let mut certificates = CertificateServices::default();
         certificates.open(&config, &mut inherited)?;
+        let executes = Spawning::needs_execve(spawning.as_ref(), &config);
+        // Before there are other threads, those of logs are the first: each has the domain of the one that starts it.
+        let entered = (!executes).then(|| visible::enter(&config));
+        let visible = entered.transpose()?.flatten();
+        let logs = Logs::open(&config.log, config.identity.as_ref())
+            .map_err(|e| format!("cannot open a log: {e}"))?;
         give_up_rights(&config)?;
         let pid_file = config.pid_file.as_deref().map(PidFile::prepare);
         let pid_file = pid_file.transpose()?;
@@ -113,7 +120,6 @@ impl ReadyServer {
         site.https_port = https_port(&site.config, new.bound.iter());
         let (runtime, signals) =
             Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
-        let executes = Spawning::needs_execve(spawning.as_ref(), &site.config);
         let outside = match executes {
             true => confine()?,
             false => execute_nothing()?,
@@ -121,6 +127,7 @@ impl ReadyServer {
         galgo_spawn::end_orphans();
         Ok(Self {
             executes,
+            visible,
             site,
             settings,
             new,
@@ -167,6 +174,7 @@ impl ReadyServer {
             certificates: self.certificates,
             spawning: self.spawning,
             executes: self.executes,
+            visible: self.visible,
         };
         let mut threads = Vec::new();
         let together = Together::of(self.spawners.len());
@@ -212,6 +220,13 @@ impl ReadyServer {
             EndReason::Told | EndReason::HandedOver(_) => Ok(end),
         }
     }
+}
+
+/// Makes the folder of compiled modules, while root can.
+fn prepare_cache(config: &Config) {
+    let becomes = config.identity.as_ref();
+    let cache = wasm::cache_folder(config.cache.as_deref(), becomes);
+    wasm::prepare_cache(&cache, becomes);
 }
 
 /// Becomes the configured user, and keeps nothing that programs could inherit.

@@ -198,7 +198,7 @@ fn of_authority(settings: &Automatic) -> String {
 }
 
 /// As configured; else where systemd says, where this user keeps such things, or where the system does.
-fn folder(settings: &Automatic, becomes: Option<&Identity>) -> PathBuf {
+pub fn folder(settings: &Automatic, becomes: Option<&Identity>) -> PathBuf {
     let var = |name| {
         let value = std::env::var_os(name).map(PathBuf::from);
         value.filter(|path| path.is_absolute())

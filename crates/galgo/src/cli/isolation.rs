@@ -18,6 +18,9 @@ pub(super) fn gaps(config: &Config) -> Vec<String> {
             "this kernel cannot keep programs apart (Landlock's scopes, Linux 6.12): they can signal and kill the server and \
              each other, and look into each other",
         ),
+        (kernel().landlock == 0 && hides_files(config)).then_some(
+            "this kernel cannot hide files from the server (Landlock, Linux 5.13): it sees all that its user may",
+        ),
         (!sandbox::is_available()).then_some(
             "this kernel cannot refuse system calls (seccomp): programs may make every call that their user may",
         ),
@@ -32,6 +35,12 @@ pub(super) fn gaps(config: &Config) -> Vec<String> {
         gaps.collect::<Vec<_>>()
     });
     of_kernel.chain(gaps).collect()
+}
+
+/// Whether the server is to see what it is configured to serve, and nothing else: root starts it, and it starts nothing itself.
+fn hides_files(config: &Config) -> bool {
+    let as_others = config.remits().any(|(_, remit)| remit.runs_as_others());
+    as_others && config.starts_here().is_none()
 }
 
 /// A route, or the folders of hosts.

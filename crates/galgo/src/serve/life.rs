@@ -14,7 +14,7 @@ use super::{
     owners::Spawning,
     pid_file::PidFile,
     program::Invocation,
-    running::{RunningServer, Taken},
+    running::{NotTaken, RunningServer, Taken},
     signals::{Signals, either, pends},
     upgrade::{self, Starter, UpgradeOutcome},
 };
@@ -67,6 +67,8 @@ struct UnderWay {
     successor: Option<oneshot::Receiver<UpgradeOutcome>>,
     /// Logs were opened again meanwhile.
     reopened: bool,
+    /// Why it is to take the place of this one, if that is for a configuration which this one cannot use.
+    reads: Option<String>,
 }
 
 impl Life {
@@ -92,13 +94,13 @@ impl Life {
                 }
                 _ = signals.reload.recv(), if reloads => match signals.has_lost_terminal() {
                     true => return EndReason::Told,
-                    false => way.taken = self.reload(&load),
+                    false => self.reload(&load, &mut way),
                 },
                 _ = settled(&mut way.taken) => self.taken(std::mem::replace(&mut way.again, true)),
                 _ = signals.upgrade.recv() => self.upgrade(&mut way),
                 outcome = settled(&mut way.successor) => {
                     let outcome = outcome.unwrap_or_else(|| Err("its thread has ended".into()));
-                    if let Some(pid) = self.hand_over(outcome, signals, way.reopened).await {
+                    if let Some(pid) = self.hand_over(outcome, signals, &mut way).await {
                         return EndReason::HandedOver(pid);
                     }
                 }
@@ -110,20 +112,42 @@ impl Life {
     }
 
     fn say(&self, level: Level, words: &str) {
-        self.running
-            .shared
-            .logs
-            .error
-            .write(level, "upgrade", words);
+        self.write(level, "upgrade", words);
     }
 
-    fn reload(&mut self, load: impl Fn() -> Result<Config, String>) -> Option<Taken> {
+    fn write(&self, level: Level, about: &str, words: &str) {
+        self.running.shared.logs.error.write(level, about, words);
+    }
+
+    fn reload(&mut self, load: impl Fn() -> Result<Config, String>, way: &mut UnderWay) {
         self.notify.reloading("reading the configuration");
-        let taken = self.running.reload(load);
-        if taken.is_none() {
-            self.notify.ready();
-        }
-        taken
+        let words = match self.running.reload(load) {
+            Ok(taken) => {
+                way.taken = Some(taken);
+                return;
+            }
+            Err(NotTaken::Wrong(words)) => words,
+            // The spawner reads it, too, and starts nothing where it is wrong.
+            Err(NotTaken::Hidden(words)) => match upgrade::allowed(&self.notify) {
+                Ok(()) => {
+                    way.reads = Some(words);
+                    self.upgrade(way);
+                    if way.successor.is_none() {
+                        self.notify.ready();
+                    }
+                    return;
+                }
+                Err(why) => format!("{words}. What is new to see takes a restart of galgo: {why}"),
+            },
+        };
+        self.keeps(&words);
+        self.notify.ready();
+    }
+
+    fn keeps(&self, words: &str) {
+        self.write(Level::Error, "reload", words);
+        let stays = "the configuration of before stays in use";
+        self.write(Level::Warn, "reload", stays);
     }
 
     /// All event loops have the site.
@@ -132,11 +156,7 @@ impl Life {
             self.running.taken();
         } else if let Some(Err(e)) = self.pid_file.as_mut().map(PidFile::publish) {
             let words = format!("the pid file could not be given its name: {e}");
-            self.running
-                .shared
-                .logs
-                .error
-                .write(Level::Error, "pid_file", &words);
+            self.write(Level::Error, "pid_file", &words);
         }
         self.notify.ready();
     }
@@ -157,18 +177,25 @@ impl Life {
                 way.reopened = false;
                 way.successor = Some(successor);
                 self.notify.reloading("another galgo takes over");
-                self.say(
-                    Level::Info,
-                    "another galgo is started, and takes over when it is ready",
-                );
+                if way.reads.is_none() {
+                    let words = "another galgo is started, and takes over when it is ready";
+                    self.say(Level::Info, words);
+                }
             }
-            Err(words) => self.goes_on(&words),
+            Err(words) => self.goes_on(&words, way),
         }
     }
 
-    fn goes_on(&self, words: &str) {
-        self.say(Level::Error, words);
-        self.say(Level::Warn, "this galgo goes on serving");
+    fn goes_on(&self, words: &str, way: &mut UnderWay) {
+        match way.reads.take() {
+            // A spawner is short of words.
+            Some(own) if own.starts_with(words) => self.keeps(&own),
+            Some(_) => self.keeps(words),
+            None => {
+                self.say(Level::Error, words);
+                self.say(Level::Warn, "this galgo goes on serving");
+            }
+        }
     }
 
     /// Lets the other process serve, if it can: its id. `None`: this one goes on.
@@ -176,7 +203,7 @@ impl Life {
         &self,
         outcome: UpgradeOutcome,
         signals: &mut Signals,
-        reopened: bool,
+        way: &mut UnderWay,
     ) -> Option<i32> {
         let own = std::process::id();
         let pid = outcome.and_then(|successor| {
@@ -193,14 +220,20 @@ impl Life {
                 if pends(&mut signals.reload).await {
                     upgrade::pass_on(pid, Sent::HUP);
                 }
-                if reopened {
+                if way.reopened {
                     upgrade::pass_on(pid, Sent::USR1);
+                }
+                if let Some(why) = way.reads.take() {
+                    let words = format!(
+                        "{why}: so another galgo takes over with the configuration that is there now"
+                    );
+                    self.write(Level::Info, "reload", &words);
                 }
                 Some(pid)
             }
             Err(words) => {
                 self.notify.ready();
-                self.goes_on(&words);
+                self.goes_on(&words, way);
                 None
             }
         }

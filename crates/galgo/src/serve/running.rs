@@ -13,7 +13,7 @@ use galgo_front::{
 use galgo_handlers::{script, upstream::WorkersThread};
 use galgo_io::tls::{Shown, TlsServer};
 use galgo_proto::target::UrlPath;
-use galgo_spawn::FileId;
+use galgo_spawn::{FileId, sandbox::VisibleFiles};
 use tokio::sync::oneshot;
 
 use super::{
@@ -22,6 +22,7 @@ use super::{
     limits,
     owners::Spawning,
     sockets::{Bound, New, https_port},
+    visible,
 };
 use crate::{
     certificates::{answers::Answers, keeper::Keeper, store::Store, work::CertificateWork},
@@ -49,6 +50,22 @@ pub(super) struct RunningServer {
     pub(super) spawning: Option<Spawning>,
     /// This process may execute programs.
     pub(super) executes: bool,
+    /// What it sees; `None`: what its user may.
+    pub(super) visible: Option<VisibleFiles>,
+}
+
+/// Why a configuration is not used. Nothing has changed.
+pub(super) enum NotTaken {
+    /// It is wrong, or takes a restart.
+    Wrong(String),
+    /// It cannot be read here, or names what this process has given up to see.
+    Hidden(String),
+}
+
+impl From<String> for NotTaken {
+    fn from(words: String) -> Self {
+        Self::Wrong(words)
+    }
 }
 
 /// What comes by itself while the server runs.
@@ -200,22 +217,21 @@ fn tls(
 }
 
 impl RunningServer {
-    /// Reads the configuration again. `None`: it cannot be used, and nothing has changed.
-    pub(super) fn reload(&mut self, load: impl Fn() -> Result<Config, String>) -> Option<Taken> {
-        let log = self.shared.logs.error.clone();
-        match load().and_then(|config| self.succeed(config)) {
-            Ok(taken) => Some(taken),
-            Err(words) => {
-                log.write(Level::Error, "reload", &words);
-                let stays = "the configuration of before stays in use";
-                log.write(Level::Warn, "reload", stays);
-                None
-            }
+    /// Reads the configuration again.
+    pub(super) fn reload(
+        &mut self,
+        load: impl Fn() -> Result<Config, String>,
+    ) -> Result<Taken, NotTaken> {
+        match (load(), &self.visible) {
+            (Ok(config), _) => self.succeed(config),
+            // That may be because it is hidden: another process knows.
+            (Err(words), Some(_)) => Err(NotTaken::Hidden(words)),
+            (Err(words), None) => Err(words.into()),
         }
     }
 
     /// Puts `config` in the place of what there is.
-    fn succeed(&mut self, mut config: Config) -> Result<Taken, String> {
+    fn succeed(&mut self, mut config: Config) -> Result<Taken, NotTaken> {
         let logs = self.shared.logs.clone();
         let fixed = keep_fixed(&mut config, &self.site.config);
         limits::allowed(&config)?;
@@ -224,9 +240,16 @@ impl RunningServer {
             Some(path) if !self.executes => {
                 return Err(format!(
                     "{path}: to start its programs itself takes a restart of galgo, which has given up the right to execute any, as all routes had a `user` or a strict sandbox"
-                ));
+                ).into());
             }
             _ => {}
+        }
+        let visible = self.visible.as_ref();
+        if let Some(path) = visible.and_then(|visible| visible::hidden(visible, &config)) {
+            return Err(NotTaken::Hidden(format!(
+                "{}: this galgo has given up the sight of what was not configured as it started",
+                path.display()
+            )));
         }
         let new = New::bind(&config, &self.bound, &mut self.inherited)?;
         let switch = logs.prepare(&self.site.config.log, &config.log);

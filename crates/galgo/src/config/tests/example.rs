@@ -156,6 +156,7 @@ fn the_example_shows_the_defaults() {
         }
     }
     typed.routes.clear();
+    typed.read.clear();
     let bare = Config {
         dev_errors: typed.dev_errors,
         // It is said where: where nothing else is listened on.

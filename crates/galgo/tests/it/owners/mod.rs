@@ -10,7 +10,9 @@ mod modules;
 mod programs;
 mod strict;
 mod table;
+mod taken;
 mod upgrade;
+mod visible;
 mod warm;
 mod workers;
 
@@ -55,6 +57,7 @@ pub fn tests() -> Vec<Test> {
         modules::life::tests(),
         table::tests(),
         upgrade::tests(),
+        visible::tests(),
     ]
     .concat()
 }

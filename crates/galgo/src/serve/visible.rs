@@ -1,0 +1,163 @@
+//! What the server still sees of the file system where it starts nothing itself: one list, and why each is there.
+//!
+//! What it has open, it keeps. What helpers start sees what its user may, or its sandbox.
+
+use std::{
+    fs,
+    os::fd::{AsFd, AsRawFd},
+    path::{Path, PathBuf},
+};
+
+use galgo_handlers::{
+    files::Files,
+    root::{CgiRoot, Folder},
+    sendfile::Sendfile,
+};
+use galgo_service::spool;
+use galgo_spawn::sandbox::{Access, VisibleFiles};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use crate::{
+    certificates::store,
+    config::{Address, Config, Handler, LogTo, Route},
+};
+
+/// Beside what the system's libraries read: where the server looks at its children and descriptors, how many processors it has, and
+/// whether its terminal is there.
+const OF_PROCESS: &[(&str, Access)] = &[
+    ("/proc", Access::Read),
+    ("/sys/fs/cgroup", Access::Read),
+    ("/dev/tty", Access::Change),
+];
+
+/// What an authority of certificates is found by: its address, and whom its own certificate is signed by.
+const RESOLVER: &[&str] = &["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"];
+const TRUST: &[&str] = &["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// Enters the domain. `None`: this kernel has none.
+///
+/// # Errors
+/// In words.
+pub(super) fn enter(config: &Config) -> Result<Option<VisibleFiles>, String> {
+    let entered = VisibleFiles::enter(&list(config));
+    entered.map_err(|e| format!("cannot give up the sight of other files: {e}"))
+}
+
+/// The first thing that a configuration names and that is hidden.
+pub(super) fn hidden(visible: &VisibleFiles, config: &Config) -> Option<PathBuf> {
+    let mut all = list(config).into_iter();
+    let (path, _) = all.find(|(path, access)| visible.hides(path, *access))?;
+    Some(path)
+}
+
+fn list(config: &Config) -> Vec<(PathBuf, Access)> {
+    let process = OF_PROCESS.iter();
+    let mut list: Vec<_> = process.map(|(path, may)| ((*path).into(), *may)).collect();
+    let mut add = |paths: Vec<PathBuf>, may| list.extend(paths.into_iter().map(|path| (path, may)));
+    // The configuration, passwords, certificates, keys, variables, constant answers: read again, and replaced by others of their name.
+    add(config.read.iter().flat_map(folders).collect(), Access::Read);
+    // What is served.
+    add(
+        config.routes.iter().flat_map(|r| served(r)).collect(),
+        Access::Read,
+    );
+    let sites = config.sites.iter().filter_map(|sites| real(&sites.fd));
+    add(sites.collect(), Access::Read);
+    // Logs are opened again after they were given other names.
+    let log = &config.log;
+    let logs = log.access.iter().chain([&log.error]).chain(&log.own);
+    let logs = logs.filter_map(|to| match to {
+        LogTo::File(path) => Some(path),
+        LogTo::Stdout | LogTo::Stderr => None,
+    });
+    add(logs.flat_map(folders).collect(), Access::Make);
+    // Removed at the end.
+    add(
+        config.pid_file.iter().flat_map(folders).collect(),
+        Access::Make,
+    );
+    // Sockets of a reload are made there, and removed with their locks.
+    let sockets = config.listen.iter().filter_map(|l| match &l.address {
+        Address::Unix(path) => Some(path),
+        Address::Tcp(_) => None,
+    });
+    add(sockets.flat_map(folders).collect(), Access::Make);
+    if let Some(automatic) = &config.tls.automatic {
+        let stored = store::folder(automatic, config.identity.as_ref());
+        add(vec![stored], Access::Make);
+        add(authority(), Access::Read);
+    }
+    // Bodies that wait.
+    let spool = spool::folder(&config.spool);
+    let may = spooling(&spool);
+    add(vec![spool], may);
+    list
+}
+
+/// The folders in which a file is, and is reached by a link: another file may come in its place.
+fn folders(file: &PathBuf) -> Vec<PathBuf> {
+    let above = |path: &Path| match path.parent() {
+        Some(folder) if folder != Path::new("/") => folder.to_owned(),
+        // All that there is would be seen for one file.
+        _ => path.to_owned(),
+    };
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+    let behind = file.canonicalize().ok();
+    behind
+        .iter()
+        .chain([&file])
+        .map(|path| above(path))
+        .collect()
+}
+
+/// What a route shows: files, programs and scripts, of which the server finds out whether they are there and what kind they are.
+fn served(route: &Route) -> Vec<PathBuf> {
+    let files = match &route.handler {
+        Handler::Files(files) => real(&files.fd),
+        _ => None,
+    };
+    let programs = route.programs().into_iter().chain(route.judge());
+    let of_programs = programs.flat_map(|cgi| of(Some(&cgi.root), &cgi.sendfile));
+    let upstreams = route.upstreams();
+    let of_upstreams = upstreams.flat_map(|up| of(up.scripts.as_ref(), &up.sendfile));
+    files
+        .into_iter()
+        .chain(of_programs)
+        .chain(of_upstreams)
+        .collect()
+}
+
+/// Of what answers: its folder, and those whose files it may hand over.
+fn of(root: Option<&CgiRoot>, sendfile: &Sendfile) -> Vec<PathBuf> {
+    let root = root.and_then(|root| match root {
+        CgiRoot::Folder { fd, .. } => real(fd),
+        CgiRoot::Program { .. } => Some(root.folder().to_owned()),
+    });
+    let named = sendfile.paths.iter().map(|(_, files)| files);
+    let handed = sendfile.folders.iter().chain(named);
+    let handed = handed.filter_map(|files: &Files| real(&files.fd));
+    root.into_iter().chain(handed).collect()
+}
+
+/// Where a folder is that is held open: whoever may change the path to it cannot put another one in its place.
+fn real(folder: &Folder) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd())).ok()
+}
+
+/// What is read to speak with an authority. Of the resolver the folders: its files are replaced.
+fn authority() -> Vec<PathBuf> {
+    let resolver = RESOLVER.iter().map(PathBuf::from);
+    let told = TRUST.iter().filter_map(std::env::var_os);
+    let told = told.flat_map(|paths| std::env::split_paths(&paths).collect::<Vec<_>>());
+    let resolver = resolver.flat_map(|file| folders(&file));
+    resolver.chain(told).collect()
+}
+
+/// Where the file system has files without a name, no others need be made.
+fn spooling(folder: &Path) -> Access {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
+    match openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(_) => Access::Change,
+        Err(_) => Access::Make,
+    }
+}
