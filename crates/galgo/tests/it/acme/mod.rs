@@ -18,6 +18,7 @@ list![
     while_another_server_orders_nothing_is_ordered,
     programs_cannot_read_what_the_server_stores,
     another_process_goes_on_with_what_is_stored,
+    a_server_that_sees_what_it_serves_gets_one,
     a_host_on_the_command_line_is_a_public_site,
 ];
 
@@ -216,6 +217,25 @@ fn another_process_goes_on_with_what_is_stored() {
         assert!(server.upgrade(), "{}", server.errors());
         place.curl(HOST, "/health").has_out("fine");
     }
+    assert_eq!(came(&server), 1);
+}
+
+/// Helpers start its programs, so it sees no other files: those are the store, and what the authority is trusted by.
+fn a_server_that_sees_what_it_serves_gets_one() {
+    needs_root();
+    let (site, place) = site(&[HOST]);
+    let _pebble = place.start(&Like::default());
+    let site = site
+        .config("user = \"nobody\"\naccess_log = \"off\"")
+        .defaults("user = \"games\"")
+        .file("galgo.toml", "", 0o644);
+    galgo_testkit::file::chmod(site.folder(), 0o755);
+    let server = site.start();
+    comes(&server, &place, HOST);
+    assert!(server.reload(), "{}", server.errors());
+    place.curl(HOST, "/health").has_out("fine");
+    assert!(server.upgrade(), "{}", server.errors());
+    place.curl(HOST, "/health").has_out("fine");
     assert_eq!(came(&server), 1);
 }
 
