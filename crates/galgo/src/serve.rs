@@ -107,8 +107,7 @@ impl ReadyServer {
         certificates.open(&config, &mut inherited)?;
         let executes = Spawning::needs_execve(spawning.as_ref(), &config);
         // Before there are other threads, those of logs are the first: each has the domain of the one that starts it.
-        let entered = (!executes).then(|| visible::enter(&config));
-        let visible = entered.transpose()?.flatten();
+        let visible = visible::enter(&config, executes)?;
         let logs = Logs::open(&config.log, config.identity.as_ref())
             .map_err(|e| format!("cannot open a log: {e}"))?;
         give_up_rights(&config)?;

@@ -209,15 +209,15 @@ impl Server {
         kill_process(process::pid(self.pid()), signal).unwrap();
     }
 
-    /// Has it read its configuration again, or another process take its place that does, where it cannot any more: `/etc/passwd` is another
-    /// file, for one, as another test has added a user. Returns once it has. False: there was something wrong with it.
+    /// Has it read its configuration again; returns once it has. False: there was something wrong with it.
     pub fn reload(&self) -> bool {
-        let words = [RELOADED, NOT_RELOADED, UPGRADED];
-        let [_, failed, upgraded] = self.says_more(&words, || self.signal(Signal::HUP));
-        if upgraded {
-            self.knows_successor();
-        }
-        !failed
+        let said = |words| self.errors().matches(words).count();
+        let before = [RELOADED, NOT_RELOADED].map(said);
+        self.signal(Signal::HUP);
+        eventually("what came of the configuration", || {
+            let now = [RELOADED, NOT_RELOADED].map(said);
+            (now != before).then_some(now[1] == before[1])
+        })
     }
 
     /// Has another process take the place of its own; returns once it has. False: it did not.
@@ -227,31 +227,21 @@ impl Server {
 
     /// Waits until another process has taken its place, for which `asks` asks. False: none has.
     pub fn upgraded_by(&self, asks: impl FnOnce()) -> bool {
-        let [upgraded, failed] = self.says_more(&[UPGRADED, NOT_UPGRADED], asks);
-        if upgraded && !failed {
-            self.knows_successor();
-        }
-        !failed
-    }
-
-    /// Which of these words come anew once it was asked for something.
-    fn says_more<const N: usize>(&self, words: &[&str; N], asks: impl FnOnce()) -> [bool; N] {
-        let said = || words.map(|words| self.errors().matches(words).count());
-        let before = said();
+        let said = |words: &str| self.errors().matches(words).count();
+        let before = [UPGRADED, NOT_UPGRADED].map(said);
         asks();
-        eventually("what came of it", || {
-            let now = said();
-            let more = std::array::from_fn(|n| now[n] != before[n]);
-            (now != before).then_some(more)
-        })
-    }
-
-    fn knows_successor(&self) {
-        let errors = self.errors();
-        let line = errors.lines().rfind(|line| line.contains(UPGRADED));
-        let pid = line.and_then(|line| line.split("process ").nth(1)?.split(' ').next());
-        let pid = pid.and_then(|pid| pid.parse().ok()).expect("its id");
-        self.successor.store(pid, Ordering::Relaxed);
+        let upgraded = eventually("what came of the upgrade", || {
+            let now = [UPGRADED, NOT_UPGRADED].map(said);
+            (now != before).then_some(now[1] == before[1])
+        });
+        if upgraded {
+            let errors = self.errors();
+            let line = errors.lines().rfind(|line| line.contains(UPGRADED));
+            let pid = line.and_then(|line| line.split("process ").nth(1)?.split(' ').next());
+            let pid = pid.and_then(|pid| pid.parse().ok()).expect("its id");
+            self.successor.store(pid, Ordering::Relaxed);
+        }
+        upgraded
     }
 
     /// Kills it: it ends and cleans up nothing.

@@ -121,26 +121,26 @@ impl Life {
 
     fn reload(&mut self, load: impl Fn() -> Result<Config, String>, way: &mut UnderWay) {
         self.notify.reloading("reading the configuration");
-        let words = match self.running.reload(load) {
-            Ok(taken) => {
-                way.taken = Some(taken);
-                return;
-            }
-            Err(NotTaken::Wrong(words)) => words,
-            // The spawner reads it, too, and starts nothing where it is wrong.
-            Err(NotTaken::Hidden(words)) => match upgrade::allowed(&self.notify) {
-                Ok(()) => {
-                    way.reads = Some(words);
-                    self.upgrade(way);
-                    if way.successor.is_none() {
-                        self.notify.ready();
-                    }
+        match self.running.reload(load) {
+            Ok(taken) => return way.taken = Some(taken),
+            // The process that serves becomes another one. To who does not hear of that, its end is the end of the service.
+            Err(NotTaken::Hidden(words)) if self.notify.is_heard() => {
+                way.reads = Some(words);
+                self.upgrade(way);
+                if way.successor.is_some() {
                     return;
                 }
-                Err(why) => format!("{words}. What is new to see takes a restart of galgo: {why}"),
-            },
-        };
-        self.keeps(&words);
+            }
+            Err(NotTaken::Hidden(words)) => {
+                self.keeps(&words);
+                let sees = match upgrade::allowed(&self.notify) {
+                    Ok(()) => "another galgo reads it at SIGUSR2, and sees what this one does not",
+                    Err(_) => "a restart of galgo reads it, and sees what this one does not",
+                };
+                self.write(Level::Info, "reload", sees);
+            }
+            Err(NotTaken::Wrong(words)) => self.keeps(&words),
+        }
         self.notify.ready();
     }
 

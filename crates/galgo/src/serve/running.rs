@@ -247,7 +247,7 @@ impl RunningServer {
         let visible = self.visible.as_ref();
         if let Some(path) = visible.and_then(|visible| visible::hidden(visible, &config)) {
             return Err(NotTaken::Hidden(format!(
-                "{}: this galgo has given up the sight of what was not configured as it started",
+                "{}: this galgo sees only what was configured as it started",
                 path.display()
             )));
         }

@@ -22,23 +22,28 @@ use crate::{
     config::{Address, Config, Handler, LogTo, Route},
 };
 
-/// Beside what the system's libraries read: where the server looks at its children and descriptors, how many processors it has, and
-/// whether its terminal is there.
-const OF_PROCESS: &[(&str, Access)] = &[
+/// Beside what the system's libraries read: users, groups and hosts, whose files are replaced by others when one is added; where the
+/// server looks at its children and descriptors; how many processors it has; and whether its terminal is there.
+const OF_SYSTEM: &[(&str, Access)] = &[
+    ("/etc", Access::Read),
     ("/proc", Access::Read),
     ("/sys/fs/cgroup", Access::Read),
     ("/dev/tty", Access::Change),
 ];
 
-/// What an authority of certificates is found by: its address, and whom its own certificate is signed by.
-const RESOLVER: &[&str] = &["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf"];
+/// What an authority of certificates is found by: its address, which may be told elsewhere than in /etc, and whom its own certificate
+/// is signed by.
+const RESOLVER: &str = "/etc/resolv.conf";
 const TRUST: &[&str] = &["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
-/// Enters the domain. `None`: this kernel has none.
+/// Enters the domain, unless the server executes programs: they would inherit it. `None`: it has not, or this kernel has none.
 ///
 /// # Errors
 /// In words.
-pub(super) fn enter(config: &Config) -> Result<Option<VisibleFiles>, String> {
+pub(super) fn enter(config: &Config, executes: bool) -> Result<Option<VisibleFiles>, String> {
+    if executes {
+        return Ok(None);
+    }
     let entered = VisibleFiles::enter(&list(config));
     entered.map_err(|e| format!("cannot give up the sight of other files: {e}"))
 }
@@ -51,8 +56,8 @@ pub(super) fn hidden(visible: &VisibleFiles, config: &Config) -> Option<PathBuf>
 }
 
 fn list(config: &Config) -> Vec<(PathBuf, Access)> {
-    let process = OF_PROCESS.iter();
-    let mut list: Vec<_> = process.map(|(path, may)| ((*path).into(), *may)).collect();
+    let system = OF_SYSTEM.iter();
+    let mut list: Vec<_> = system.map(|(path, may)| ((*path).into(), *may)).collect();
     let mut add = |paths: Vec<PathBuf>, may| list.extend(paths.into_iter().map(|path| (path, may)));
     // The configuration, passwords, certificates, keys, variables, constant answers: read again, and replaced by others of their name.
     add(config.read.iter().flat_map(folders).collect(), Access::Read);
@@ -63,6 +68,12 @@ fn list(config: &Config) -> Vec<(PathBuf, Access)> {
     );
     let sites = config.sites.iter().filter_map(|sites| real(&sites.fd));
     add(sites.collect(), Access::Read);
+    // Another account has its home beside the others.
+    let homes = config.userdir.iter().flat_map(|userdir| &userdir.users);
+    add(
+        homes.flat_map(|(_, home)| folders(home)).collect(),
+        Access::Read,
+    );
     // Logs are opened again after they were given other names.
     let log = &config.log;
     let logs = log.access.iter().chain([&log.error]).chain(&log.own);
@@ -94,7 +105,7 @@ fn list(config: &Config) -> Vec<(PathBuf, Access)> {
     list
 }
 
-/// The folders in which a file is, and is reached by a link: another file may come in its place.
+/// The folders in which a file is, and is reached by a link: another one may come in its place.
 fn folders(file: &PathBuf) -> Vec<PathBuf> {
     let above = |path: &Path| match path.parent() {
         Some(folder) if folder != Path::new("/") => folder.to_owned(),
@@ -144,13 +155,12 @@ fn real(folder: &Folder) -> Option<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd())).ok()
 }
 
-/// What is read to speak with an authority. Of the resolver the folders: its files are replaced.
+/// What is read to speak with an authority.
 fn authority() -> Vec<PathBuf> {
-    let resolver = RESOLVER.iter().map(PathBuf::from);
     let told = TRUST.iter().filter_map(std::env::var_os);
     let told = told.flat_map(|paths| std::env::split_paths(&paths).collect::<Vec<_>>());
-    let resolver = resolver.flat_map(|file| folders(&file));
-    resolver.chain(told).collect()
+    let resolver = folders(&RESOLVER.into());
+    resolver.into_iter().chain(told).collect()
 }
 
 /// Where the file system has files without a name, no others need be made.

@@ -268,7 +268,8 @@ fn what_a_dead_helper_has_started_ends() {
     server.wait_for("silent");
     kill(helpers(&server)[0]);
     assert_eq!(waits.reply().status, 502);
-    assert!(server.get("/games/who").text().starts_with("5\n"));
+    let reply = server.get("/games/who");
+    assert!(reply.text().starts_with("5\n"), "{}", server.errors());
     // It is in a session of its own, and had given up to die with what started it.
     gone(left(&server, "stays"));
     assert!(server.get("/games/who").text().starts_with("5\n"));

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, symlink},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
@@ -24,6 +24,7 @@ list![
     whoever_controls_the_server_sees_what_is_configured,
     a_reload_shows_what_is_below_it,
     a_reload_to_other_places_is_an_upgrade,
+    without_a_manager_no_reload_is_an_upgrade,
     a_configuration_that_is_wrong_stays_unused,
     what_is_replaced_by_another_of_its_name_is_seen,
     folders_that_are_replaced_are_seen_after_a_reload,
@@ -54,20 +55,9 @@ fn files(path: &str, folder: &Path) -> String {
     format!("[[route]]\npath = \"/{path}/\"\nfiles = \"{folder}\"\n")
 }
 
-/// The process that serves, and the file that says which users there are. Another test may add some meanwhile, and then a reload takes
-/// another process: the file is another one.
-fn same(server: &Server) -> (u32, u64) {
-    (server.pid(), fs::metadata("/etc/passwd").unwrap().ino())
-}
-
-#[track_caller]
-fn goes_on(server: &Server, before: (u32, u64)) {
-    let now = same(server);
-    assert!(
-        now.0 == before.0 || now.1 != before.1,
-        "{}",
-        server.errors()
-    );
+/// A site whose service manager hears which process serves.
+fn managed() -> Site {
+    site().env("NOTIFY_SOCKET", "@galgo-nobody")
 }
 
 /// Has it read a configuration that takes another process.
@@ -103,8 +93,8 @@ fn whoever_controls_the_server_sees_what_is_configured() {
     let hidden = [
         (other.path("page"), READ),
         (other.folder().to_owned(), READ),
-        ("/etc/fstab".into(), READ),
-        ("/etc".into(), READ),
+        ("/var/lib/dpkg/status".into(), READ),
+        ("/var/lib".into(), READ),
         ("/".into(), READ),
         (new("/tmp"), MAKE),
         (new("/var/tmp"), MAKE),
@@ -141,21 +131,21 @@ fn a_reload_shows_what_is_below_it() {
         .file("more/page", "more", 0o644)
         .config(ROUTE)
         .start();
-    let before = same(&server);
+    let before = server.pid();
     server.configure(&files("more", &server.path("more")));
     assert!(server.reload(), "{}", server.errors());
     assert_eq!(server.get("/more/page").text(), "more");
-    goes_on(&server, before);
+    assert_eq!(server.pid(), before);
 }
 
 fn a_reload_to_other_places_is_an_upgrade() {
     let other = elsewhere();
-    let server = site().config(ROUTE).start();
+    let server = managed().config(ROUTE).start();
     server.configure(&files("more", other.folder()));
     moves_on(&server);
     assert_eq!(server.get("/more/page").text(), "a page elsewhere");
     server.says(
-        "given up the sight of what was not configured as it started: so another galgo takes over",
+        "this galgo sees only what was configured as it started: so another galgo takes over",
     );
     // What it cannot even read.
     let more = elsewhere();
@@ -182,9 +172,26 @@ fn a_reload_to_other_places_is_an_upgrade() {
     assert!(server.reload(), "{}", server.errors());
 }
 
-fn a_configuration_that_is_wrong_stays_unused() {
+/// Whoever waits for the end of a process alone would take an upgrade for the end of the service.
+fn without_a_manager_no_reload_is_an_upgrade() {
+    let other = elsewhere();
     let server = site().config(ROUTE).start();
-    let before = same(&server);
+    let before = server.pid();
+    server.configure(&files("more", other.folder()));
+    let words = "another galgo reads it at SIGUSR2, and sees what this one does not";
+    for _ in 0..2 {
+        assert!(!server.reload());
+        server.says(words);
+        assert_eq!(server.get("/more/page").status, 404);
+    }
+    assert_eq!(server.pid(), before);
+    assert!(server.upgrade(), "{}", server.errors());
+    assert_eq!(server.get("/more/page").text(), "a page elsewhere");
+}
+
+fn a_configuration_that_is_wrong_stays_unused() {
+    let server = managed().config(ROUTE).start();
+    let before = server.pid();
     let file = server.path("galgo.toml");
     let good = fs::read_to_string(&file).unwrap();
     for (wrong, words) in [
@@ -198,7 +205,7 @@ fn a_configuration_that_is_wrong_stays_unused() {
     }
     fs::write(&file, good).unwrap();
     assert!(server.reload(), "{}", server.errors());
-    goes_on(&server, before);
+    assert_eq!(server.pid(), before);
 }
 
 /// Logs, passwords, the configuration, what it includes.
@@ -215,7 +222,7 @@ fn what_is_replaced_by_another_of_its_name_is_seen() {
         .file("public/page", "a page", 0o644);
     own(&site, "logs", super::NOBODY);
     let server = site.start();
-    let before = same(&server);
+    let before = server.pid();
     let ask = || {
         server.ask(
             "GET /in/page HTTP/1.1\r\nHost: a\r\nAuthorization: Basic YWRhOnNlY3JldA==\r\n\r\n",
@@ -245,7 +252,7 @@ fn what_is_replaced_by_another_of_its_name_is_seen() {
     );
     assert!(server.reload(), "{}", server.errors());
     assert_eq!(server.get("/a/page").status, 200);
-    goes_on(&server, before);
+    assert_eq!(server.pid(), before);
 }
 
 /// A release is another folder behind the same link; or has the same name.
@@ -255,7 +262,7 @@ fn folders_that_are_replaced_are_seen_after_a_reload() {
         other.write(&format!("{release}/page"), release);
     }
     symlink("one", other.path("now")).unwrap();
-    let server = site()
+    let server = managed()
         .config(ROUTE)
         .config(&files("p", &other.path("now")))
         .start();
@@ -271,15 +278,20 @@ fn folders_that_are_replaced_are_seen_after_a_reload() {
     assert!(server.reload(), "{}", server.errors());
 }
 
-fn homes_and_new_hosts_are_served() {
-    let homes = elsewhere();
+/// Two accounts whose homes are in a folder, each with a page that says its name.
+fn accounts_in(homes: &Site) -> Accounts {
     let accounts = Accounts::new("galgo-v", 2, |name| homes.path(name));
     for name in accounts.names() {
         homes.write(&format!("{name}/public_html/page"), name);
-        mode(&homes, name, 0o711);
-        own(&homes, name, uid(name));
+        mode(homes, name, 0o711);
+        own(homes, name, uid(name));
     }
-    let www = elsewhere();
+    accounts
+}
+
+fn homes_and_new_hosts_are_served() {
+    let (homes, www) = (elsewhere(), elsewhere());
+    let accounts = accounts_in(&homes);
     www.write("one.example/public/index.html", "one");
     let server = site().config(ROUTE).config(&format!(
         "sites = {{ path = \"{}\", user = \"owner\" }}\n[userdir]\nfiles = \"public_html\"\nusers = {:?}\n",
@@ -287,10 +299,9 @@ fn homes_and_new_hosts_are_served() {
         accounts.names()
     ));
     let server = server.start();
-    let before = same(&server);
-    for name in accounts.names() {
-        assert_eq!(server.get(&format!("/~{name}/page")).text(), *name);
-    }
+    let before = server.pid();
+    let has = |user: &str| server.get(&format!("/~{user}/page")).text() == user;
+    assert!(accounts.names().iter().all(|name| has(name)));
     let of = |host: &str| {
         let reply = server.ask(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         (reply.status == 200).then(|| reply.text())
@@ -300,7 +311,30 @@ fn homes_and_new_hosts_are_served() {
     wait_until("the new host", || {
         of("two.example").as_deref() == Some("two")
     });
-    goes_on(&server, before);
+    // More accounts, of which the system's files are other ones then.
+    let toml = server.path("galgo.toml");
+    let of_first = fs::read_to_string(&toml).unwrap();
+    let users = |more: &[String]| {
+        let all = [accounts.names(), more].concat();
+        let first = format!("{:?}", accounts.names());
+        fs::write(&toml, of_first.replace(&first, &format!("{all:?}"))).unwrap();
+    };
+    let beside = accounts_in(&homes);
+    users(beside.names());
+    assert!(server.reload(), "{}", server.errors());
+    assert!(beside.names().iter().all(|name| has(name)));
+    // Where it does not see their homes, they are not left out in silence.
+    let others = elsewhere();
+    let far = accounts_in(&others);
+    users(far.names());
+    assert!(!server.reload());
+    server.says(&format!(
+        "{}/public_html: this galgo sees only what was configured as it started",
+        others.path(&far.names()[0]).display()
+    ));
+    assert_eq!(server.pid(), before);
+    assert!(server.upgrade(), "{}", server.errors());
+    assert!(far.names().iter().all(|name| has(name)));
 }
 
 /// In the folder for temporary files, where none can be made that has a name.
