@@ -266,8 +266,11 @@ fn what_a_dead_helper_has_started_ends() {
     let mut waits = server.connect();
     waits.get("/games/silent");
     server.wait_for("silent");
-    kill(helpers(&server)[0]);
+    let helper = helpers(&server)[0];
+    kill(helper);
     assert_eq!(waits.reply().status, 502);
+    // It may take orders until the last of its sockets is closed.
+    gone(helper);
     let reply = server.get("/games/who");
     assert!(reply.text().starts_with("5\n"), "{}", server.errors());
     // It is in a session of its own, and had given up to die with what started it.

@@ -238,20 +238,22 @@ fn places_for_temporary_files_are_its_own() {
     let mark = format!("/tmp/galgo-test-{}", server.pid());
     fs::write(&mark, "").unwrap();
     // The same files wherever they are looked for.
+    let name = format!("galgo-test-put-{}", server.pid());
+    let put = format!("/tmp/{name}");
     let tries = [
-        &format!("file={mark}"),
-        "put=/tmp/x",
-        "file=/var/tmp/x",
-        "file=/dev/shm/x",
-        "run=/tmp/x",
+        format!("file={mark}"),
+        format!("put={put}"),
+        format!("file=/var/tmp/{name}"),
+        format!("file=/dev/shm/{name}"),
+        format!("run={put}"),
     ];
-    let said = says(&server, "/strict/p", &tries.map(String::from));
+    let said = says(&server, "/strict/p", &tries);
     assert_eq!(said, ["ENOENT", "written", "open", "open", "EACCES"]);
     fs::remove_file(&mark).unwrap();
-    assert!(!fs::exists("/tmp/x").unwrap());
+    assert!(!fs::exists(&put).unwrap());
     // Another user's are others.
     assert_eq!(
-        says(&server, "/games/p", &["file=/tmp/x".into()]),
+        says(&server, "/games/p", &[format!("file={put}")]),
         ["ENOENT"]
     );
     // A service's socket that everybody may use.
