@@ -26,8 +26,9 @@ fn they_see_what_is_listed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = site.start();
+    let name = format!("galgo-test-put-{}", server.pid());
     let commands = format!(
-        "exec 2>&1; id -u; cat {}; cat {}; echo x >/tmp/x && ls /tmp; ls /proc | grep -c '^[0-9]'; \
+        "exec 2>&1; id -u; cat {}; cat {}; echo x >/tmp/{name} && ls /tmp; ls /proc | grep -c '^[0-9]'; \
          bash -c 'echo </dev/tcp/127.0.0.1/{port}' 2>&1 | grep -o 'Permission denied' | sort -u; grep Seccomp: /proc/self/status",
         secret.display(),
         page.display()
@@ -36,7 +37,7 @@ fn they_see_what_is_listed() {
     client.post("/app/page", commands.as_bytes());
     let said = client.reply().text();
     let want = format!(
-        "5\ncat: {}: Permission denied\na page\nx\n",
+        "5\ncat: {}: Permission denied\na page\n{name}\n",
         secret.display()
     );
     let rest = said.strip_prefix(&want);
@@ -48,7 +49,7 @@ fn they_see_what_is_listed() {
     // Itself and what it has started, not its helper.
     assert!(processes.parse::<u32>().unwrap() <= 5, "{said}");
     assert_eq!((network, filter), ("Permission denied", "Seccomp:\t2"));
-    assert!(!fs::exists("/tmp/x").unwrap());
+    assert!(!fs::exists(format!("/tmp/{name}")).unwrap());
     assert_eq!(helpers(&server).len(), 1);
 }
 
