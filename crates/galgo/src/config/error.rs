@@ -354,6 +354,10 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "the server's keys stand at the top of the file, in no table",
     ),
     (
+        &["server_user", "run_as", "runas", "suexec"],
+        "whom the server becomes is `user` at the top of the file; whom programs run as, `user` in a [[route]] or under [defaults]",
+    ),
+    (
         &["locations", "routes", "vhost", "virtualhost", "site"],
         "write [[route]] in front of each, with its `path`, and `host` where it is for one",
     ),

@@ -371,6 +371,10 @@ pub(super) const KEYS: &[super::Refused] = &[
         "1:2: unknown key \"server\": the server's keys stand at the top of the file, in no table",
     ),
     (
+        "server_user = \"galgo\"",
+        "1:1: unknown key \"server_user\": whom the server becomes is `user` at the top of the file; whom programs run as, `user` in a [[route]] or under [defaults]",
+    ),
+    (
         "error_pages = 1",
         "1:1: unknown key \"error_pages\": write errors = { 404 = \"/404.html\" }",
     ),
