@@ -30,7 +30,7 @@ pub use config::Config;
 pub use server::Server;
 pub use site::Site;
 pub use stream::{Spoken, Stream};
-pub use wait::{LONG, Repeated, eventually, wait_until};
+pub use wait::{LONG, Repeated, RunningTime, eventually, wait_until};
 
 /// Whether the tests run as root.
 pub fn is_root() -> bool {

@@ -2,8 +2,8 @@
 
 use std::{
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Once,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{JoinHandle, sleep, spawn},
     time::{Duration, Instant},
@@ -29,6 +29,43 @@ pub fn eventually<T>(what: &str, mut state: impl FnMut() -> Option<T>) -> T {
 #[track_caller]
 pub fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     eventually(what, || reached().then_some(()));
+}
+
+/// How long this machine has run since something began: it may stand still in between, for minutes.
+#[derive(Debug)]
+pub struct RunningTime(Duration);
+
+/// So often it is looked whether it runs, and so much of a pause between two looks counts.
+const LOOK: Duration = Duration::from_millis(10);
+const COUNTS: Duration = Duration::from_millis(50);
+
+impl RunningTime {
+    /// Begins.
+    pub fn start() -> Self {
+        Self(ran())
+    }
+
+    /// So long it ran, at most.
+    pub fn elapsed(&self) -> Duration {
+        ran().saturating_sub(self.0)
+    }
+}
+
+/// Since the first call.
+fn ran() -> Duration {
+    static MILLIS: AtomicU64 = AtomicU64::new(0);
+    static COUNTER: Once = Once::new();
+    COUNTER.call_once(|| {
+        spawn(|| {
+            loop {
+                let look = Instant::now();
+                sleep(LOOK);
+                let ran = look.elapsed().min(COUNTS).subsec_millis();
+                MILLIS.fetch_add(ran.into(), Ordering::Relaxed);
+            }
+        });
+    });
+    Duration::from_millis(MILLIS.load(Ordering::Relaxed))
 }
 
 /// Something that a thread does again and again.

@@ -8,13 +8,13 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::Value;
 
 use galgo_testkit::{
-    Client, Server, eventually,
+    Client, RunningTime, Server, eventually,
     process::{children, descriptors, memory, of_site},
     wait_until,
 };
@@ -66,15 +66,12 @@ impl<'s> Watch<'s> {
         let prober = std::thread::spawn(move || {
             let mut probes = 0;
             while !stop.load(Ordering::Relaxed) || probes == 0 {
-                let began = Instant::now();
+                let running = RunningTime::start();
                 let mut client = Client::connect(address);
                 client.get("/health");
                 assert_eq!(client.reply().text(), "fine");
-                assert!(
-                    began.elapsed() < HEALTHY,
-                    "health took {:?}",
-                    began.elapsed()
-                );
+                let took = running.elapsed();
+                assert!(took < HEALTHY, "health took {took:?}");
                 probes += 1;
                 std::thread::sleep(Duration::from_millis(10));
             }
