@@ -1,6 +1,7 @@
 //! Accounts of this machine that end with a test.
 
 use std::{
+    fs::File,
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
@@ -33,6 +34,26 @@ impl Accounts {
     }
 }
 
+/// No test makes or removes accounts as long as this is there: the files that say who there are stay the same.
+#[derive(Debug)]
+pub struct SameAccounts(#[allow(dead_code, reason = "closing it gives the lock back")] File);
+
+impl SameAccounts {
+    /// Waits for those that are being made.
+    pub fn keep() -> Self {
+        let lock = lock();
+        lock.lock_shared().unwrap();
+        Self(lock)
+    }
+}
+
+/// Of all tests on this machine.
+fn lock() -> File {
+    let path = std::env::temp_dir().join("galgo-tests-accounts");
+    let mut options = File::options();
+    options.create(true).append(true).open(path).unwrap()
+}
+
 /// What useradd(8) says where there is such a user.
 const TAKEN: i32 = 9;
 /// What userdel(8) says where there is no such user.
@@ -44,10 +65,12 @@ fn add(name: &str, home: &Path) {
     let mut useradd = Command::new("useradd");
     useradd.args(["--no-create-home", "--user-group", "--home-dir"]);
     useradd.arg(home).arg(name);
+    let lock = lock();
+    lock.lock().unwrap();
     let mut done = useradd.output().unwrap();
     // Of tests that were killed, whose process had this number.
     if done.status.code() == Some(TAKEN) {
-        remove(name);
+        run_userdel(name);
         done = useradd.output().unwrap();
     }
     assert!(done.status.success(), "{done:?}");
@@ -67,6 +90,12 @@ impl Drop for Accounts {
 
 /// Whether it is gone, or was never there.
 fn remove(name: &str) -> bool {
+    let lock = lock();
+    lock.lock().unwrap();
+    run_userdel(name)
+}
+
+fn run_userdel(name: &str) -> bool {
     let done = Command::new("userdel").arg(name).output();
     done.is_ok_and(|done| done.status.success() || done.status.code() == Some(ABSENT))
 }

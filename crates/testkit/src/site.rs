@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{command::Done, config::Config, file, stream::Spoken};
+use crate::{accounts::SameAccounts, command::Done, config::Config, file, stream::Spoken};
 
 /// A folder of a test's own with a `cgi-bin`, how galgo is configured there, and how it is started. The folder goes
 /// with the last clone, and a server keeps one.
@@ -28,6 +28,7 @@ pub struct Site {
     environment: Vec<(&'static str, &'static str)>,
     pub(crate) probe: Option<&'static str>,
     pub(crate) ends_by_term: bool,
+    accounts: Option<Arc<SameAccounts>>,
 }
 
 impl Site {
@@ -53,6 +54,7 @@ impl Site {
             environment: Vec::new(),
             probe: None,
             ends_by_term: false,
+            accounts: None,
         }
     }
 
@@ -182,6 +184,12 @@ impl Site {
     pub fn env(mut self, name: &'static str, value: &'static str) -> Self {
         self.environment.retain(|(n, _)| *n != name);
         self.environment.push((name, value));
+        self
+    }
+
+    /// No account is made or removed as long as it is there, nor by its own test: strict helpers leave when one is.
+    pub fn with_same_accounts(mut self) -> Self {
+        self.accounts = Some(Arc::new(SameAccounts::keep()));
         self
     }
 
