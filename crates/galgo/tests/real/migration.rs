@@ -159,7 +159,7 @@ impl Page {
                     !answer.is_unavailable()
                 });
             }
-            for difference in own.differs(&answer, &request, self.language) {
+            for difference in own.differs(&answer, &request, (self, pair)) {
                 match KNOWN.iter().find(|(_, is)| is(&request, &difference)) {
                     Some((name, _)) => found.met.push(name),
                     None => {

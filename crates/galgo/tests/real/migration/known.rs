@@ -157,8 +157,11 @@ pub(super) const KNOWN: [Known; 49] = [
         }
     }),
     ("A path behind a program", |asked, d| {
+        // The one pair that does not split the path. It allows all methods; a pair that denies some is no case of this.
+        let (page, number) = &d.pair;
+        let is_meant = (*page, &**number) == ("fcgiwrap.md", "1");
         let behind = asked.target.contains("gi-bin/app/");
-        d.peer == NGINX && behind && d.is_status("200", &["403", "502"])
+        is_meant && behind && d.is_status("200", &["403"])
     }),
     ("A file without a type", |asked, d| {
         d.peer == APACHE

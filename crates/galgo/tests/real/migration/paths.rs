@@ -62,6 +62,7 @@ pub(super) fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/s/a.png",
             "/s/none",
             "/cgi-bin/app?q",
+            "/cgi-bin/app/x?q",
             "/find/x",
         ],
         ("nginx.md", "12") => &[
