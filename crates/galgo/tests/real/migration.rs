@@ -44,7 +44,7 @@ static PAGES: [Page; 5] = [
     Page {
         name: "lighttpd.md",
         language: "lighttpd",
-        pairs: 23,
+        pairs: 25,
         start: peers::lighttpd,
     },
     Page {

@@ -153,7 +153,7 @@ pub(super) fn paths(page: &str, number: &str) -> &'static [&'static str] {
         (
             "lighttpd.md",
             "11" | "12" | "13" | "14" | "15" | "16" | "17" | "18" | "19" | "20" | "21" | "22"
-            | "23",
+            | "23" | "24" | "25",
         ) => lighttpd(number),
         (_, "9") => &["/sub/a.thing", "/sub/a.png", "/index.html", "/a%20b.txt"],
         (_, "10") => &["/app.cgi", "/app.cgi/x/y?a=b", "/pic.png", "/none.cgi"],
@@ -267,6 +267,20 @@ fn lighttpd(number: &str) -> &'static [&'static str] {
             "/errors/none",
             "/sub/",
             "/errors/?C=N",
+        ],
+        "24" => &[
+            "/cgi-bin/tls",
+            "/cgi-bin/app/x?q",
+            "/sub",
+            "/sub/a.png",
+            "/cgi-bin/none",
+        ],
+        "25" => &[
+            "/cgi-bin/app/x?q",
+            "/sub/a.png",
+            "/sub/none",
+            "/index.html",
+            "/cgi-bin/none",
         ],
         _ => &[],
     }

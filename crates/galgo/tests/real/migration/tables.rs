@@ -22,15 +22,7 @@ const TABLES: [&str; 5] = [
 
 /// Directives that no pair runs, by page.
 const UNTESTED: &[(&str, &[&str])] = &[
-    (
-        "lighttpd.md",
-        &[
-            "cgi.upgrade = \"enable\"",
-            "extforward.hap-PROXY",
-            "ssl.engine",
-            "ssl.pemfile",
-        ],
-    ),
+    ("lighttpd.md", &["cgi.upgrade = \"enable\""]),
     (
         "fcgiwrap.md",
         &[
