@@ -11,6 +11,7 @@ mod requests;
 mod scene;
 mod side;
 mod tables;
+mod upgraded;
 
 use std::{
     path::Path,
@@ -44,7 +45,7 @@ static PAGES: [Page; 5] = [
     Page {
         name: "lighttpd.md",
         language: "lighttpd",
-        pairs: 25,
+        pairs: 26,
         start: peers::lighttpd,
     },
     Page {

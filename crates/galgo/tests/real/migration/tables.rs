@@ -21,23 +21,20 @@ const TABLES: [&str; 5] = [
 ];
 
 /// Directives that no pair runs, by page.
-const UNTESTED: &[(&str, &[&str])] = &[
-    ("lighttpd.md", &["cgi.upgrade = \"enable\""]),
-    (
-        "fcgiwrap.md",
-        &[
-            "User=",
-            "SocketUser=",
-            "SocketMode=",
-            "LimitCPU=",
-            "LimitAS=",
-            "MemoryMax=",
-            "TasksMax=",
-            "ProtectSystem=",
-            "PrivateTmp=",
-        ],
-    ),
-];
+const UNTESTED: &[(&str, &[&str])] = &[(
+    "fcgiwrap.md",
+    &[
+        "User=",
+        "SocketUser=",
+        "SocketMode=",
+        "LimitCPU=",
+        "LimitAS=",
+        "MemoryMax=",
+        "TasksMax=",
+        "ProtectSystem=",
+        "PrivateTmp=",
+    ],
+)];
 
 fn rows(page: &Page) -> Vec<Row> {
     let path = root().join("docs/migration").join(page.name);
