@@ -86,6 +86,7 @@ impl Scene {
             number: pair.number.clone(),
             original: named(&pair.original),
             command: pair.command.as_ref().map(named),
+            units: named(&pair.units),
             translation: named(&pair.translation),
             files: pair.files.clone(),
         }
