@@ -42,7 +42,7 @@ test:  ## install what the tests need, and run every test
 vm:  ## boot a Debian with systemd by emulation, and run galgo as a service and with control groups there
 	@scripts/need vm
 	$(cargo) build --workspace --locked
-	scripts/vm/boot target/debug/galgo limits service user
+	scripts/vm/boot target/debug/galgo fcgiwrap limits service user
 
 check:  ## formatting, lints, documentation, licences and sources of dependencies
 	@scripts/need check

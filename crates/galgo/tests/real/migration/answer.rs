@@ -5,11 +5,13 @@ use std::{collections::BTreeSet, fmt, io::Read};
 use flate2::read::MultiGzDecoder;
 use galgo_testkit::Reply;
 
-use super::requests::Asked;
+use super::{Page, Pair, requests::Asked};
 
 /// What differs between two answers.
 pub(super) struct Difference {
     pub(super) peer: &'static str,
+    /// The page and the number of the pair.
+    pub(super) pair: (&'static str, String),
     /// `status`, `type`, `body`, or the name of a field.
     pub(super) what: &'static str,
     /// The status of our answer.
@@ -75,7 +77,7 @@ impl Answer {
         &self,
         theirs: &Self,
         asked: &Asked,
-        peer: &'static str,
+        (page, pair): (&Page, &Pair),
     ) -> Vec<Difference> {
         let (ours, theirs) = (&self.0, &theirs.0);
         let mut pairs = vec![("status", ours.status.to_string(), theirs.status.to_string())];
@@ -97,7 +99,8 @@ impl Answer {
         }
         let differing = pairs.into_iter().filter(|(_, ours, theirs)| ours != theirs);
         let difference = |(what, own, theirs)| Difference {
-            peer,
+            peer: page.language,
+            pair: (page.name, pair.number.clone()),
             what,
             status: ours.status,
             ours: own,

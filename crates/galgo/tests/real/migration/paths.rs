@@ -62,6 +62,7 @@ pub(super) fn paths(page: &str, number: &str) -> &'static [&'static str] {
             "/s/a.png",
             "/s/none",
             "/cgi-bin/app?q",
+            "/cgi-bin/app/x?q",
             "/find/x",
         ],
         ("nginx.md", "12") => &[
@@ -152,7 +153,7 @@ pub(super) fn paths(page: &str, number: &str) -> &'static [&'static str] {
         (
             "lighttpd.md",
             "11" | "12" | "13" | "14" | "15" | "16" | "17" | "18" | "19" | "20" | "21" | "22"
-            | "23",
+            | "23" | "24" | "25" | "26",
         ) => lighttpd(number),
         (_, "9") => &["/sub/a.thing", "/sub/a.png", "/index.html", "/a%20b.txt"],
         (_, "10") => &["/app.cgi", "/app.cgi/x/y?a=b", "/pic.png", "/none.cgi"],
@@ -266,6 +267,26 @@ fn lighttpd(number: &str) -> &'static [&'static str] {
             "/errors/none",
             "/sub/",
             "/errors/?C=N",
+        ],
+        "24" => &[
+            "/cgi-bin/tls",
+            "/cgi-bin/app/x?q",
+            "/sub",
+            "/sub/a.png",
+            "/cgi-bin/none",
+        ],
+        "25" => &[
+            "/cgi-bin/app/x?q",
+            "/sub/a.png",
+            "/sub/none",
+            "/index.html",
+            "/cgi-bin/none",
+        ],
+        "26" => &[
+            "/cgi-bin/app",
+            "/cgi-bin/app/x?q",
+            "/cgi-bin/talk",
+            "/cgi-bin/none",
         ],
         _ => &[],
     }

@@ -169,6 +169,7 @@ pub(super) fn nginx(pair: &Pair, site: &Path) -> Peer {
 /// Modules of lighttpd that only some pairs have, as they stand in the list behind the others.
 fn lighttpd_modules(block: &str) -> String {
     let more = [
+        ("ssl.", "mod_openssl"),
         ("userdir.", "mod_userdir"),
         ("extforward.", "mod_extforward"),
         ("expire.", "mod_expire"),
@@ -176,11 +177,15 @@ fn lighttpd_modules(block: &str) -> String {
         ("scgi.", "mod_scgi"),
         ("deflate.", "mod_deflate"),
     ];
-    if block.contains("deflate.") {
-        needed("/usr/lib/lighttpd/mod_deflate.so");
-    }
     let more = more.iter().filter(|(key, _)| block.contains(key));
-    more.map(|(_, name)| format!(", \"{name}\"")).collect()
+    let listed = |(_, name): &(_, &str)| {
+        // These are packages of their own.
+        if ["mod_deflate", "mod_openssl"].contains(name) {
+            needed(format!("/usr/lib/lighttpd/{name}.so"));
+        }
+        format!(", \"{name}\"")
+    };
+    more.map(listed).collect()
 }
 
 /// Starts the application that both servers pass requests to, if the pair has one.
@@ -195,7 +200,10 @@ fn application(pair: &Pair, site: &Path) -> Option<Beside> {
 pub(super) fn lighttpd(pair: &Pair, site: &Path) -> Peer {
     let (at, folder) = place();
     let own = folder.path().display();
-    let placed = |text: &str| text.replace("/srv/site", site.to_str().unwrap());
+    let placed = |text: &str| {
+        text.replace("/srv/site", site.to_str().unwrap())
+            .replace("0.0.0.0:443", &at.to_string())
+    };
     include(pair, site, placed);
     let block = placed(&pair.original);
     let types = match block.contains("create-mime") {

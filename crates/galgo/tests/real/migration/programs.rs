@@ -90,3 +90,9 @@ header('X-Sendfile: ' . dirname(__DIR__) . ($_SERVER['QUERY_STRING'] == 'none' ?
 
 /// An application that speaks SCGI on a Unix socket, and prints what it is told.
 pub(super) const SCGI: &str = include_str!("scgi.py");
+
+/// Echoes the messages of a WebSocket.
+pub(super) const TALK: &str = include_str!("../../../../../examples/programs/websocket.py");
+
+/// Sends back what it is sent, over the connection of its client.
+pub(super) const ECHO: &str = "#!/bin/sh\nprintf 'Status: 101 Switching Protocols\\nUpgrade: %s\\nX-Powered-By: sh\\n\\n' \"$HTTP_UPGRADE\"\nexec cat\n";

@@ -111,6 +111,20 @@ const CHAINS: [Way; 6] = [
     get("X-Forwarded-For: nobody\r\n"),
 ];
 
+/// How they are asked for where programs may be given connections. The programs answer as they do otherwise; none of
+/// them reads to the end of its input, which would not come.
+const UPGRADES: [Way; 4] = [
+    get("Connection: Upgrade\r\nUpgrade: other\r\n"),
+    get("Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"),
+    get("Upgrade: websocket\r\n"),
+    (
+        "HEAD",
+        "1.1",
+        "Connection: Upgrade\r\nUpgrade: other\r\n",
+        "",
+    ),
+];
+
 /// How they are asked for where text is compressed.
 const CODED: [Way; 6] = [
     get("Accept-Encoding: gzip\r\nRange: bytes=0-1\r\n"),
@@ -173,6 +187,7 @@ impl Asked {
                 let special = match (page, number) {
                     ("apache.md", "15") => &CHAINS[..],
                     ("apache.md", "21") => &CODED[..],
+                    ("lighttpd.md", "26") => &UPGRADES[..],
                     _ => &[],
                 };
                 all.extend(special.iter().map(|way| Self::new(host, target, *way)));

@@ -22,8 +22,8 @@ use super::{
     answer::ERROR_PAGE,
     is_ours,
     programs::{
-        ACCEL, APP, FIRST, LEND, LIMITS, LONG, MEMBER, MOVED, PATH, PHP, PHP_APP, PHP_MOVED,
-        PHP_SEND, SCGI, SCRIPT, SECURE, SEND, STATUS, TLS, VARS, WHO,
+        ACCEL, APP, ECHO, FIRST, LEND, LIMITS, LONG, MEMBER, MOVED, PATH, PHP, PHP_APP, PHP_MOVED,
+        PHP_SEND, SCGI, SCRIPT, SECURE, SEND, STATUS, TALK, TLS, VARS, WHO,
     },
     requests::Asked,
 };
@@ -86,6 +86,7 @@ impl Scene {
             number: pair.number.clone(),
             original: named(&pair.original),
             command: pair.command.as_ref().map(named),
+            units: named(&pair.units),
             translation: named(&pair.translation),
             files: pair.files.clone(),
         }
@@ -235,6 +236,8 @@ fn programs(site: &Site) {
         ("cgi-bin/vars", VARS),
         ("cgi-bin/send", SEND),
         ("cgi-bin/tls", TLS),
+        ("cgi-bin/talk", TALK),
+        ("cgi-bin/echo", ECHO),
         ("www/a.example/cgi-bin/app", APP),
     ] {
         chmod(site.write(name, text), 0o755);
