@@ -17,7 +17,7 @@ mod visible;
 
 use std::{
     io,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex},
     thread::JoinHandle,
 };
 
@@ -45,6 +45,7 @@ pub use sockets::Bound;
 use crate::{
     config::{self, Config},
     dispatch::Dispatch,
+    lock::lock,
     log::{Level, Logs},
     phase::Phase,
     site::Site,
@@ -333,8 +334,7 @@ impl Together {
 
 impl Drop for ServingThread {
     fn drop(&mut self) {
-        let left = self.0.left.lock();
-        let mut left = left.unwrap_or_else(PoisonError::into_inner);
+        let mut left = lock(&self.0.left);
         *left = left.saturating_sub(1);
         self.0.none_left.notify_all();
         // Poisoned or not: no thread is left.
