@@ -94,7 +94,7 @@ impl ReadyServer {
         limits::allowed(&config)?;
         limits::raise_descriptors();
         // Early, while descriptor numbers are low: see `Direct`.
-        let mut spawners = Direct::several(config.workers)
+        let mut spawners = Direct::several(config.event_loops)
             .map_err(|e| format!("preparing to start programs: {e}"))?;
         spawners.iter_mut().for_each(|one| settle(one, &config));
         let workers = direct(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
@@ -307,7 +307,7 @@ fn thread(
         let _last = ServingThread(together);
         galgo_spawn::leave_signals_to_others();
         if let Err(e) = run() {
-            errors.write(Level::Error, "worker", &e.to_string());
+            errors.write(Level::Error, "event loop", &e.to_string());
         }
     })
 }

@@ -79,9 +79,9 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     };
     config.min_uid = id(wrong, &raw.min_uid, config.min_uid);
     config.min_gid = id(wrong, &raw.min_gid, config.min_gid);
-    config.workers = or_derived(
+    config.event_loops = or_derived(
         or_default(wrong, text.count(&raw.workers, 0, 0, 1024)),
-        config.workers,
+        config.event_loops,
     );
     config.path = or_default(wrong, text.search_path(&raw, config.path));
     config.dev_errors = DevErrors::of(raw.dev_errors.as_ref().map(Spanned::get_ref));

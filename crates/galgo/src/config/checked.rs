@@ -60,8 +60,8 @@ pub struct Config {
     pub min_uid: u32,
     /// The lowest id of such a user's own group.
     pub min_gid: u32,
-    /// Threads, each with an event loop of its own.
-    pub workers: usize,
+    /// Event loops, each in a thread of its own (`workers`).
+    pub event_loops: usize,
     /// File mode creation mask of programs.
     pub umask: u32,
     /// PATH of programs.
