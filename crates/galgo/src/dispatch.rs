@@ -397,9 +397,9 @@ async fn answer<'a>(
     let site = &*cx.dispatch.site;
     // Boxed: most servers have no such folder.
     if let Some(sites) = &site.config.sites
-        && let Some(turn) = Box::pin(of_host(cx, request, head, sites)).await?
+        && let Some(response) = Box::pin(of_host(cx, request, head, sites)).await?
     {
-        return Ok(turn);
+        return Ok(response);
     }
     let found = route::find(&site.config.routes, &head.host, path);
     let Some(found) = found else {

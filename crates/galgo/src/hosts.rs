@@ -36,7 +36,7 @@ struct CachedHost {
 pub struct HostFolder {
     /// The longest path first.
     routes: Vec<Arc<Route>>,
-    /// Places of its programs, where routes have a limit.
+    /// Permits for its programs, where routes have a limit.
     pub limit: Option<Arc<ConcurrencyLimit>>,
 }
 
