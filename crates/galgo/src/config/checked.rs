@@ -134,7 +134,7 @@ pub struct TlsConfig {
     pub automatic: Option<Automatic>,
     /// The certificates that clients are asked for; `None`: none.
     pub clients: Option<Clients>,
-    /// Requests that came in the plain are sent to an `https://` listener.
+    /// Requests that came without TLS are sent to an `https://` listener.
     pub redirect: bool,
     /// Strict-Transport-Security of responses in TLS; `None`: they have none.
     pub hsts: Option<String>,
