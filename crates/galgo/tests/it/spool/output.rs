@@ -26,7 +26,7 @@ pub(crate) fn slow_reader(server: &Server) -> Client {
 }
 
 /// Nothing of the response has been read when another program has had the only permit.
-fn a_slow_reader_holds_no_place() {
+fn a_slow_reader_holds_no_permit() {
     let server = one_place().start();
     let watch = Watch::begin(&server);
     for head in [
@@ -204,7 +204,7 @@ fn without_memory_a_slow_reader_holds_its_place() {
 list![
     without_memory_a_slow_reader_holds_its_place,
     a_slow_reader_holds_no_application,
-    a_slow_reader_holds_no_place,
+    a_slow_reader_holds_no_permit,
     every_byte_comes_in_its_order,
     what_is_too_much_waits_in_its_program,
     what_failed_while_it_waited_is_cut,
