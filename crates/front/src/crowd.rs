@@ -7,12 +7,12 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
-use galgo_service::peer::Peer;
+use galgo_service::{lock::lock, peer::Peer};
 
 /// Since when a connection waits, in nanoseconds of the monotonic clock; [`BUSY`] while it does not.
 pub(crate) type Since = Arc<AtomicU64>;
@@ -131,7 +131,7 @@ impl Crowd {
     }
 
     fn lock(&self) -> MutexGuard<'_, AddressGroups> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -1,9 +1,12 @@
-//! Requests that are over, one way or another: each has one line in the access log.
+//! Requests that are over, one way or another, whatever their client speaks: each has one line in the access log, and only here
+//! it is written.
 
 use std::{cell::RefCell, rc::Rc};
 
 use galgo_io::transport::Transport;
-use galgo_service::{body::Output, log::access::AccessEntry, request::Request};
+use galgo_service::{
+    body::Output, fault::Fault, link::Link, log::access::AccessEntry, request::Request,
+};
 use tokio::time::Instant;
 
 use crate::{event_loop::EventLoop, site::SiteService};
@@ -35,6 +38,53 @@ impl<S: SiteService> Drop for Unfinished<'_, S> {
         entry.total = self.began.elapsed();
         self.event_loop.log(&entry);
     }
+}
+
+/// A response whose body was there has been sent, with so many bytes of that. The error: with so many it was cut.
+pub(crate) fn sent<S: SiteService>(
+    event_loop: &Rc<EventLoop<S>>,
+    request: &Request<'_>,
+    bytes: Result<u64, u64>,
+) {
+    let mut entry = request.entry.borrow_mut();
+    entry.first_byte = event_loop.taken(request.began);
+    entry.total = entry.first_byte;
+    entry.bytes = bytes.unwrap_or_else(|bytes| {
+        entry.outcome = "cut";
+        bytes
+    });
+    event_loop.log(&entry);
+}
+
+/// The client has left before there was a response.
+pub(crate) fn left<S: SiteService>(event_loop: &Rc<EventLoop<S>>, request: &Request<'_>) {
+    let mut entry = request.entry.borrow_mut();
+    entry.total = event_loop.taken(request.began);
+    event_loop.log(&entry);
+}
+
+/// The entry of what is no request.
+pub(crate) fn refused<S: SiteService>(
+    event_loop: &EventLoop<S>,
+    link: &Link,
+    fault: &Fault,
+) -> AccessEntry {
+    AccessEntry {
+        status: fault.status(),
+        outcome: fault.outcome(),
+        ..AccessEntry::new(event_loop.ids.next(), link.remote.clone(), None)
+    }
+}
+
+/// What was no request has been answered, with so many bytes of body.
+pub(crate) fn refusal_sent<S: SiteService>(
+    event_loop: &Rc<EventLoop<S>>,
+    mut entry: AccessEntry,
+    bytes: u64,
+) {
+    entry.bytes = bytes;
+    entry.total = event_loop.taken(entry.began);
+    event_loop.log(&entry);
 }
 
 /// The log line of a request whose program may still be ending: it is written when that is over, or when the server ends

@@ -329,7 +329,7 @@ fn rewrite(cx: &Passage<'_>, request: &mut Request<'_>, head: &mut Rc<Head>) -> 
     None
 }
 
-/// Sends a client that asks in the plain to the same path of a listener that speaks TLS (308: the method stays, RFC 9110,
+/// Sends a client that asks without TLS to the same path of a listener that speaks TLS (308: the method stays, RFC 9110,
 /// 15.4.9). What another server passes on has been in TLS, or is that server's to decide.
 fn to_https(cx: &Passage<'_>, request: &Request<'_>) -> Option<Response> {
     let (link, head) = (request.link, &request.head);
@@ -397,9 +397,9 @@ async fn answer<'a>(
     let site = &*cx.dispatch.site;
     // Boxed: most servers have no such folder.
     if let Some(sites) = &site.config.sites
-        && let Some(turn) = Box::pin(of_host(cx, request, head, sites)).await?
+        && let Some(response) = Box::pin(of_host(cx, request, head, sites)).await?
     {
-        return Ok(turn);
+        return Ok(response);
     }
     let found = route::find(&site.config.routes, &head.host, path);
     let Some(found) = found else {

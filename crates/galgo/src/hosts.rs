@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::{
     admission::ConcurrencyLimit,
     config::{Config, Route, Sites},
+    lock::lock,
     route::{self, Match},
 };
 
@@ -35,7 +36,7 @@ struct CachedHost {
 pub struct HostFolder {
     /// The longest path first.
     routes: Vec<Arc<Route>>,
-    /// Places of its programs, where routes have a limit.
+    /// Permits for its programs, where routes have a limit.
     pub limit: Option<Arc<ConcurrencyLimit>>,
 }
 
@@ -77,7 +78,7 @@ impl HostFolders {
         now: Instant,
         changed: impl FnOnce(),
     ) -> Result<Option<Arc<HostFolder>>, String> {
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || lock(&self.0);
         let known = lock()
             .get(host)
             .map(|known| (known.host.clone(), known.looked));

@@ -16,5 +16,5 @@ pub mod site;
 
 use galgo_io::{address, tick, trusted_path};
 use galgo_service::{
-    admission, body, client, fault, id, link, log, phase, request, service, spool,
+    admission, body, client, fault, id, link, lock, log, phase, request, service, spool,
 };

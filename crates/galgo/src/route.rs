@@ -151,7 +151,7 @@ pub struct Match<'c, 'p> {
     pub rest: &'p [u8],
     /// The path is that of a folder without its last slash: answer 301 to the same path with it.
     pub slash_missing: bool,
-    /// Places of its programs, where those are not known by the route.
+    /// Permits for its programs, where those are not known by the route.
     pub limit: Option<&'c Arc<ConcurrencyLimit>>,
 }
 

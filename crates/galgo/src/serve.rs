@@ -17,7 +17,7 @@ mod visible;
 
 use std::{
     io,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex},
     thread::JoinHandle,
 };
 
@@ -45,6 +45,7 @@ pub use sockets::Bound;
 use crate::{
     config::{self, Config},
     dispatch::Dispatch,
+    lock::lock,
     log::{Level, Logs},
     phase::Phase,
     site::Site,
@@ -93,7 +94,7 @@ impl ReadyServer {
         limits::allowed(&config)?;
         limits::raise_descriptors();
         // Early, while descriptor numbers are low: see `Direct`.
-        let mut spawners = Direct::several(config.workers)
+        let mut spawners = Direct::several(config.event_loops)
             .map_err(|e| format!("preparing to start programs: {e}"))?;
         spawners.iter_mut().for_each(|one| settle(one, &config));
         let workers = direct(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
@@ -306,7 +307,7 @@ fn thread(
         let _last = ServingThread(together);
         galgo_spawn::leave_signals_to_others();
         if let Err(e) = run() {
-            errors.write(Level::Error, "worker", &e.to_string());
+            errors.write(Level::Error, "event loop", &e.to_string());
         }
     })
 }
@@ -333,8 +334,7 @@ impl Together {
 
 impl Drop for ServingThread {
     fn drop(&mut self) {
-        let left = self.0.left.lock();
-        let mut left = left.unwrap_or_else(PoisonError::into_inner);
+        let mut left = lock(&self.0.left);
         *left = left.saturating_sub(1);
         self.0.none_left.notify_all();
         // Poisoned or not: no thread is left.

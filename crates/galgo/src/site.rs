@@ -35,7 +35,7 @@ pub struct Site {
     pub answers: Option<Arc<Answers>>,
     /// Folders of hosts that were asked for.
     pub hosts: HostFolders,
-    /// Places of routes with a limit of their own.
+    /// Permits of routes with a limit of their own.
     route_limits: Vec<(Arc<Route>, Arc<ConcurrencyLimit>)>,
     /// Programs that stay.
     upstreams: Vec<UpstreamUse>,

@@ -23,7 +23,6 @@ pub mod cache;
 pub mod context;
 pub mod files;
 mod links;
-mod lock;
 pub mod modules;
 mod owners;
 pub mod program;
@@ -47,5 +46,5 @@ pub mod wasm;
 
 use galgo_io::{address, off_loop, out, pool, rate_allowance, sock, tick, trusted_path};
 use galgo_service::{
-    admission, body, client, fault, id, link, log, peer, phase, producer, request, spool,
+    admission, body, client, fault, id, link, lock, log, peer, phase, producer, request, spool,
 };

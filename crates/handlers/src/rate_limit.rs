@@ -3,15 +3,11 @@
 //! The generic cell rate algorithm (ITU-T I.371, annex A) in integers: of each address one moment is kept, at which all that it has
 //! asked for will have been earned. A request is refused while that moment lies further ahead than a burst takes to be earned.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{fault::Fault, peer::Peer};
+use crate::{fault::Fault, lock::lock, peer::Peer};
 
 /// Addresses that are remembered, of each route: about 3 MiB. Where there are more, those that have asked least lately are forgotten,
 /// and begin anew: who has so many addresses gains nothing by having one of them forgotten.
@@ -66,7 +62,7 @@ impl RateLimit {
             return Ok(());
         }
         let at = nanos(at.saturating_duration_since(self.from));
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = lock(&self.asked);
         let early = asked.ask(peer, at, &self.settings, REMEMBERED);
         drop(asked);
         match early {

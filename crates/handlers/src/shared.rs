@@ -2,13 +2,16 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use galgo_service::spool::Spool;
 
-use crate::{admission::Admission, steps::passwords::gate::Gate, warm::registry::Warm, wasm::Wasm};
+use crate::{
+    admission::Admission, lock::lock, steps::passwords::gate::Gate, warm::registry::Warm,
+    wasm::Wasm,
+};
 
 /// Shared by the handlers of all event loops.
 #[derive(Debug)]
@@ -43,7 +46,7 @@ impl OncePerProgram {
 
     /// Whether nothing has been said of `script` yet.
     pub fn is_new(&self, script: &str) -> bool {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = lock(&self.0);
         !said.contains(script) && said.len() < Self::MOST && said.insert(script.to_owned())
     }
 }

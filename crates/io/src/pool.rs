@@ -1,4 +1,4 @@
-//! Buffers for what programs print, used again and again by the worker of this thread.
+//! Buffers for what programs print, used again and again by the event loop of this thread.
 //!
 //! A buffer this large would otherwise be a fresh mapping each time, and its first touch a page
 //! fault, which costs more than the read itself.

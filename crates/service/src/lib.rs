@@ -13,6 +13,7 @@
 //! | [`log`] | the access log and the error log |
 //! | [`phase`] | whether the server takes requests, or is about to end |
 //! | [`peer`], [`id`] | the address that limits count by; ids of requests |
+//! | [`mod@lock`] | how a lock is taken |
 
 pub mod admission;
 pub mod body;
@@ -20,6 +21,7 @@ pub mod client;
 pub mod fault;
 pub mod id;
 pub mod link;
+pub mod lock;
 pub mod log;
 pub mod peer;
 pub mod phase;

@@ -65,12 +65,12 @@ impl World {
         stdin.write_all(&self.body).unwrap();
         drop(stdin);
         let null = std::fs::File::open("/dev/null").unwrap();
-        let spare = template.map(|(t, _)| {
-            let mut spare = t.prefork().unwrap();
-            while !spare.ready().unwrap() {
-                poll(&mut [PollFd::new(&spare, PollFlags::IN)], None).unwrap();
+        let preforked = template.map(|(t, _)| {
+            let mut preforked = t.prefork().unwrap();
+            while !preforked.ready().unwrap() {
+                poll(&mut [PollFd::new(&preforked, PollFlags::IN)], None).unwrap();
             }
-            spare
+            preforked
         });
         let before = usage();
         let begin = Instant::now();
@@ -82,7 +82,7 @@ impl World {
         };
         let stdio = [stdin, theirs_out.as_fd(), stderr.as_fd()];
         let learns = template.is_some_and(|(_, learns)| learns);
-        let (mut child, report) = self.start(spare, learns, stdio);
+        let (mut child, report) = self.start(preforked, learns, stdio);
         drop((theirs_in, theirs_out));
         let mut out = String::new();
         stdout.read_to_string(&mut out).unwrap();
@@ -101,11 +101,11 @@ impl World {
     /// Cold, or as a child of a template.
     fn start(
         &mut self,
-        spare: Option<PreforkedChild>,
+        preforked: Option<PreforkedChild>,
         learn: bool,
         stdio: [BorrowedFd<'_>; 3],
     ) -> (Child, Option<PreloadReport>) {
-        let Some(spare) = spare else {
+        let Some(preforked) = preforked else {
             let args = [self.path.clone()];
             let start = Start {
                 path: &self.path,
@@ -128,7 +128,7 @@ impl World {
             cpu: None,
             learn,
         };
-        let running = spare.start(&request).unwrap();
+        let running = preforked.start(&request).unwrap();
         (running.child, running.report)
     }
 

@@ -12,7 +12,7 @@ use galgo_service::{
 
 use super::stdin::Stdin;
 
-/// Bytes of a body that are read before the request takes a place and a process: as many as a pipe holds.
+/// Bytes of a body that are read before the request takes a permit and starts a process: as many as a pipe holds.
 pub(super) const AHEAD: usize = 64 << 10;
 
 /// How far a request body has been taken in.

@@ -42,7 +42,7 @@ use crate::{
     event_loop::EventLoop,
     http2,
     idle::{AwaitedRequest, IdleEntry},
-    logged::Unfinished,
+    logged::{self, Unfinished},
     origin::origin,
     settings::{Http, Settings, Speaks},
     shared::Accepted,
@@ -358,7 +358,9 @@ impl<'l, S: SiteService> Conn<'l, S> {
         let link = link.as_deref().unwrap_or(&self.link);
         // RFC 9112, 9.6: a client that asks for the end of the connection must not send more on it.
         let said_all = !head.keep_alive && head.body == BodyLen::None;
-        let entry = Rc::new(RefCell::new(self.entry(Some(head.clone()), link)));
+        let id = self.event_loop.ids.next();
+        let entry = AccessEntry::new(id, link.remote.clone(), Some(head.clone()));
+        let entry = Rc::new(RefCell::new(entry));
         let owes_continue = head.expects_continue && head.body != BodyLen::None;
         let mut client = ConnectionClient::new(&mut self.input, body, head.version);
         client.owes_continue = owes_continue;
@@ -375,8 +377,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
             over: false,
         };
         let Ok(mut response) = site.call(&mut request).await else {
-            request.entry.borrow_mut().total = self.event_loop.taken(began);
-            self.event_loop.log(&request.entry.borrow());
+            logged::left(self.event_loop, &request);
             unfinished.over = true;
             return After::Reset;
         };
@@ -405,27 +406,21 @@ impl<'l, S: SiteService> Conn<'l, S> {
         })
     }
 
-    fn entry(&self, head: Option<Rc<Head>>, link: &Link) -> AccessEntry {
-        AccessEntry::new(self.event_loop.ids.next(), link.remote.clone(), head)
-    }
-
     /// Answers what is not a request: nothing behind it can be trusted.
     async fn refuse_head(&mut self, service: &impl Service, fault: &Fault) -> After {
         // A connection that is to make room is not waited for.
         let gone = matches!(fault, Fault::Gone(_) | Fault::Busy(_));
-        let mut entry = self.entry(None, &self.link);
-        entry.status = fault.status();
-        entry.outcome = fault.outcome();
+        let entry = logged::refused(self.event_loop, &self.link, fault);
+        let mut bytes = 0;
         let response = (!gone).then(|| service.refuse(&self.link, entry.id, fault));
         // Without the id of a request there is nothing to answer in.
         if let Some(response) = response
             && self.sender.wire != (WireFormat::FastCgi { id: 0 })
         {
             let sent = self.sender.send_simple(self.event_loop, response).await;
-            entry.bytes = sent.unwrap_or(0);
+            bytes = sent.unwrap_or(0);
         }
-        entry.total = self.event_loop.taken(entry.began);
-        self.event_loop.log(&entry);
+        logged::refusal_sent(self.event_loop, entry, bytes);
         if gone { After::Reset } else { After::Close }
     }
 }

@@ -20,7 +20,11 @@ use super::{
     sender::ConnectionSender,
     stream::ConnectionOutput,
 };
-use crate::{event_loop::EventLoop, logged::DeferredLogLine, site::SiteService};
+use crate::{
+    event_loop::EventLoop,
+    logged::{self, DeferredLogLine},
+    site::SiteService,
+};
 
 impl ConnectionSender {
     /// Sends a response that was made without a request, and that ends the connection.
@@ -74,25 +78,12 @@ impl ConnectionSender {
             event_loop, request, response, &body, framing, self.wire, keep_alive,
         );
         let sent = self.whole(&head, &body, framing).await;
-        let mut entry = request.entry.borrow_mut();
-        entry.first_byte = event_loop.taken(request.began);
-        entry.total = entry.first_byte;
-        let after = match sent {
-            Ok(sent) => {
-                entry.bytes = sent;
-                if keep_alive {
-                    After::KeepAlive
-                } else {
-                    After::Close
-                }
-            }
-            Err(_) => {
-                entry.bytes = self.sent;
-                entry.outcome = "cut";
-                After::Reset
-            }
+        let after = match &sent {
+            Ok(_) if keep_alive => After::KeepAlive,
+            Ok(_) => After::Close,
+            Err(_) => After::Reset,
         };
-        event_loop.log(&entry);
+        logged::sent(event_loop, request, sent.map_err(|_| self.sent));
         after
     }
 

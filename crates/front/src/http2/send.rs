@@ -21,7 +21,7 @@ use super::outgoing::Outgoing;
 use crate::{
     conn::framing::{Framing, MOST_DROPPED, SWITCHING, program_framing, promise},
     event_loop::EventLoop,
-    logged::DeferredLogLine,
+    logged::{self, DeferredLogLine},
     site::SiteService,
 };
 
@@ -54,17 +54,10 @@ impl StreamSender {
         }
         let bodiless = request.is_bodiless(response.status);
         let sent = self.whole(event_loop, &response, body, bodiless).await;
-        let mut entry = request.entry.borrow_mut();
-        entry.first_byte = event_loop.taken(request.began);
-        entry.total = entry.first_byte;
-        match sent {
-            Ok(sent) => entry.bytes = sent,
-            Err(_) => {
-                entry.outcome = "cut";
-                self.out.reset(Reason::INTERNAL_ERROR);
-            }
+        if sent.is_err() {
+            self.out.reset(Reason::INTERNAL_ERROR);
         }
-        event_loop.log(&entry);
+        logged::sent(event_loop, request, sent.map_err(|_| 0));
     }
 
     /// Sends a head and a body whose length is known, but not to HEAD and the like (`bodiless`). Says how much of the body.

@@ -26,7 +26,10 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{client::StreamClient, limits::MAX_STREAMS, outgoing::Outgoing, send::StreamSender};
 use crate::{
-    event_loop::EventLoop, logged::Unfinished, origin::origin, settings::Settings,
+    event_loop::EventLoop,
+    logged::{self, Unfinished},
+    origin::origin,
+    settings::Settings,
     site::SiteService,
 };
 
@@ -126,8 +129,7 @@ async fn answer<S: SiteService>(
                 .await;
         }
         Err(_left) => {
-            request.entry.borrow_mut().total = event_loop.taken(began);
-            event_loop.log(&request.entry.borrow());
+            logged::left(&event_loop, &request);
             out.reset(Reason::CANCEL);
         }
     }
@@ -191,13 +193,9 @@ async fn refuse<S: SiteService>(
     sender: &mut StreamSender,
     fault: &Fault,
 ) {
-    let mut entry = AccessEntry::new(event_loop.ids.next(), link.remote.clone(), None);
-    entry.status = fault.status();
-    entry.outcome = fault.outcome();
+    let entry = logged::refused(event_loop, link, fault);
     let mut response = service.refuse(link, entry.id, fault);
     let body = std::mem::replace(&mut response.body, Body::Empty);
     let sent = sender.whole(event_loop, &response, body, false).await;
-    entry.bytes = sent.unwrap_or(0);
-    entry.total = event_loop.taken(entry.began);
-    event_loop.log(&entry);
+    logged::refusal_sent(event_loop, entry, sent.unwrap_or(0));
 }

@@ -20,7 +20,7 @@ pub struct CertificateWork {
     pub automatic: Option<Automatic>,
     /// What was obtained.
     pub store: Option<Arc<Store>>,
-    /// A listener takes requests in the plain, by which an authority may ask for proofs.
+    /// A listener takes requests without TLS, by which an authority may ask for proofs.
     pub http: bool,
     /// Every client has to show a certificate, which an authority does not have.
     pub required: bool,

@@ -26,12 +26,12 @@ pub(super) fn gaps(config: &Config) -> Vec<String> {
         ),
     ];
     let of_kernel = of_kernel.into_iter().flatten().map(String::from);
-    let gaps = places(config).into_iter().flat_map(|place| {
-        let gaps = gap(&place, root, scopes)
+    let gaps = groups(config).into_iter().flat_map(|group| {
+        let gaps = gap(&group, root, scopes)
             .into_iter()
-            .chain(strict_gaps(&place))
-            .chain(unlimited(&place));
-        let gaps = gaps.map(|gap| format!("{}: {gap}", place.name));
+            .chain(strict_gaps(&group))
+            .chain(unlimited(&group));
+        let gaps = gaps.map(|gap| format!("{}: {gap}", group.name));
         gaps.collect::<Vec<_>>()
     });
     of_kernel.chain(gaps).collect()
@@ -52,7 +52,7 @@ struct ProgramGroup<'c> {
     helped: bool,
 }
 
-fn places(config: &Config) -> Vec<ProgramGroup<'_>> {
+fn groups(config: &Config) -> Vec<ProgramGroup<'_>> {
     let routes = config.routes.iter().map(|route| ProgramGroup {
         name: &route.path,
         options: options(route).collect(),
@@ -66,9 +66,9 @@ fn places(config: &Config) -> Vec<ProgramGroup<'_>> {
     routes.chain(hosts).collect()
 }
 
-/// What the processes of a place may do that others may not.
-fn gap(place: &ProgramGroup<'_>, root: bool, scopes: bool) -> Option<&'static str> {
-    let any = |of: fn(&CgiOptions) -> bool| place.options.iter().any(|options| of(options));
+/// What the processes of a group may do that others may not.
+fn gap(group: &ProgramGroup<'_>, root: bool, scopes: bool) -> Option<&'static str> {
+    let any = |of: fn(&CgiOptions) -> bool| group.options.iter().any(|options| of(options));
     if any(|o| o.sandbox == Sandbox::Off) {
         return Some(
             "sandbox = \"off\": its programs can signal and kill the server and each other, look into each other, and make \
@@ -85,8 +85,8 @@ fn gap(place: &ProgramGroup<'_>, root: bool, scopes: bool) -> Option<&'static st
 }
 
 /// What a strict sandbox cannot keep here that it keeps elsewhere.
-fn strict_gaps(place: &ProgramGroup<'_>) -> impl Iterator<Item = &'static str> {
-    let mut all = place.options.iter();
+fn strict_gaps(group: &ProgramGroup<'_>) -> impl Iterator<Item = &'static str> {
+    let mut all = group.options.iter();
     let strict = all.find_map(|options| options.strict.as_ref());
     let loopback = strict.is_some_and(|strict| strict.network == Network::Loopback);
     let kernel = kernel();
@@ -104,10 +104,10 @@ fn strict_gaps(place: &ProgramGroup<'_>) -> impl Iterator<Item = &'static str> {
 }
 
 /// A limit that nothing keeps.
-fn unlimited(place: &ProgramGroup<'_>) -> Option<&'static str> {
-    let mut all = place.options.iter();
+fn unlimited(group: &ProgramGroup<'_>) -> Option<&'static str> {
+    let mut all = group.options.iter();
     let asked = all.any(|options| options.limits.cpu_percent.is_some());
-    let held = place.helped && are_delegated();
+    let held = group.helped && are_delegated();
     (asked && !held).then_some(
         "`cpu` in percent takes a control group of its own: `user` or a strict sandbox on the route, and Delegate=yes in the unit \
          of the service. Its programs have no such limit",

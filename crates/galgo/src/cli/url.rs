@@ -127,9 +127,9 @@ impl<'c, W: Write> UrlTrace<'c, W> {
         let of_host = own.find(&head.host, path, configured.as_ref());
         let Some(found) = of_host.or(configured) else {
             self.line("route", "none answers")?;
-            let turn = self.done("404")?;
+            let outcome = self.done("404")?;
             self.behind(None)?;
-            return Ok(turn);
+            return Ok(outcome);
         };
         let route = found.route;
         self.line("route", &format!("{route}: {}", describe(config, route)))?;
@@ -142,11 +142,11 @@ impl<'c, W: Write> UrlTrace<'c, W> {
             };
             self.line("access_log", &to)?;
         }
-        let turn = self.behind_route(head, &found)?;
-        if let PathOutcome::Done = turn {
+        let outcome = self.behind_route(head, &found)?;
+        if let PathOutcome::Done = outcome {
             self.behind(route.steps.as_deref())?;
         }
-        Ok(turn)
+        Ok(outcome)
     }
 
     fn behind_route(&mut self, head: &Head, found: &Match<'_, '_>) -> io::Result<PathOutcome> {

@@ -73,15 +73,11 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
         .socket_mode
         .as_ref()
         .map_or(config.socket_mode, |m| m.get_ref().0.0);
-    let id = |wrong: &mut Vec<ConfigError>, typed, default: u32| {
-        let found = or_default(wrong, text.count(typed, default as usize, 1, 60_000));
-        u32::try_from(found).unwrap_or(default)
-    };
-    config.min_uid = id(wrong, &raw.min_uid, config.min_uid);
-    config.min_gid = id(wrong, &raw.min_gid, config.min_gid);
-    config.workers = or_derived(
+    config.min_uid = or_default(wrong, text.lowest_id(&raw.min_uid, config.min_uid));
+    config.min_gid = or_default(wrong, text.lowest_id(&raw.min_gid, config.min_gid));
+    config.event_loops = or_derived(
         or_default(wrong, text.count(&raw.workers, 0, 0, 1024)),
-        config.workers,
+        config.event_loops,
     );
     config.path = or_default(wrong, text.search_path(&raw, config.path));
     config.dev_errors = DevErrors::of(raw.dev_errors.as_ref().map(Spanned::get_ref));
@@ -413,6 +409,12 @@ impl ConfigText<'_> {
             .within(typed.span(), typed.get_ref().0, Size(low), Size(high))?
             .0;
         N::try_from(size).map_err(|_| self.error(typed.span(), "is too large for this machine"))
+    }
+
+    /// The lowest id of an account that is not the system's own.
+    fn lowest_id(&self, typed: &Typed<Value<Count>>, default: u32) -> Checked<u32> {
+        let id = self.count(typed, default as usize, 1, 60_000)?;
+        Ok(u32::try_from(id).unwrap_or(default))
     }
 
     pub(super) fn count(

@@ -60,8 +60,8 @@ pub struct Config {
     pub min_uid: u32,
     /// The lowest id of such a user's own group.
     pub min_gid: u32,
-    /// Threads, each with an event loop of its own.
-    pub workers: usize,
+    /// Event loops, each in a thread of its own (`workers`).
+    pub event_loops: usize,
     /// File mode creation mask of programs.
     pub umask: u32,
     /// PATH of programs.
@@ -134,7 +134,7 @@ pub struct TlsConfig {
     pub automatic: Option<Automatic>,
     /// The certificates that clients are asked for; `None`: none.
     pub clients: Option<Clients>,
-    /// Requests that came in the plain are sent to an `https://` listener.
+    /// Requests that came without TLS are sent to an `https://` listener.
     pub redirect: bool,
     /// Strict-Transport-Security of responses in TLS; `None`: they have none.
     pub hsts: Option<String>,

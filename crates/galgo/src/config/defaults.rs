@@ -37,7 +37,7 @@ impl Default for Config {
             runs_as: None,
             min_uid: 500,
             min_gid: 100,
-            workers: cores(),
+            event_loops: cores(),
             umask: 0o022,
             path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
             tls: TlsConfig::default(),

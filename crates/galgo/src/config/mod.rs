@@ -1,7 +1,7 @@
 //! The configuration, checked: paths absolute, defaults applied, folders opened.
 //! `raw` is what was typed; nothing outside this module sees it.
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
 //! | `checked` | the configuration as the server uses it |
 //! | `listen` | an entry of `listen` |

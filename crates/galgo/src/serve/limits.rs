@@ -52,11 +52,11 @@ pub(super) fn raise_descriptors() -> u64 {
 /// what templates and the connections to instances of modules hold.
 pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
     const PER_PROGRAM: usize = 10;
-    const PER_WORKER: usize = 28 + IN_A_ROW + galgo_handlers::files::OPEN;
+    const PER_LOOP: usize = 28 + IN_A_ROW + galgo_handlers::files::OPEN;
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let reserved = 64
         + CROWD
-        + config.workers * (PER_WORKER + 3 * config.listen.len())
+        + config.event_loops * (PER_LOOP + 3 * config.listen.len())
         + config.admission.running * PER_PROGRAM
         + config.admission.queue
         + templates(config)

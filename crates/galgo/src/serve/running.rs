@@ -400,7 +400,12 @@ fn keep_fixed(config: &mut Config, before: &Config) -> Vec<&'static str> {
         keep(&mut now.authority, &was.authority, "authority", &mut fixed);
     }
     keep(&mut config.identity, &before.identity, "user", &mut fixed);
-    keep(&mut config.workers, &before.workers, "workers", &mut fixed);
+    keep(
+        &mut config.event_loops,
+        &before.event_loops,
+        "workers",
+        &mut fixed,
+    );
     keep(
         &mut config.pid_file,
         &before.pid_file,

@@ -92,7 +92,7 @@ impl New {
         inherited: &mut Inherited,
     ) -> Result<Self, String> {
         let mut new = Self::default();
-        new.queues.resize_with(config.workers, Vec::new);
+        new.queues.resize_with(config.event_loops, Vec::new);
         for (n, listen) in config.listen.iter().enumerate() {
             if open.iter().any(|one| one.asked == listen.address) {
                 continue;
@@ -105,7 +105,7 @@ impl New {
                 let (listener, file) = bound.map_err(|e| cannot_listen(listen, open, &e))?;
                 new.share(n, vec![listener], file, false)
             } else {
-                let adopted = adopt(listen, fds, config.workers);
+                let adopted = adopt(listen, fds, config.event_loops);
                 let adopted = adopted.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
                 new.share(n, adopted, file, true)
             }

@@ -14,7 +14,7 @@ use galgo_handlers::{
     sendfile::Sendfile,
 };
 use galgo_service::spool;
-use galgo_spawn::sandbox::{Access, VisibleFiles};
+use galgo_spawn::sandbox::{FileAccess, VisibleFiles};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::{
@@ -24,11 +24,11 @@ use crate::{
 
 /// Beside what the system's libraries read: users, groups and hosts, whose files are replaced by others when one is added; where the
 /// server looks at its children and descriptors; how many processors it has; and whether its terminal is there.
-const OF_SYSTEM: &[(&str, Access)] = &[
-    ("/etc", Access::Read),
-    ("/proc", Access::Read),
-    ("/sys/fs/cgroup", Access::Read),
-    ("/dev/tty", Access::Change),
+const OF_SYSTEM: &[(&str, FileAccess)] = &[
+    ("/etc", FileAccess::Read),
+    ("/proc", FileAccess::Read),
+    ("/sys/fs/cgroup", FileAccess::Read),
+    ("/dev/tty", FileAccess::Change),
 ];
 
 /// What an authority of certificates is found by: its address, which may be told elsewhere than in /etc, and whom its own certificate
@@ -55,24 +55,27 @@ pub(super) fn hidden(visible: &VisibleFiles, config: &Config) -> Option<PathBuf>
     Some(path)
 }
 
-fn list(config: &Config) -> Vec<(PathBuf, Access)> {
+fn list(config: &Config) -> Vec<(PathBuf, FileAccess)> {
     let system = OF_SYSTEM.iter();
     let mut list: Vec<_> = system.map(|(path, may)| ((*path).into(), *may)).collect();
     let mut add = |paths: Vec<PathBuf>, may| list.extend(paths.into_iter().map(|path| (path, may)));
     // The configuration, passwords, certificates, keys, variables, constant answers: read again, and replaced by others of their name.
-    add(config.read.iter().flat_map(folders).collect(), Access::Read);
+    add(
+        config.read.iter().flat_map(folders).collect(),
+        FileAccess::Read,
+    );
     // What is served.
     add(
         config.routes.iter().flat_map(|r| served(r)).collect(),
-        Access::Read,
+        FileAccess::Read,
     );
     let sites = config.sites.iter().filter_map(|sites| real(&sites.fd));
-    add(sites.collect(), Access::Read);
+    add(sites.collect(), FileAccess::Read);
     // Another account has its home beside the others.
     let homes = config.userdir.iter().flat_map(|userdir| &userdir.users);
     add(
         homes.flat_map(|(_, home)| folders(home)).collect(),
-        Access::Read,
+        FileAccess::Read,
     );
     // Logs are opened again after they were given other names.
     let log = &config.log;
@@ -81,22 +84,22 @@ fn list(config: &Config) -> Vec<(PathBuf, Access)> {
         LogTo::File(path) => Some(path),
         LogTo::Stdout | LogTo::Stderr => None,
     });
-    add(logs.flat_map(folders).collect(), Access::Make);
+    add(logs.flat_map(folders).collect(), FileAccess::Make);
     // Removed at the end.
     add(
         config.pid_file.iter().flat_map(folders).collect(),
-        Access::Make,
+        FileAccess::Make,
     );
     // Sockets of a reload are made there, and removed with their locks.
     let sockets = config.listen.iter().filter_map(|l| match &l.address {
         Address::Unix(path) => Some(path),
         Address::Tcp(_) => None,
     });
-    add(sockets.flat_map(folders).collect(), Access::Make);
+    add(sockets.flat_map(folders).collect(), FileAccess::Make);
     if let Some(automatic) = &config.tls.automatic {
         let stored = store::folder(automatic, config.identity.as_ref());
-        add(vec![stored], Access::Make);
-        add(authority(), Access::Read);
+        add(vec![stored], FileAccess::Make);
+        add(authority(), FileAccess::Read);
     }
     // Bodies that wait.
     let spool = spool::folder(&config.spool);
@@ -164,10 +167,10 @@ fn authority() -> Vec<PathBuf> {
 }
 
 /// Where the file system has files without a name, no others need be made.
-fn spooling(folder: &Path) -> Access {
+fn spooling(folder: &Path) -> FileAccess {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
     match openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(_) => Access::Change,
-        Err(_) => Access::Make,
+        Ok(_) => FileAccess::Change,
+        Err(_) => FileAccess::Make,
     }
 }

@@ -1,45 +1,88 @@
 //! What the documents claim of the tests.
 
-use std::{collections::HashSet, fs, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    path::{Path, PathBuf},
+};
 
-/// The crates, and binaries of tests, by which docs/security.md names tests.
-const SUITES: &[&str] = &[
-    "cli", "front", "galgo", "handlers", "io", "it", "proto", "real", "service", "spawn", "wasm",
-];
+/// Where the tests are that docs/security.md names with this first word.
+fn folder(suite: &str) -> Option<PathBuf> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = match suite {
+        "it" | "cli" | "real" => format!("galgo/tests/{suite}"),
+        "warm_php" => format!("spawn/tests/{suite}"),
+        "galgo-wasm-host" => "wasm-host/tests".to_owned(),
+        "galgo" => "galgo/src".to_owned(),
+        package => format!("{}/src", package.strip_prefix("galgo-")?),
+    };
+    Some(crates.join(folder))
+}
 
-/// Words behind `fn ` and `mod ` in the sources below a folder.
-fn names(folder: &Path, found: &mut HashSet<String>) {
-    for entry in fs::read_dir(folder).unwrap() {
+/// The paths of all functions and modules below a folder, which is the module `above`. One in a module within a file counts
+/// for each such module of the file.
+fn paths(folder: &Path, above: &str, found: &mut HashSet<String>) {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    for entry in entries {
         let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let module = match name {
+            "mod" | "main" | "lib" => above.to_owned(),
+            name => format!("{above}{name}::"),
+        };
+        found.insert(module.trim_end_matches("::").to_owned());
         if path.is_dir() {
-            names(&path, found);
+            paths(&path, &module, found);
         } else if path.extension().is_some_and(|ending| ending == "rs") {
             let text = fs::read_to_string(&path).unwrap();
             let words: Vec<_> = text.split_whitespace().collect();
-            let named = words.windows(2).filter(|w| matches!(w[0], "fn" | "mod"));
-            let name = |word: &str| {
-                let end = word.find(|c: char| !c.is_alphanumeric() && c != '_');
-                word[..end.unwrap_or(word.len())].to_owned()
-            };
-            found.extend(named.map(|w| name(w[1])));
+            let inner = words.windows(3).filter(|w| w[0] == "mod" && w[2] == "{");
+            let inner = inner.map(|w| format!("{}::", w[1]));
+            let modules: Vec<_> = inner.chain([String::new()]).collect();
+            for named in words.windows(2).filter(|w| w[0] == "fn") {
+                let end = named[1].find(|c: char| !c.is_alphanumeric() && c != '_');
+                let function = &named[1][..end.unwrap_or(named[1].len())];
+                let paths = modules.iter().map(|m| format!("{module}{m}{function}"));
+                found.extend(paths);
+            }
         }
     }
+}
+
+/// What there is, by the first word of its name.
+fn known(suite: &str) -> HashSet<String> {
+    let mut found = HashSet::new();
+    paths(&folder(suite).unwrap(), "", &mut found);
+    found
 }
 
 #[test]
 fn each_test_that_is_named_is_there() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut known = HashSet::new();
-    names(&here.join(".."), &mut known);
     let document = fs::read_to_string(here.join("../../docs/security.md")).unwrap();
     let quoted = document.split('`').skip(1).step_by(2);
-    let path = |quoted: &str| match quoted.split_once(' ') {
-        Some((suite, path)) => SUITES.contains(&suite).then(|| path.to_owned()),
-        None => quoted.strip_prefix("…::").map(str::to_owned),
-    };
-    let paths: Vec<_> = quoted.filter_map(path).collect();
-    assert!(paths.len() > 200, "{}", paths.len());
-    let segments = |path: &str| path.split("::").all(|s| s.is_empty() || known.contains(s));
-    let wrong: Vec<_> = paths.iter().filter(|path| !segments(path)).collect();
-    assert!(wrong.is_empty(), "{wrong:?}");
+    let mut suites = HashMap::new();
+    let (mut named, mut wrong, mut before) = (0, Vec::new(), None);
+    for text in quoted {
+        let (suite, path) = match (text.split_once(' '), before) {
+            (Some((suite, path)), _) if path.contains("::") && !path.contains(' ') => {
+                (suite, path.to_owned())
+            }
+            (None, Some((suite, path))) if text.starts_with("…::") => {
+                let (module, _) = str::rsplit_once(path, "::").unwrap_or_default();
+                (suite, text.replace('…', module))
+            }
+            _ => continue,
+        };
+        if let Some((suite, path)) = text.split_once(' ') {
+            before = Some((suite, path));
+        }
+        named += 1;
+        let known = suites.entry(suite).or_insert_with(|| known(suite));
+        if !known.contains(path.trim_end_matches("::")) {
+            wrong.push(format!("{suite} {path}"));
+        }
+    }
+    assert!(named > 300, "{named}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

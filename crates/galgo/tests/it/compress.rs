@@ -359,7 +359,7 @@ fn so_many_at_once() {
     for client in &mut clients {
         client.until(b"\r\n0\r\n\r\n").unwrap();
     }
-    // Their places are free again.
+    // Their permits are free again.
     let reply = accepting(&server, "/large.txt", "gzip");
     assert_eq!(reply.field("content-encoding"), Some("gzip"));
 }

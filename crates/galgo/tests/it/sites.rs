@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::harness::{list, new_site};
-use galgo_testkit::{Client, Reply, Server, Site, eventually, wait_until};
+use galgo_testkit::{Client, Config, Reply, Server, Site, eventually, wait_until};
 
 list![
     a_host_has_what_its_folder_holds,
@@ -302,11 +302,11 @@ fn what_is_refused_at_the_start() {
         let file = server.path("www/a.example/public/site.htpasswd");
         fs::write(&file, "ada:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        let before = fs::read_to_string(server.path("galgo.toml")).unwrap();
-        fs::write(server.path("galgo.toml"), format!("{before}\n{route}")).unwrap();
+        let before = Config::read(&server.path("galgo.toml"));
+        server.configure(route);
         assert!(!server.reload(), "{route}");
         server.says(words);
-        fs::write(server.path("galgo.toml"), before).unwrap();
+        before.write(&server.path("galgo.toml"));
     }
 }
 

@@ -32,7 +32,7 @@ list![
     a_listener_that_begins_to_speak_tls_is_redirected_to,
 ];
 
-/// A site that listens for TLS first, and in the plain.
+/// A site that listens for TLS first, and without TLS.
 fn site() -> Site {
     let own = own();
     new_site().config(&format!(

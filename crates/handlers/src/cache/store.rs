@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
@@ -10,7 +10,10 @@ use galgo_proto::{Fields, h1::Head};
 use tokio::{sync::watch, time::Instant};
 
 use super::rules;
-use crate::body::{Body, Response};
+use crate::{
+    body::{Body, Response},
+    lock::lock,
+};
 
 /// Bytes that the answers of one route take, with their keys and fields. The oldest make room.
 pub const ROOM: usize = 16 << 20;
@@ -111,7 +114,7 @@ impl AnswerCache {
     }
 
     fn state(&self) -> MutexGuard<'_, CacheState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// What is there for a request with this key. With `makes`, it is to make an answer where no other request does.

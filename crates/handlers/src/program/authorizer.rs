@@ -9,7 +9,6 @@ use galgo_proto::{
 
 use super::{Cgi, ProgramRun};
 use crate::{
-    admission::Crowding,
     client::Bodiless,
     context::{Answer, Context},
     fault::Fault,
@@ -66,15 +65,8 @@ async fn judge(
 ) -> Result<Option<Answer>, Fault> {
     let source = LogSource::new(cx.resources.errors.clone(), request.id(), "authorizer");
     let mut run = ProgramRun {
-        cx,
-        request,
-        head,
-        cgi,
-        limit: None,
-        script,
-        upgrades: false,
         judges: true,
-        crowds: Crowding::None,
+        ..ProgramRun::new(cx, request, head, cgi, script)
     };
     let permit = run.permit().await?;
     let program = run.start(None, permit).await?;

@@ -48,17 +48,12 @@ pub async fn answer(
         ));
     }
     request.client.limit(cgi.options.max_body)?;
+    let upgrades = cgi.upgrade && asks_to_upgrade(request, head, &script);
     // A local redirect's request has no body, whatever the one before it had.
     let mut run = ProgramRun {
-        cx,
-        upgrades: cgi.upgrade && asks_to_upgrade(request, head, &script),
-        request,
-        head,
-        cgi,
         limit,
-        script,
-        judges: false,
-        crowds: Crowding::None,
+        upgrades,
+        ..ProgramRun::new(cx, request, head, cgi, script)
     };
     let file = match cgi.options.body {
         BodyMode::File if head.body != BodyLen::None => {
@@ -103,17 +98,7 @@ pub async fn load(
     if script.module {
         return false;
     }
-    let run = ProgramRun {
-        cx,
-        request,
-        head,
-        cgi,
-        limit: None,
-        script,
-        upgrades: false,
-        judges: false,
-        crowds: Crowding::None,
-    };
+    let run = ProgramRun::new(cx, request, head, cgi, script);
     run.template().await
 }
 
@@ -139,7 +124,27 @@ fn asks_to_upgrade(request: &Request<'_>, head: &Head, script: &FoundProgram<'_>
     asks && !script.module && request.client.can_upgrade()
 }
 
-impl ProgramRun<'_, '_, '_> {
+impl<'a, 'r, 'c> ProgramRun<'a, 'r, 'c> {
+    fn new(
+        cx: Context<'a>,
+        request: &'a mut Request<'r>,
+        head: &'a Rc<Head>,
+        cgi: &'c Arc<Cgi>,
+        script: FoundProgram<'a>,
+    ) -> Self {
+        Self {
+            cx,
+            request,
+            head,
+            cgi,
+            limit: None,
+            script,
+            upgrades: false,
+            judges: false,
+            crowds: Crowding::None,
+        }
+    }
+
     /// Waits for a permit to run a program; a client that leaves meanwhile is noticed.
     async fn permit(&mut self) -> Result<Permit, Fault> {
         let admission = &self.cx.shared.admission;

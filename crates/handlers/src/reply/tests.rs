@@ -51,7 +51,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let spawner = Spawner::direct().unwrap();
     let templates = TemplateSettings::default();
     let resources = Resources::new(0, (spawner, None), errors.clone(), templates, serving).unwrap();
-    let places = AdmissionSettings::default();
+    let settings = AdmissionSettings::default();
     let needs = Needs {
         cache: "/nowhere".into(),
         running: 1,
@@ -60,8 +60,8 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let shared = HandlersShared {
         path: String::new(),
         shows_causes: false,
-        queue_wait: places.wait,
-        admission: Admission::new(&places),
+        queue_wait: settings.wait,
+        admission: Admission::new(&settings),
         spool: Arc::new(Spool::new(&SpoolSettings::default(), None)),
         gate: Arc::default(),
         warm: Arc::new(Warm::new(false)),
@@ -74,7 +74,7 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     };
     let to = To::Address(Address::Unix("/nowhere".into()));
     let config = Application::new(Protocol::Scgi, to, options);
-    let upstream = Arc::new(Upstream::new(&config, &places, None).unwrap());
+    let upstream = Arc::new(Upstream::new(&config, &settings, None).unwrap());
 
     let text = format!("{method} /p HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
     let head = Rc::new(Head::parse(text.as_bytes(), &HeadLimits::default()).unwrap());

@@ -4,7 +4,7 @@
 use std::{
     cell::RefCell,
     rc::Rc,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -20,7 +20,7 @@ use super::{
     worker_pool::WorkerPool,
     worker_start::{StartedWorker, version},
 };
-use crate::{admission::Permit, log::Level};
+use crate::{admission::Permit, lock::lock, log::Level};
 
 pub(super) const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
@@ -66,7 +66,7 @@ type ReplacePermit = Option<OwnedSemaphorePermit>;
 impl Supervisor {
     pub(super) async fn keep(mut self) {
         let told = &self.own_slot().told;
-        let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let told = lock(told).take();
         let Some(mut told) = told else { return };
         let mut failures = 0;
         let mut replacing: ReplacePermit = None;
@@ -282,7 +282,7 @@ impl Supervisor {
     fn down(&self, words: Option<String>) {
         let slot = self.own_slot();
         let waiting = words.is_some();
-        *slot.down.lock().unwrap_or_else(PoisonError::into_inner) = words;
+        *lock(&slot.down) = words;
         if waiting {
             slot.hang_up();
         }

@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     os::fd::{AsFd, OwnedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -29,6 +29,7 @@ use tokio::{
 
 use crate::{
     fault::{Fault, is_shortage},
+    lock::lock,
     owners::{self, StartReports},
     resources::Resources,
     sock::{Sock, register},
@@ -75,10 +76,6 @@ pub(crate) struct OwnWorker {
     pub(super) idle: Arc<UpstreamIdlePool>,
     began: Instant,
     used: Mutex<Instant>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl OwnWorkers {

@@ -8,7 +8,7 @@ mod queue;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -24,6 +24,7 @@ use queue::{AddressLimits, Arrival, Freed, PermitQueue, Queued};
 
 use crate::{
     fault::Fault,
+    lock::lock,
     peer::Peer,
     rate_allowance::{self, Holding},
 };
@@ -229,7 +230,7 @@ const FULL: Fault = Fault::Busy("the queue for programs is full");
 
 impl Permits {
     fn lock(&self) -> MutexGuard<'_, PermitQueue<oneshot::Sender<Permit>>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.line)
     }
 
     fn permit(

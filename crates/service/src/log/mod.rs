@@ -11,7 +11,7 @@ mod writer;
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
     time::SystemTime,
 };
 
@@ -25,7 +25,7 @@ pub use settings::{LogFormat, LogSettings, LogTo};
 use target::LogTarget;
 pub use writer::LogWriter;
 
-use crate::id::Id;
+use crate::{id::Id, lock::lock};
 
 /// The logs, shared by all event loops. Where they go may change, they stay.
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ impl Logs {
     }
 
     fn own(&self) -> MutexGuard<'_, OwnWriters> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own)
     }
 
     /// What writes these logs: those that are open already, and new ones.

@@ -3,7 +3,7 @@
 use std::{
     io::{self, Write},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
     },
@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::{target::LogTarget, time};
+use crate::lock::lock;
 
 /// Blocks of lines of a log that may wait for the disk; more are dropped and counted.
 const WAITING: usize = 4096;
@@ -259,10 +260,6 @@ impl LogOutput {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

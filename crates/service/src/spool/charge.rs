@@ -3,13 +3,13 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use super::full::Full;
-use crate::peer::Peer;
+use crate::{lock::lock, peer::Peer};
 
 /// An address has at most one of so many parts, so that there is room for others.
 const PARTS: u64 = 2;
@@ -120,7 +120,7 @@ impl Charge {
     }
 
     fn lock(&self) -> MutexGuard<'_, Bytes> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.all)
     }
 }
 

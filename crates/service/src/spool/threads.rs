@@ -8,6 +8,8 @@ use std::{
 
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::lock::lock;
+
 /// So many wait for the disk at once: one would leave its queue empty, more gain nothing.
 const THREADS: usize = 4;
 /// So many pieces of requests are under way at once, each at most [`crate::pool::SIZE`]: 4 MiB. Others wait where they
@@ -110,6 +112,6 @@ impl SpoolThreads {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         // Nothing panics while it is held.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 }

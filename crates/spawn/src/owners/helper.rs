@@ -352,9 +352,10 @@ fn knock(output: &OwnedFd) {
 
 /// [`IDLE`]; a test may ask a debug build for less.
 fn idle() -> Duration {
-    let asked = std::env::var("GALGO_TEST_HELPER_IDLE").ok();
-    let asked = asked.filter(|_| cfg!(debug_assertions));
-    asked
-        .and_then(|ms| Some(Duration::from_millis(ms.parse().ok()?)))
-        .unwrap_or(IDLE)
+    if cfg!(debug_assertions)
+        && let Ok(asked) = std::env::var("GALGO_TEST_HELPER_IDLE")
+    {
+        return asked.parse().map_or(IDLE, Duration::from_millis);
+    }
+    IDLE
 }

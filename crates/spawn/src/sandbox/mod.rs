@@ -35,7 +35,7 @@ pub use install::is_available;
 pub use kernel::{Kernel, kernel};
 pub use network::Network;
 pub use outside::Outside;
-pub use visible::{Access, VisibleFiles};
+pub use visible::{FileAccess, VisibleFiles};
 
 /// What a program is kept from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use std::{
 
 /// What may be done with a file, or with what is below a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum FileAccess {
     /// To read it.
     Read,
     /// To read and to write what is there, and files that have no name (O_TMPFILE, open(2)).
@@ -25,7 +25,7 @@ pub enum Access {
     Make,
 }
 
-impl Access {
+impl FileAccess {
     fn rights(self) -> AccessRights {
         match self {
             Self::Read => AccessRights::READ,
@@ -45,7 +45,7 @@ impl VisibleFiles {
     ///
     /// # Errors
     /// The kernel refuses what it has.
-    pub fn enter(list: &[(PathBuf, Access)]) -> io::Result<Option<Self>> {
+    pub fn enter(list: &[(PathBuf, FileAccess)]) -> io::Result<Option<Self>> {
         let own = list.iter().map(|(path, access)| (&**path, access.rights()));
         let system = [
             (SYSTEM, AccessRights::READ),
@@ -68,7 +68,7 @@ impl VisibleFiles {
 
     /// Whether a path leads out of what is visible, or to what may be read alone. One that leads to nothing would be made in the
     /// folder above it. What the user of this process cannot reach is not hidden by the domain.
-    pub fn hides(&self, path: &Path, access: Access) -> bool {
+    pub fn hides(&self, path: &Path, access: FileAccess) -> bool {
         let real = path.ancestors().find_map(|path| match path.canonicalize() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             found => Some(found),
@@ -107,10 +107,10 @@ mod tests {
         }
         std::os::unix::fs::symlink(at("hidden"), at("read/link")).unwrap();
         let list = [
-            (at("read"), Access::Read),
-            (at("change"), Access::Change),
-            (at("make"), Access::Make),
-            (at("none"), Access::Make),
+            (at("read"), FileAccess::Read),
+            (at("change"), FileAccess::Change),
+            (at("make"), FileAccess::Make),
+            (at("none"), FileAccess::Make),
         ];
         let inside = || {
             let Some(visible) = VisibleFiles::enter(&list).unwrap() else {
@@ -129,9 +129,9 @@ mod tests {
                 assert_eq!(opened.is_ok(), change, "{name}");
                 assert_eq!(fs::write(at(name).join("new"), "").is_ok(), make, "{name}");
                 for (access, may) in [
-                    (Access::Read, read && name != "change"),
-                    (Access::Change, change),
-                    (Access::Make, make),
+                    (FileAccess::Read, read && name != "change"),
+                    (FileAccess::Change, change),
+                    (FileAccess::Make, make),
                 ] {
                     assert_eq!(!visible.hides(&file, access), may, "{name}, {access:?}");
                     let new = at(name).join("not/there");
@@ -139,8 +139,8 @@ mod tests {
                 }
             }
             assert!(fs::read(at("read/link/file")).is_err());
-            assert!(visible.hides(&at("read/link"), Access::Read));
-            assert!(visible.hides(folder.path(), Access::Read));
+            assert!(visible.hides(&at("read/link"), FileAccess::Read));
+            assert!(visible.hides(folder.path(), FileAccess::Read));
             assert!(fs::read("/etc/passwd").is_ok() && fs::read("/etc/hostname").is_err());
             // Another folder of the same name is another one.
             fs::rename(at("make/file"), at("make/other")).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! A [`Template`] is such a stopped program. [`Template::prefork`] asks it for one child more; the
 //! [`PreforkedChild`] becomes a [`Child`](crate::Child) of this process when it is given a request. One that cannot be forked
-//! may be *parked*: it is the spare itself ([`Template::itself`]). A template holds no
+//! may be *parked*: it is the preforked child itself ([`Template::itself`]). A template holds no
 //! request's data, a child serves one request, and nothing goes back from it but, where asked, the
 //! names of the modules it loaded: what a hostile child says there is checked ([`TemplateKind::names`], [`SearchPath`]).
 //! The messages are described in `shim/template.c`.

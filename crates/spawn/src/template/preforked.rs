@@ -230,7 +230,7 @@ impl AsFd for OwnPreforked {
             (Some(socket), _) => socket.as_fd(),
             (None, Some(child)) => child.as_fd(),
             // INVARIANT: only `start` takes both, and it takes `self`.
-            (None, None) => unreachable!("a spare without socket and child"),
+            (None, None) => unreachable!("a preforked child without socket and process"),
         }
     }
 }

@@ -124,12 +124,13 @@ impl Warm {
             all
         });
         let ahead = |_| self.template.prefork().unwrap();
-        let mut spares: VecDeque<PreforkedChild> = (0..ABREAST.min(count)).map(ahead).collect();
+        let mut preforked_children: VecDeque<PreforkedChild> =
+            (0..ABREAST.min(count)).map(ahead).collect();
         let mut running = VecDeque::new();
         for started in 0..count {
-            let spare = arrived(spares.pop_front().unwrap());
+            let preforked = arrived(preforked_children.pop_front().unwrap());
             if started + ABREAST < count {
-                spares.push_back(self.template.prefork().unwrap());
+                preforked_children.push_back(self.template.prefork().unwrap());
             }
             let request = ChildRequest {
                 program: c"",
@@ -139,7 +140,7 @@ impl Warm {
                 cpu: None,
                 learn: false,
             };
-            running.push_back(spare.start(&request).unwrap().child);
+            running.push_back(preforked.start(&request).unwrap().child);
             if running.len() == ABREAST {
                 running.pop_front().unwrap().wait().unwrap();
             }
@@ -182,12 +183,12 @@ impl Warm {
     }
 }
 
-fn answer(spare: PreforkedChild, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
-    answer_from(spare, None, vars, body, learn)
+fn answer(preforked: PreforkedChild, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
+    answer_from(preforked, None, vars, body, learn)
 }
 
 fn answer_from(
-    spare: PreforkedChild,
+    preforked: PreforkedChild,
     dir: Option<&Path>,
     vars: &[(&str, &str)],
     body: &[u8],
@@ -203,7 +204,7 @@ fn answer_from(
     let (mut stderr, theirs_err) = std::io::pipe().unwrap();
     stdin.write_all(body).unwrap(); // at most what a pipe holds
     drop(stdin);
-    let mut running = spare
+    let mut running = preforked
         .start(&ChildRequest {
             program: c"",
             env: &env,
@@ -227,11 +228,11 @@ fn answer_from(
     }
 }
 
-fn arrived(mut spare: PreforkedChild) -> PreforkedChild {
-    while !spare.ready().unwrap() {
-        assert!(ends(spare.as_fd()), "no child");
+fn arrived(mut preforked: PreforkedChild) -> PreforkedChild {
+    while !preforked.ready().unwrap() {
+        assert!(ends(preforked.as_fd()), "no child");
     }
-    spare
+    preforked
 }
 
 /// Standard output, standard error and end of a cold start.

@@ -66,7 +66,7 @@ fn values_reach_their_place() {
         format!("proxy+unix:{}/run/s", dir.path().display())
     );
     assert_eq!(
-        (config.workers, config.umask, config.dev_errors),
+        (config.event_loops, config.umask, config.dev_errors),
         (3, 0o077, DevErrors::Is(true))
     );
     assert_eq!(

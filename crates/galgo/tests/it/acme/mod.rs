@@ -65,7 +65,7 @@ fn a_certificate_comes() {
     assert_eq!(server.get(proof).status, 404);
 }
 
-/// The proof is asked for in the plain, where everything else is sent on.
+/// The proof is asked for without TLS, where everything else is sent on.
 fn a_host_is_proved_over_http_where_handshakes_do_not_reach() {
     let (site, place) = site(&[HOST]);
     let like = Like {

@@ -35,7 +35,7 @@ pub struct Like<'l> {
     pub valid: u32,
 }
 
-/// The ports of the server: in the plain, and with TLS.
+/// The ports of the server: without TLS, and with TLS.
 pub const HTTP: u16 = 5002;
 pub const HTTPS: u16 = 5001;
 

@@ -105,7 +105,7 @@ fn s6_2_2_local_redirect_of_head_stays_head() {
     assert_eq!(client.reply().text(), "fine");
 }
 
-/// The first program still runs when the second asks for the only place.
+/// The first program still runs when the second asks for the only permit.
 fn s6_2_2_local_redirect_with_one_place() {
     let server = new_site()
         .config("max_running = 1")

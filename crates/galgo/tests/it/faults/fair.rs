@@ -1,4 +1,4 @@
-//! Clients that take more than their share of places, of the queue or of connections: others are served meanwhile.
+//! Clients that take more than their share of permits, of the queue or of connections: others are served meanwhile.
 
 use std::{thread, time::Duration};
 
@@ -22,8 +22,8 @@ fn another_is_served(server: &Server) {
     assert_eq!((reply.status, reply.text()), (200, "served".into()));
 }
 
-/// A first byte of a body is not enough to hold a place, however many send one.
-fn bodies_that_have_hardly_begun_hold_no_place() {
+/// A first byte of a body is not enough to hold a permit, however many send one.
+fn bodies_that_have_hardly_begun_hold_no_permit() {
     // Nobody is to be ended here for being slow.
     let server = new_site().config("max_running = 4\nmin_rate = 0").start();
     let watch = Watch::begin(&server);
@@ -57,8 +57,8 @@ fn bodies_that_have_hardly_begun_hold_no_place() {
     watch.after(&outcomes);
 }
 
-/// `100 Continue` is sent while every place is taken, else the body would never come.
-fn a_body_is_asked_for_before_there_is_a_place() {
+/// `100 Continue` is sent while every permit is taken, else the body would never come.
+fn a_body_is_asked_for_before_there_is_a_permit() {
     let server = new_site().config("max_running = 1").start();
     let watch = Watch::begin(&server);
     let mut first = server.connect();
@@ -106,7 +106,7 @@ fn a_body_that_was_read_ahead_arrives_whole() {
     watch.after(&vec!["ok"; asked]);
 }
 
-/// The same for an application, whose places are few, too.
+/// The same for an application, whose permits are few, too.
 fn an_application_is_not_asked_before_there_is_a_body() {
     let site = new_site();
     let application = Application::start(site.folder(), |_, stream| {
@@ -145,7 +145,7 @@ fn hurried() -> Site {
     new_site().config("max_running = 2\nmin_rate = 0\nrate_grace = \"1s\"")
 }
 
-/// Two uploads that stop once they have begun keep their places while nobody waits; then one of them ends.
+/// Two uploads that stop once they have begun keep their permits while nobody waits; then one of them ends.
 fn uploads_that_stop_give_way_to_those_who_wait() {
     let server = hurried().start();
     let watch = Watch::begin(&server);
@@ -197,7 +197,7 @@ fn readers_that_stop_give_way_to_those_who_wait() {
     watch.after(&["ok", "client_gone", "client_gone"]);
 }
 
-/// A request of 127.0.0.1 that holds the only place until `go`, and others that wait behind it.
+/// A request of 127.0.0.1 that holds the only permit until `go`, and others that wait behind it.
 fn crowd(server: &Server, waiting: usize) -> (Client, Vec<Client>) {
     let mut first = server.connect();
     first.get("/cgi-bin/t?touch=up&await=go&head&out=first");
@@ -211,8 +211,8 @@ fn crowd(server: &Server, waiting: usize) -> (Client, Vec<Client>) {
     (first, (0..waiting).map(wait).collect())
 }
 
-/// The next place goes to the address that holds fewest.
-fn a_place_goes_to_the_address_that_holds_fewest() {
+/// The next permit goes to the address that holds fewest.
+fn a_permit_goes_to_the_address_that_holds_fewest() {
     let server = new_site().config("max_running = 2").start();
     let watch = Watch::begin(&server);
     let mut held = server.connect();
@@ -418,13 +418,13 @@ list![
     unfinished_heads_make_room_for_another_address,
     an_address_has_half_of_all_connections,
     a_trusted_proxy_has_as_many_connections_as_it_likes,
-    bodies_that_have_hardly_begun_hold_no_place,
-    a_body_is_asked_for_before_there_is_a_place,
+    bodies_that_have_hardly_begun_hold_no_permit,
+    a_body_is_asked_for_before_there_is_a_permit,
     a_body_that_was_read_ahead_arrives_whole,
     an_application_is_not_asked_before_there_is_a_body,
     uploads_that_stop_give_way_to_those_who_wait,
     readers_that_stop_give_way_to_those_who_wait,
-    a_place_goes_to_the_address_that_holds_fewest,
+    a_permit_goes_to_the_address_that_holds_fewest,
     a_full_queue_has_room_for_another_address,
     a_slow_reader_is_not_taken_for_one_that_has_stopped,
     without_a_minimum_rate_nobody_is_too_slow,

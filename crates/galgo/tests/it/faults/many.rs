@@ -144,7 +144,7 @@ fn beyond_limit_and_queue_503_at_once() {
     second.get("/cgi-bin/t?head&out=second");
     let mut third = server.connect();
     third.get("/cgi-bin/t?head&out=third");
-    // One of these two waits, the other is refused; then nobody else gets a place.
+    // One of these two waits, the other is refused; then nobody else gets a permit.
     wait_until("a refusal", || {
         let busy = |l: &serde_json::Value| l["outcome"] == "busy";
         server.access().iter().any(busy)
@@ -162,9 +162,9 @@ fn beyond_limit_and_queue_503_at_once() {
     watch.after(&["ok", "ok", "busy", "busy"]);
 }
 
-/// A refusal comes at once, but whoever answers it with the next request gets one for each beat (50 ms).
+/// A refusal comes at once, but whoever answers it with the next request gets one for each tick (50 ms).
 fn who_was_refused_and_asks_again_waits() {
-    const BEAT: Duration = Duration::from_millis(50);
+    const TICK: Duration = Duration::from_millis(50);
     let server = new_site().config("max_running = 1\nqueue = 0").start();
     let watch = Watch::begin(&server);
     let mut first = server.connect();
@@ -176,8 +176,8 @@ fn who_was_refused_and_asks_again_waits() {
         again.get("/cgi-bin/t?head&out=again");
         assert_eq!(again.reply().status, 503);
     }
-    // The first pause ends with a beat that may be near, the others are whole.
-    assert!(before.elapsed() > 4 * BEAT, "{:?}", before.elapsed());
+    // The first pause ends with a tick that may be near, the others are whole.
+    assert!(before.elapsed() > 4 * TICK, "{:?}", before.elapsed());
     server.set("go");
     assert_eq!(first.reply().text(), "first");
     drop((first, again));
@@ -204,7 +204,7 @@ fn longer_than_queue_wait_503() {
 fn goodput_under_overload() {
     let server = new_site().config("max_running = 2\nqueue = 4").start();
     let watch = Watch::begin(&server).memory(24 << 20);
-    // Two have the places until as many as may wait do so and more were refused, on the slowest machine.
+    // Two have the permits until as many as may wait do so and more were refused, on the slowest machine.
     let hold = |n: usize| {
         let mut client = server.connect();
         client.get(&format!("/cgi-bin/t?touch=up{n}&await=go&head&out=held"));

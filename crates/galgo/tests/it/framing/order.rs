@@ -108,7 +108,7 @@ fn s9_3_2_a_half_close_behind_pipelined_requests() {
     assert!(client.is_over());
 }
 
-/// While a request waits for its place nothing is read, but the end is noticed.
+/// While a request waits for its permit nothing is read, but the end is noticed.
 fn s9_3_2_a_half_close_seen_before_what_is_unread() {
     let server = site().config("max_running = 1").start();
     let mut busy = server.connect();

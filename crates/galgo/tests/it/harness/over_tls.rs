@@ -39,7 +39,7 @@ const NOT: &[(&str, &str)] = &[
     ("faults::many::busy_connections_are_not_shed", UNANSWERED),
     (
         "faults::many::ten_thousand_idle_connections",
-        "it bounds the memory of a connection in the plain",
+        "it bounds the memory of a connection without TLS",
     ),
     (
         "faults::slow::a_head_of_one_byte_at_a_time_meets_a_total_deadline",
@@ -92,9 +92,9 @@ const NOT: &[(&str, &str)] = &[
 ];
 
 const BESIDE: &str = "it sends and reads at once, by two handles of one socket";
-const LISTENERS: &str = "it names its listeners anew, in the plain";
+const LISTENERS: &str = "it names its listeners anew, without TLS";
 const OWN: &str = "it speaks TLS by itself";
-const PLAIN: &str = "it is about requests that come in the plain";
+const PLAIN: &str = "it is about requests that come without TLS";
 const PROCESSES: &str = "it is about processes, which are the same behind every transport";
 const UNANSWERED: &str =
     "without a handshake there is nothing to answer in: the connection is closed";

@@ -218,7 +218,7 @@ fn a_body_beyond_its_limit() {
     let declared = request("POST", "/cgi-bin/t?head&count").header("content-length", 200_000);
     let stream = client.send(declared, false).unwrap();
     assert_eq!(client.reply(stream).status, 413);
-    // It is found out when the program has its place already: then the response may have begun.
+    // It is found out when the program has its permit already: then the response may have begun.
     let reply = client.post("/cgi-bin/t?count", &pattern(0, 1_000_000));
     assert_eq!(reply.status, 413);
     drop(client);

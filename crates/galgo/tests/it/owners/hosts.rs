@@ -303,9 +303,7 @@ fn warm_programs_have_their_owners_too() {
     }
     symlink("one.example", site.path("www/www.one.example")).unwrap();
     let server = site.start();
-    let cold = fs::read_to_string(server.path("galgo.toml")).unwrap();
-    let warm = cold.replace("start = \"cold\"", "start = \"warm\"");
-    fs::write(server.path("galgo.toml"), warm).unwrap();
+    server.configure("[defaults]\nstart = \"warm\"\n");
     assert!(server.reload());
     for (host, account) in [
         ("one.example", one),
@@ -465,12 +463,10 @@ fn a_reload_changes_whom_they_run_as() {
     let server = site.start();
     let asks = || runs_as(&server, "one.example", "/cgi-bin/who");
     assert_eq!(asks(), Ok(NOBODY));
-    let before = fs::read_to_string(server.path("galgo.toml")).unwrap();
-    let after = before.replace("sites = \"www\"\n", CONFIG);
-    fs::write(server.path("galgo.toml"), after).unwrap();
+    server.configure(CONFIG);
     assert!(server.reload());
     assert_eq!(asks(), Ok(uid(one)), "{}", server.errors());
-    fs::write(server.path("galgo.toml"), before).unwrap();
+    server.configure("sites = \"www\"\n");
     assert!(server.reload());
     assert_eq!(asks(), Ok(NOBODY));
 }

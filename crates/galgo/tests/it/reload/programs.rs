@@ -38,7 +38,7 @@ fn a_variable_that_changed_is_the_next_programs() {
     }
 }
 
-/// The places are the server's: they hold for programs that began under another configuration, too.
+/// The permits are the server's: they hold for programs that began under another configuration, too.
 fn places_become_more_and_fewer() {
     let server = site().config("max_running = 1\nqueue = 0").start();
     let hold = |name: &str| {
@@ -61,12 +61,12 @@ fn places_become_more_and_fewer() {
     for (client, name) in [(&mut a, "a"), (&mut b, "b")] {
         server.set(name);
         assert_eq!(client.reply().text(), name);
-        // `c` has the only place.
+        // `c` has the only permit.
         assert!(busy(), "{name}");
     }
     server.set("c");
     assert_eq!(c.reply().text(), "c");
-    wait_until("the place of `c`", || !busy());
+    wait_until("the permit of `c`", || !busy());
     server.configure("queue = 1");
     assert!(server.reload());
     let mut d = hold("d");

@@ -15,7 +15,7 @@ use galgo_testkit::{Client, End, Server, Site};
 /// More than the sockets between take, and a pipe; less than may wait besides.
 const LARGE: usize = 6_000_000;
 
-/// One place, which is never free because a client is too slow.
+/// One permit, which is never free because a client is too slow.
 fn one_place() -> Site {
     new_site().config("max_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"1h\"")
 }
@@ -25,8 +25,8 @@ pub(crate) fn slow_reader(server: &Server) -> Client {
     Client::connect_with_buffer(16 << 10, server.address())
 }
 
-/// Nothing of the response has been read when another program has had the only place.
-fn a_slow_reader_holds_no_place() {
+/// Nothing of the response has been read when another program has had the only permit.
+fn a_slow_reader_holds_no_permit() {
     let server = one_place().start();
     let watch = Watch::begin(&server);
     for head in [
@@ -186,7 +186,7 @@ fn a_slow_reader_holds_no_application() {
     watch.after(&["ok"; 4]);
 }
 
-/// What waits in memory is bounded in all: without a share of it a program keeps its place.
+/// What waits in memory is bounded in all: without a share of it a program keeps its permit.
 fn without_memory_a_slow_reader_holds_its_place() {
     let site = new_site().config("max_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"300ms\"");
     let server = site.config("spool_memory = \"255K\"").start();
@@ -204,7 +204,7 @@ fn without_memory_a_slow_reader_holds_its_place() {
 list![
     without_memory_a_slow_reader_holds_its_place,
     a_slow_reader_holds_no_application,
-    a_slow_reader_holds_no_place,
+    a_slow_reader_holds_no_permit,
     every_byte_comes_in_its_order,
     what_is_too_much_waits_in_its_program,
     what_failed_while_it_waited_is_cut,

@@ -175,7 +175,7 @@ fn a_guest_that_waits_in_a_host_call_is_ended() {
     let server = site(&[("sleep.wasm", programs::sleeps("")), ("read.wasm", reads)])
         .defaults("first_byte_timeout = \"300ms\"")
         .start();
-    // More than may run at once: each that ends must give its place back.
+    // More than may run at once: each that ends must give its permit back.
     for _ in 0..3 {
         let mut clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
         clients

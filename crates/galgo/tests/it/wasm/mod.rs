@@ -80,7 +80,7 @@ mod own {
         variables_are_those_of_every_program_byte_for_byte,
         names_that_proxies_do_not_know_reach_no_module,
         sixty_four_megabytes_pass_through_with_flat_memory,
-        a_slow_reader_holds_no_place,
+        a_slow_reader_holds_no_permit,
         a_thousand_at_once,
         a_body_that_is_not_read_is_nobody_elses,
         who_runs_to_completion_sees_the_end_of_a_body_that_was_broken_off,
@@ -111,7 +111,7 @@ mod own {
         server.says("the program is a WebAssembly module: its name has to end in .wasm");
     }
 
-    fn a_slow_reader_holds_no_place() {
+    fn a_slow_reader_holds_no_permit() {
         use crate::{harness::child::pattern, spool::output::slow_reader};
         const LARGE: usize = 6_000_000;
         let site = new_site()

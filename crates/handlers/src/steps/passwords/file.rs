@@ -5,14 +5,14 @@ use std::{
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use galgo_spawn::FileId;
 use rustix::fs::{fstat, stat};
 
 use super::hash::HashScheme;
-use crate::off_loop::off_loop;
+use crate::{lock::lock, off_loop::off_loop};
 
 /// A larger file is an error: 16 MiB are some 200,000 users.
 const MOST: u64 = 16 << 20;
@@ -115,7 +115,7 @@ impl UsersFile {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, (FileId, bool, Arc<Users>)> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.read)
     }
 
     /// Its users now. A file that has changed is read off the event loop.

@@ -4,13 +4,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     thread,
 };
 
 use tokio::sync::{Mutex as Turns, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
-use crate::{fault::Fault, peer::Peer};
+use crate::{fault::Fault, lock::lock, peer::Peer};
 
 /// Requests of one address that wait for their turn; beyond: 503. A browser may send 100 at once over HTTP/2.
 const MOST: usize = 128;
@@ -49,7 +49,7 @@ impl Gate {
     /// Too many wait.
     pub async fn turn(&self, peer: Peer) -> Result<PasswordTurn<'_>, Fault> {
         let turns = {
-            let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut clients = lock(&self.clients);
             let turns = clients.entry(peer).or_default();
             if Arc::strong_count(turns) > MOST {
                 return Err(BUSY);
@@ -75,8 +75,7 @@ impl Gate {
 impl Drop for PasswordTurn<'_> {
     fn drop(&mut self) {
         self.held = None;
-        let clients = &self.gate.clients;
-        let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = lock(&self.gate.clients);
         let last = |turns: &Arc<Turns<()>>| Arc::strong_count(turns) == 1;
         if clients.get(&self.peer).is_some_and(last) {
             clients.remove(&self.peer);

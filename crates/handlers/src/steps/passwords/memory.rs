@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -11,6 +11,8 @@ use blake2::{
     digest::{FixedOutput, KeyInit, Mac},
 };
 use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::lock::lock;
 
 /// How long a password need not be verified again.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -49,12 +51,12 @@ impl VerifiedPasswords {
     }
 
     pub(super) fn knows(&self, mark: &CredentialDigest) -> bool {
-        let right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        let right = lock(&self.right);
         right.get(mark).is_some_and(|at| at.elapsed() < REMEMBERED)
     }
 
     pub(super) fn keep(&self, mark: CredentialDigest) {
-        let mut right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut right = lock(&self.right);
         if right.len() >= MOST {
             right.retain(|_, at| at.elapsed() < REMEMBERED);
         }

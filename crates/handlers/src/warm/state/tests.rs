@@ -144,7 +144,7 @@ fn a_program_that_nobody_asks_for_is_given_up() {
     assert_eq!(next(&[Fails], LONGEST).0, Next::Over);
 }
 
-/// Nothing of what was known of the edition before is held against the next one.
+/// Nothing of what was known of the revision before is held against the next one.
 #[test]
 fn a_change_forgets() {
     let (_, mut state) = next(&[Parks, Unparks], Duration::ZERO);
