@@ -37,6 +37,19 @@ pub(crate) fn open(folder: impl AsFd, path: &[u8], flags: OFlags) -> Result<Owne
     Err(Errno::LOOP)
 }
 
+/// As [`open`], where no part of the path is a link.
+///
+/// # Errors
+/// As [`open`]; ELOOP: one is.
+pub(crate) fn open_without_links(
+    folder: impl AsFd,
+    path: &[u8],
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let path = if path.is_empty() { b"." } else { path };
+    resolve(folder, path, flags, BENEATH | ResolveFlags::NO_SYMLINKS)
+}
+
 /// openat2(2), tried again where that may help.
 pub(crate) fn resolve(
     folder: impl AsFd,
@@ -88,7 +101,7 @@ fn inside(folder: impl AsFd, target: OwnedFd) -> Result<Vec<u8>, Errno> {
 }
 
 /// The name that the kernel has for a descriptor's file.
-fn name(fd: impl AsFd) -> Result<CString, Errno> {
+pub(crate) fn name(fd: impl AsFd) -> Result<CString, Errno> {
     let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     readlinkat(CWD, link, Vec::new()).map_err(|_| Errno::XDEV)
 }

@@ -143,14 +143,14 @@ pub fn send_for_program(
     rest: &[u8],
     media_type: Option<String>,
 ) -> Option<Response> {
-    if !open::may_be_seen(rest) || files.is_source(rest) {
+    if !open::may_be_seen(rest) {
         return None;
     }
     match open::open(&files.fd, rest) {
-        Ok(Opened::File(file)) => {
+        Ok(Opened::File(file)) if !file.is_source(files, rest) => {
             send::file(files, head, rest, file, media_type, SystemTime::now()).ok()
         }
-        Ok(Opened::Folder(_)) | Err(_) => None,
+        Ok(_) | Err(_) => None,
     }
 }
 
@@ -204,7 +204,7 @@ fn found<'a>(
         return folder(files, head, rest, elsewhere);
     }
     match open::open(&files.fd, rest)? {
-        Opened::File(_) if files.is_source(rest) => Err(OpenRefusal::Forbidden(SOURCE)),
+        Opened::File(file) if file.is_source(files, rest) => Err(OpenRefusal::Forbidden(SOURCE)),
         Opened::File(file) => whole(files, head, rest, file),
         Opened::Folder(_) => Ok(FileAnswer::Now(to_slash(head), None)),
     }
@@ -229,7 +229,7 @@ fn folder<'a>(
         path.extend_from_slice(name.as_bytes());
         match open::open(&files.fd, &path) {
             Ok(Opened::File(_)) if elsewhere(name) => return Ok(FileAnswer::Elsewhere(name)),
-            Ok(Opened::File(_)) if files.is_source(&path) => {
+            Ok(Opened::File(file)) if file.is_source(files, &path) => {
                 return Err(OpenRefusal::Forbidden(SOURCE));
             }
             Ok(Opened::File(file)) => return whole(files, head, &path, file),

@@ -10,6 +10,7 @@ use rustix::{
     io::Errno,
 };
 
+use super::settings::Files;
 use crate::{beneath, body::Response};
 
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(super) enum Opened {
 pub(super) struct OpenFile {
     pub(super) fd: OwnedFd,
     pub(super) stat: Stat,
+    /// Its own path, if that which was asked for leads over links.
+    own: Option<Vec<u8>>,
 }
 
 /// Why there is nothing to send. No answer to others says more than its status.
@@ -94,7 +97,13 @@ pub(super) fn may_be_seen(rest: &[u8]) -> bool {
 pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Opened, OpenRefusal> {
     // NONBLOCK: a FIFO without a writer must not hold up the thread before fstat tells it apart.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let fd = match beneath::open(&root, path, flags) {
+    let by_name = beneath::open_without_links(&root, path, flags);
+    let linked = matches!(by_name, Err(Errno::LOOP));
+    let opened = match linked {
+        true => beneath::open(&root, path, flags),
+        false => by_name,
+    };
+    let fd = match opened {
         // A folder that may be entered but not read still has a slash to be sent to.
         Err(Errno::ACCESS) => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -110,13 +119,29 @@ pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Opened, OpenRefusal> 
     };
     let stat = fstat(&fd)?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(Opened::File(OpenFile { fd, stat })),
+        FileType::RegularFile => {
+            let own = linked.then(|| own_path(&fd)).transpose()?;
+            Ok(Opened::File(OpenFile { fd, stat, own }))
+        }
         FileType::Directory => Ok(Opened::Folder(fd)),
         _ => Err(OpenRefusal::NotFound),
     }
 }
 
+/// Where a file is, or was.
+fn own_path(fd: impl AsFd) -> Result<Vec<u8>, OpenRefusal> {
+    const DELETED: &[u8] = b" (deleted)";
+    let path = beneath::name(fd)?.into_bytes();
+    Ok(path.strip_suffix(DELETED).unwrap_or(&path).to_vec())
+}
+
 impl OpenFile {
+    /// Whether it is a program's source, which was asked for as `path`: by that name, or by its own.
+    pub(super) fn is_source(&self, files: &Files, path: &[u8]) -> bool {
+        let own = self.own.as_deref();
+        files.is_source(path) || own.is_some_and(|own| files.is_source(own))
+    }
+
     /// Bytes.
     pub(super) fn size(&self) -> u64 {
         u64::try_from(self.stat.st_size).unwrap_or(0)

@@ -66,12 +66,13 @@ fn sibling(files: &Files, path: &[u8], file: &OpenFile, coding: Coding) -> Optio
         Coding::Gzip => ".gz",
         Coding::Identity => return None,
     };
-    match open::open(&files.fd, &[path, ending.as_bytes()].concat()) {
-        Ok(Opened::File(found)) if found.modified() >= file.modified() && found.size() > 0 => {
-            Some(found)
-        }
-        _ => None,
-    }
+    let path = [path, ending.as_bytes()].concat();
+    let Ok(Opened::File(found)) = open::open(&files.fd, &path) else {
+        return None;
+    };
+    let is_good =
+        found.modified() >= file.modified() && found.size() > 0 && !found.is_source(files, &path);
+    is_good.then_some(found)
 }
 
 /// An entity tag (8.8.3) of inode, size and mtime, hashed so that it tells no inode numbers, and of

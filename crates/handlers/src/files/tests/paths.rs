@@ -215,6 +215,36 @@ fn files_for_an_interpreter_are_refused() {
     assert_eq!(site.get("/b.php").status, 404);
 }
 
+/// A link has another name than the program that it leads to.
+#[test]
+fn a_link_shows_no_source() {
+    let mut site = site();
+    let php = (".php".to_owned(), "/usr/bin/php-cgi".into());
+    site.files.interpreters = std::sync::Arc::new(vec![php]);
+    site.files.index = vec!["start.html".into()];
+    for name in ["a.php", "sub/.htpasswd", "page"] {
+        site.put(name, SECRET);
+    }
+    let link = |to: &str, name: &str| symlink(to, site.path(name)).unwrap();
+    link("a.php", "a.txt");
+    link("a.txt", "chain");
+    link(site.path("a.php").to_str().unwrap(), "absolute");
+    link("sub", "other");
+    link("sub/.htpasswd", "passwords");
+    link("../a.php", "sub/start.html");
+    link("page", "name.of.page");
+    for target in ["/a.txt", "/chain", "/absolute", "/passwords", "/sub/"] {
+        assert_serves(&site.get(target), 403, "");
+    }
+    assert_eq!(site.get("/other/.htpasswd").status, 404);
+    assert_serves(&site.get("/name.of.page"), 200, SECRET);
+    // In place of what it would be with another coding.
+    site.put("b.css", "b");
+    link("a.php", "b.css.gz");
+    let r = site.get_with("/b.css", "Accept-Encoding", "gzip");
+    assert_serves(&r, 200, "b");
+}
+
 #[test]
 fn dotfiles_are_not_there() {
     let site = site();
