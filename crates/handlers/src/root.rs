@@ -1,10 +1,11 @@
 //! Folders and programs that are held open from when the configuration is read.
 
 use std::{
+    ffi::OsString,
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt,
+        unix::ffi::{OsStrExt, OsStringExt},
     },
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
@@ -35,6 +36,12 @@ impl Folder {
     /// A number that no other descriptor of this process has or gets.
     pub fn number(&self) -> u64 {
         self.1
+    }
+
+    /// Where it is, whatever was put in the place of the path that it was opened by.
+    pub fn path(&self) -> Option<PathBuf> {
+        let name = beneath::name(self).ok()?;
+        Some(OsString::from_vec(name.into_bytes()).into())
     }
 }
 

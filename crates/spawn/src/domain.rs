@@ -147,6 +147,12 @@ pub(crate) fn confining(
     let abi = abi();
     let ports = if abi >= 4 { Ports::ALL.0 & !ports.0 } else { 0 };
     let scoped = if abi >= 6 { SCOPED } else { 0 };
+    let files = files.iter().map(|(path, access)| {
+        let named = |e: Errno| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        listed::hold(path)
+            .map(|file| (file, *access))
+            .map_err(named)
+    });
     let ruleset = with_files(abi, files, ports, scoped)?;
     if let (Some(ruleset), Some(program)) = (&ruleset, program) {
         let access = AccessRights::EXECUTE.0 & AccessRights::known(abi);
@@ -155,17 +161,19 @@ pub(crate) fn confining(
     Ok(ruleset)
 }
 
-/// What a process makes a domain of that sees the listed files alone, and is kept from nothing else.
+/// What a process makes a domain of that sees these files alone, and is kept from nothing else.
 ///
 /// # Errors
 /// As [`confining`].
-pub(crate) fn of_files(files: &[(PathBuf, AccessRights)]) -> io::Result<Option<OwnedFd>> {
-    with_files(abi(), files, 0, 0)
+pub(crate) fn of_files(
+    files: impl Iterator<Item = (OwnedFd, AccessRights)>,
+) -> io::Result<Option<OwnedFd>> {
+    with_files(abi(), files.map(Ok), 0, 0)
 }
 
 fn with_files(
     abi: u32,
-    files: &[(PathBuf, AccessRights)],
+    files: impl Iterator<Item = io::Result<(OwnedFd, AccessRights)>>,
     handled_access_net: u64,
     scoped: u64,
 ) -> io::Result<Option<OwnedFd>> {
@@ -179,11 +187,9 @@ fn with_files(
         scoped,
     })?;
     let ruleset = made.ok_or(io::ErrorKind::Unsupported)?;
-    for (path, access) in files {
-        listed::hold(path)
-            .map_err(io::Error::from)
-            .and_then(|file| allow(&ruleset, file.as_fd(), access.0 & known))
-            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+    for held in files {
+        let (file, access) = held?;
+        allow(&ruleset, file.as_fd(), access.0 & known)?;
     }
     Ok(Some(ruleset))
 }

@@ -96,3 +96,16 @@ impl Repeated {
         self.thread.join().unwrap();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_which_the_machine_runs_counts() {
+        let (running, began) = (RunningTime::start(), Instant::now());
+        wait_until("time", || running.elapsed() >= 4 * COUNTS);
+        // One look may have begun before.
+        assert!(running.elapsed() <= began.elapsed() + COUNTS);
+    }
+}

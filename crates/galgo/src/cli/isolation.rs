@@ -2,6 +2,7 @@
 
 use galgo_spawn::{
     Limits, Sandbox,
+    identity::effective_uid,
     owners::are_delegated,
     sandbox::{self, Confinement, Network, kernel},
 };
@@ -10,7 +11,7 @@ use crate::config::{CgiOptions, Config, Route, To};
 
 /// A sentence for each gap, for the start of the server and for `galgo check`.
 pub(super) fn gaps(config: &Config) -> Vec<String> {
-    let root = galgo_spawn::identity::effective_uid() == 0 && config.identity.is_none();
+    let root = effective_uid() == 0 && config.identity.is_none();
     // Short of descriptors or memory: the start of the server says so itself.
     let scopes = galgo_spawn::keeps_apart().unwrap_or(true);
     let of_kernel = [
@@ -37,10 +38,10 @@ pub(super) fn gaps(config: &Config) -> Vec<String> {
     of_kernel.chain(gaps).collect()
 }
 
-/// Whether the server is to see what it is configured to serve, and nothing else: root starts it, and it starts nothing itself.
+/// Whether the server is to see what it is configured to serve, and nothing else: root starts it, and helpers start all programs.
 fn hides_files(config: &Config) -> bool {
-    let as_others = config.remits().any(|(_, remit)| remit.runs_as_others());
-    as_others && config.starts_here().is_none()
+    let helped = config.remits().next().is_some() && config.starts_here().is_none();
+    helped && effective_uid() == 0
 }
 
 /// A route, or the folders of hosts.

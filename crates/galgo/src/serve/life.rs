@@ -188,7 +188,7 @@ impl Life {
 
     fn goes_on(&self, words: &str, way: &mut UnderWay) {
         match way.reads.take() {
-            // A spawner is short of words.
+            // The spawner's words for the same error are cut short.
             Some(own) if own.starts_with(words) => self.keeps(&own),
             Some(_) => self.keeps(words),
             None => {

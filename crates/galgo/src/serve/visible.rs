@@ -2,17 +2,9 @@
 //!
 //! What it has open, it keeps. What helpers start sees what its user may, or its sandbox.
 
-use std::{
-    fs,
-    os::fd::{AsFd, AsRawFd},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
-use galgo_handlers::{
-    files::Files,
-    root::{CgiRoot, Folder},
-    sendfile::Sendfile,
-};
+use galgo_handlers::{files::Files, root::CgiRoot, sendfile::Sendfile};
 use galgo_service::spool;
 use galgo_spawn::sandbox::{FileAccess, VisibleFiles};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -69,7 +61,7 @@ fn list(config: &Config) -> Vec<(PathBuf, FileAccess)> {
         config.routes.iter().flat_map(|r| served(r)).collect(),
         FileAccess::Read,
     );
-    let sites = config.sites.iter().filter_map(|sites| real(&sites.fd));
+    let sites = config.sites.iter().filter_map(|sites| sites.fd.path());
     add(sites.collect(), FileAccess::Read);
     // Another account has its home beside the others.
     let homes = config.userdir.iter().flat_map(|userdir| &userdir.users);
@@ -127,7 +119,7 @@ fn folders(file: &PathBuf) -> Vec<PathBuf> {
 /// What a route shows: files, programs and scripts, of which the server finds out whether they are there and what kind they are.
 fn served(route: &Route) -> Vec<PathBuf> {
     let files = match &route.handler {
-        Handler::Files(files) => real(&files.fd),
+        Handler::Files(files) => files.fd.path(),
         _ => None,
     };
     let programs = route.programs().into_iter().chain(route.judge());
@@ -144,18 +136,13 @@ fn served(route: &Route) -> Vec<PathBuf> {
 /// Of what answers: its folder, and those whose files it may hand over.
 fn of(root: Option<&CgiRoot>, sendfile: &Sendfile) -> Vec<PathBuf> {
     let root = root.and_then(|root| match root {
-        CgiRoot::Folder { fd, .. } => real(fd),
+        CgiRoot::Folder { fd, .. } => fd.path(),
         CgiRoot::Program { .. } => Some(root.folder().to_owned()),
     });
     let named = sendfile.paths.iter().map(|(_, files)| files);
     let handed = sendfile.folders.iter().chain(named);
-    let handed = handed.filter_map(|files: &Files| real(&files.fd));
+    let handed = handed.filter_map(|files: &Files| files.fd.path());
     root.into_iter().chain(handed).collect()
-}
-
-/// Where a folder is that is held open: whoever may change the path to it cannot put another one in its place.
-fn real(folder: &Folder) -> Option<PathBuf> {
-    fs::read_link(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd())).ok()
 }
 
 /// What is read to speak with an authority.

@@ -4,13 +4,12 @@
 
 use super::{
     confinement::{DEVICES, SETTINGS, SYSTEM},
-    install,
+    install, listed,
 };
 use crate::domain::{self, AccessRights};
+use rustix::fs::{Stat, fstat, stat};
 use std::{
-    fs::{self, Metadata},
     io,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -41,7 +40,8 @@ pub struct VisibleFiles(Vec<((u64, u64), AccessRights)>);
 
 impl VisibleFiles {
     /// Leaves to the calling thread, and to all that it starts from now on, these files and folders alone, where they are there, and
-    /// what the system's libraries read. `None`: the kernel has no Landlock, and nothing has changed.
+    /// what the system's libraries read. A path that others have led elsewhere leaves nothing. `None`: the kernel has no Landlock, and
+    /// nothing has changed.
     ///
     /// # Errors
     /// The kernel refuses what it has.
@@ -55,15 +55,18 @@ impl VisibleFiles {
         let system = system
             .into_iter()
             .flat_map(|(paths, rights)| paths.iter().map(move |path| (Path::new(path), rights)));
-        let real = |(path, rights): (&Path, _)| Some((path.canonicalize().ok()?, rights));
-        let rules: Vec<_> = own.chain(system).filter_map(real).collect();
-        let Some(ruleset) = domain::of_files(&rules)? else {
+        let mut seen = Vec::new();
+        let held = own.chain(system).filter_map(|(path, rights)| {
+            let file = listed::hold(&listed::real(path).ok()?).ok()?;
+            seen.push((is(&fstat(&file).ok()?), rights));
+            Some((file, rights))
+        });
+        let Some(ruleset) = domain::of_files(held)? else {
             return Ok(None);
         };
         install::give_up_new_privileges()?;
         domain::enter(&ruleset)?;
-        let known = |(path, rights): &(PathBuf, _)| Some((is(&fs::metadata(path).ok()?), *rights));
-        Ok(Some(Self(rules.iter().filter_map(known).collect())))
+        Ok(Some(Self(seen)))
     }
 
     /// Whether a path leads out of what is visible, or to what may be read alone. One that leads to nothing would be made in the
@@ -77,7 +80,7 @@ impl VisibleFiles {
             return false;
         };
         !real.ancestors().any(|above| {
-            let known = fs::metadata(above).map(|meta| is(&meta));
+            let known = stat(above).map(|stat| is(&stat));
             let allows = |&(file, rights): &(_, AccessRights)| {
                 known.as_ref().is_ok_and(|known| file == *known) && rights.holds(access.rights())
             };
@@ -87,14 +90,18 @@ impl VisibleFiles {
 }
 
 /// A file, whatever its name: the rules hold what they are about, so no other one has its number.
-fn is(meta: &Metadata) -> (u64, u64) {
-    (meta.dev(), meta.ino())
+fn is(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
+    use std::{
+        fs::{self, Permissions},
+        os::unix::fs::PermissionsExt,
+        thread,
+    };
 
     /// In a thread of its own, with which the domain ends.
     #[test]
@@ -106,7 +113,12 @@ mod tests {
             fs::write(at(name).join("file"), "x").unwrap();
         }
         std::os::unix::fs::symlink(at("hidden"), at("read/link")).unwrap();
+        // What is listed is in a folder that another user can change, and has put a link there.
+        fs::create_dir(at("theirs")).unwrap();
+        std::os::unix::fs::symlink(at("hidden"), at("theirs/listed")).unwrap();
+        fs::set_permissions(at("theirs"), Permissions::from_mode(0o777)).unwrap();
         let list = [
+            (at("theirs/listed"), FileAccess::Make),
             (at("read"), FileAccess::Read),
             (at("change"), FileAccess::Change),
             (at("make"), FileAccess::Make),
