@@ -60,8 +60,8 @@ async fn take<S: SiteService>(
     loop {
         let handed = tokio::select! {
             biased;
-            handed = given.recv() => handed,
             _ = phase.wait_for(|p| *p != Phase::Serving) => break,
+            handed = given.recv() => handed,
         };
         match handed {
             Some(Handed::Connection(accepted)) => conn::start(event_loop.clone(), accepted),

@@ -46,7 +46,7 @@ pub enum Handed<S> {
     Connection(Accepted),
     /// Another connection needs room: this one closes if it is still idle.
     Shed(Shed),
-    /// To be dropped when the event loop comes to it: that shows that it runs.
+    /// To be dropped when the event loop comes to it ([`all_come_to`]).
     Probe(Arc<oneshot::Sender<()>>),
 }
 
@@ -103,6 +103,16 @@ impl<S> Shared<S> {
         // Asked several times a request: one load, as long as there was no other phase.
         !matches!(self.phase.has_changed(), Ok(false)) && *self.phase.borrow() >= phase
     }
+}
+
+/// Ends when each of these event loops has come to what it was handed before, and knows of the phase of now.
+pub fn all_come_to<S>(loops: &[Handle<S>]) -> oneshot::Receiver<()> {
+    let (probe, dropped) = oneshot::channel();
+    let probe = Arc::new(probe);
+    for event_loop in loops {
+        let _ = event_loop.hand(Handed::Probe(probe.clone()));
+    }
+    dropped
 }
 
 impl<S> Handle<S> {

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
+use galgo_front::shared::all_come_to;
 use galgo_spawn::Outside;
 use rustix::process::Signal as Sent;
 use tokio::{
@@ -40,6 +41,9 @@ pub(super) enum EndReason {
     /// What starts programs of other users has ended.
     SpawnerEnded,
 }
+
+/// How long the event loops may take to leave the listeners to another process.
+const LEAVE: Duration = Duration::from_secs(1);
 
 /// How long a second signal may take.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -263,6 +267,8 @@ impl Life {
                 // Not removed at the end: between a look at what it holds and that, the other may give its own that name.
                 self.pid_file.take().into_iter().for_each(PidFile::leave);
                 self.phase.send_replace(Phase::HandedOver);
+                // Whoever reads the line below finds the other one at the listeners. An event loop that hangs accepts nothing.
+                let _ = timeout(LEAVE, all_come_to(&self.running.shared.loops)).await;
                 let words = "has taken over: this one ends with its last request";
                 self.say(Level::Info, &format!("process {pid} {words}"));
                 self.last_requests(signals, &mut all_ended).await

@@ -11,11 +11,10 @@ use std::{
             net::{SocketAddr, UnixDatagram},
         },
     },
-    sync::Arc,
     time::Duration,
 };
 
-use galgo_front::shared::{Handed, Handle};
+use galgo_front::shared::{Handle, all_come_to};
 use rustix::{
     process::getpid,
     time::{ClockId, clock_gettime},
@@ -141,12 +140,7 @@ impl Watchdog {
                 return;
             }
             every.tick().await;
-            let (probe, probed) = oneshot::channel();
-            let probe = Arc::new(probe);
-            for event_loop in loops {
-                let _ = event_loop.hand(Handed::Probe(probe.clone()));
-            }
-            self.probed = Some(probed);
+            self.probed = Some(all_come_to(loops));
         }
     }
 }
@@ -155,6 +149,7 @@ impl Watchdog {
 mod tests {
     use std::task::Poll;
 
+    use galgo_front::shared::Handed;
     use tokio::sync::mpsc::UnboundedReceiver;
 
     use super::*;

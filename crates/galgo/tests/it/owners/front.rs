@@ -10,12 +10,12 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use crate::harness::list;
 use galgo::config::Config;
-use galgo_testkit::{Site, process::children, wait_until};
+use galgo_testkit::{LONG, Site, process::children, wait_until};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -68,7 +68,7 @@ impl Drop for Spawner {
 fn pair() -> (OwnedFd, OwnedFd) {
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let (a, b) = socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
-    set_socket_timeout(&a, Timeout::Recv, Some(Duration::from_secs(60))).unwrap();
+    set_socket_timeout(&a, Timeout::Recv, Some(LONG)).unwrap();
     (a, b)
 }
 
@@ -164,8 +164,12 @@ fn receive(socket: &OwnedFd) -> (Vec<u8>, Option<OwnedFd>) {
     let mut bytes = vec![0; 4096];
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let got = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
-    // A socket that was closed with something unread in it.
-    let n = got.map_or(0, |got| got.bytes);
+    let n = match got {
+        Ok(got) => got.bytes,
+        // It was closed with something unread in it.
+        Err(Errno::CONNRESET) => 0,
+        Err(e) => panic!("no answer came: {e}"),
+    };
     let fd = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
