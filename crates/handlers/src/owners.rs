@@ -9,7 +9,7 @@ use std::{
 
 use galgo_spawn::{
     Child, FailedLaunch, Launch, StartError, StartStage,
-    owners::{Owners, Remit, TemplateUnderWay},
+    owners::{HelperNeed, Owners, Remit, TemplateUnderWay},
     template::Uses,
 };
 use tokio::io::{Interest, unix::AsyncFd};
@@ -33,11 +33,15 @@ pub(crate) async fn launch(
 ) -> Result<Child, Box<FailedLaunch>> {
     let (mut helpers, mut full) = (0, 0);
     loop {
-        if !owners.has_helper(remit, uid) {
-            helpers += 1;
-            if let Err(why) = make_helper(owners, remit, uid).await {
-                return Err(denied(launch, why));
+        match owners.need(remit, uid) {
+            HelperNeed::First => {
+                helpers += 1;
+                if let Err(why) = make_helper(owners, remit, uid).await {
+                    return Err(denied(launch, why));
+                }
             }
+            HelperNeed::Another => make_another(owners, remit, uid),
+            HelperNeed::Enough => {}
         }
         let failed = match owners.launch(remit, uid, launch, stdio) {
             Ok(child) => return Ok(child),
@@ -87,8 +91,18 @@ pub(crate) async fn load(
 
 async fn make_helper(owners: &Arc<Owners>, remit: &Arc<Remit>, uid: u32) -> Result<(), String> {
     let (owners, remit) = (owners.clone(), remit.clone());
-    let made = off_loop("helper", move || owners.make_helper(&remit, uid)).await;
+    let first = move || owners.make_helper(&remit, uid, HelperNeed::First);
+    let made = off_loop("helper", first).await;
     made.unwrap_or_else(|e| Err(e.to_string()))
+}
+
+/// Has another helper made beside those that there are. Without it they do the work.
+fn make_another(owners: &Arc<Owners>, remit: &Arc<Remit>, uid: u32) {
+    let (owners, remit) = (owners.clone(), remit.clone());
+    let another = move || owners.make_helper(&remit, uid, HelperNeed::Another);
+    let _ = std::thread::Builder::new()
+        .name("helper".into())
+        .spawn(another);
 }
 
 /// What a helper tells of a start.

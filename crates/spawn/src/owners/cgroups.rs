@@ -1,6 +1,7 @@
-//! Limits of all programs of a route and user together: a control group for each helper (cgroups(7), version 2), where a
+//! Limits of all programs of a route and user together: a control group for their helpers (cgroups(7), version 2), where a
 //! service manager has delegated the one that this process is in.
 
+use super::known::HelperKey;
 use crate::Limits;
 use rustix::fs::{Access, access, getxattr};
 use std::{
@@ -13,7 +14,7 @@ use std::{
 /// Looks of those that empty a group of processes, which may start others meanwhile.
 const LOOKS: usize = 100;
 
-/// What a helper itself takes of `pids.max`: its threads.
+/// What each helper itself takes of `pids.max`: its threads.
 const OWN_TASKS: u64 = 2;
 
 /// What the groups of helpers have limits by.
@@ -86,39 +87,101 @@ pub(super) struct Cgroups {
     /// The controllers are there for the groups below.
     ready: bool,
     made: u64,
+    groups: Vec<HelperGroup>,
     /// Groups of helpers that have ended, until they are empty.
     ended: Vec<PathBuf>,
 }
 
+/// The group of the helpers that start the same programs.
+#[derive(Debug)]
+struct HelperGroup {
+    key: HelperKey,
+    path: PathBuf,
+    /// `processes`, as configured.
+    processes: Option<u64>,
+    helpers: u64,
+}
+
+impl HelperGroup {
+    /// Has the limit of processes be that of the programs alone.
+    fn set_processes(&self) -> io::Result<()> {
+        let write = |count| fs::write(self.path.join("pids.max"), format!("{count}"));
+        let most = self.processes.map(|count| count + OWN_TASKS * self.helpers);
+        most.map_or(Ok(()), write)
+    }
+}
+
 impl Cgroups {
-    /// A group with these limits, to be entered by a helper; `None`: there are none, or no limits.
+    /// The group with these limits, to be entered by one more helper; `None`: there are none, or no limits.
     ///
     /// # Errors
     /// The kernel refuses it, in words.
-    pub(super) fn make(&mut self, limits: &Limits) -> Result<Option<PathBuf>, String> {
-        let Some(base) = delegated().filter(|_| limits.are_of_groups()) else {
-            return Ok(None);
-        };
+    pub(super) fn join(
+        &mut self,
+        key: HelperKey,
+        limits: &Limits,
+    ) -> Result<Option<PathBuf>, String> {
+        let base = delegated().filter(|_| limits.are_of_groups());
+        base.map(|base| self.join_below(base, key, limits))
+            .transpose()
+    }
+
+    fn join_below(
+        &mut self,
+        base: &Path,
+        key: HelperKey,
+        limits: &Limits,
+    ) -> Result<PathBuf, String> {
         let words = |e: io::Error| format!("a control group in {}: {e}", base.display());
+        let at = match self.groups.iter().position(|group| group.key == key) {
+            Some(at) => at,
+            None => {
+                let group = self.make(base, key, limits).map_err(words)?;
+                self.groups.push(group);
+                self.groups.len() - 1
+            }
+        };
+        let group = &mut self.groups[at];
+        group.helpers += 1;
+        let path = group.path.clone();
+        let set = group.set_processes();
+        if set.is_err() {
+            self.leave(&path);
+        }
+        set.map(|()| path).map_err(words)
+    }
+
+    fn make(&mut self, base: &Path, key: HelperKey, limits: &Limits) -> io::Result<HelperGroup> {
         if !self.ready {
-            divide(base).map_err(words)?;
+            divide(base)?;
             self.ready = true;
         }
         self.made += 1;
         // The server before this one may have groups still.
         let own = process::id();
-        let group = base.join(format!("helper-{own}-{}", self.made));
-        fs::create_dir(&group).map_err(words)?;
-        let set = set(&group, limits);
-        if set.is_err() {
-            let _ = fs::remove_dir(&group);
-        }
-        set.map_err(words)?;
-        Ok(Some(group))
+        let path = base.join(format!("helper-{own}-{}", self.made));
+        fs::create_dir(&path)?;
+        set(&path, limits).inspect_err(|_| drop(fs::remove_dir(&path)))?;
+        Ok(HelperGroup {
+            key,
+            path,
+            processes: limits.processes,
+            helpers: 0,
+        })
     }
 
-    /// Ends all that is left in the group of a helper that has ended, and removes the group once it is empty.
-    pub(super) fn remove(&mut self, group: PathBuf) {
+    /// A helper of the group has ended. With the last one ends all that is left in the group, which is removed once it is empty.
+    pub(super) fn leave(&mut self, group: &Path) {
+        let Some(at) = self.groups.iter().position(|one| one.path == group) else {
+            return;
+        };
+        self.groups[at].helpers -= 1;
+        if self.groups[at].helpers > 0 {
+            // Else programs may have some processes more.
+            let _ = self.groups[at].set_processes();
+            return;
+        }
+        let group = self.groups.swap_remove(at).path;
         // Linux 5.14; before, the spawner ends what has become its child.
         let _ = fs::write(group.join("cgroup.kill"), "1");
         self.ended.push(group);
@@ -168,9 +231,6 @@ fn set(group: &Path, limits: &Limits) -> io::Result<()> {
         // Where there is swap: what is beyond the limit does not go there.
         let _ = write("memory.swap.max", "0".into());
     }
-    if let Some(count) = limits.processes {
-        write("pids.max", (count + OWN_TASKS).to_string())?;
-    }
     match limits.cpu_percent {
         Some(percent) => write(
             "cpu.max",
@@ -182,6 +242,8 @@ fn set(group: &Path, limits: &Limits) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -203,5 +265,34 @@ mod tests {
         assert_eq!(delegated_of(&server.join("more"), is_base), None);
         // Its own comes first.
         assert_eq!(delegated_of(&server, |_| true), Some(&*server));
+    }
+
+    /// A folder in the place of the kernel's: what is written to which file.
+    #[test]
+    fn helpers_of_one_user_share_a_group() {
+        let base = std::env::temp_dir().join(format!("galgo-groups-{}", process::id()));
+        fs::create_dir(&base).unwrap();
+        let mut groups = Cgroups {
+            ready: true,
+            ..Cgroups::default()
+        };
+        let limits = Limits {
+            memory: Some(1 << 20),
+            processes: Some(10),
+            ..Limits::default()
+        };
+        let mut join = |groups: &mut Cgroups, key| groups.join_below(&base, key, &limits).unwrap();
+        let [one, same, other] = [(1, 1), (1, 1), (1, 2)].map(|key| join(&mut groups, key));
+        assert!(one == same && one != other);
+        let most = |group: &Path| fs::read_to_string(group.join("pids.max")).unwrap();
+        assert_eq!([most(&one), most(&other)], ["14", "12"]);
+        let killed = one.join("cgroup.kill");
+        groups.leave(&same);
+        assert!(most(&one) == "12" && !killed.exists());
+        groups.leave(&one);
+        assert!(killed.exists());
+        // What is asked for then has another one.
+        assert_ne!(join(&mut groups, (1, 1)), one);
+        fs::remove_dir_all(&base).unwrap();
     }
 }

@@ -4,7 +4,10 @@
 //! whose program is over is the next one's, named by its number: a new socket for each start would cost both sides five
 //! system calls, and the kernel a search for sockets that are on their way to each other (net/unix/garbage.c).
 
-use super::message::{MOST, pair, receive, send};
+use super::{
+    known::most_of_one,
+    message::{MOST, pair, receive, send},
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -33,7 +36,7 @@ pub fn descriptors(remits: usize, owners: bool) -> usize {
     match (remits, owners) {
         (0, _) => 0,
         (_, true) => IDLE_OF_ALL + HELPERS,
-        (remits, false) => IDLE_OF_ALL + remits.min(HELPERS),
+        (remits, false) => IDLE_OF_ALL + (remits * most_of_one()).min(HELPERS),
     }
 }
 

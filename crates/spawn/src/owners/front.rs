@@ -1,8 +1,9 @@
 //! The server's side: who starts programs of other users, and such a program.
 
 use super::{
+    are_delegated,
     connection::{HelperLink, ProgramConnection},
-    known::{HelperKey, KnownHelpers},
+    known::{HelperKey, HelperNeed, KnownHelpers, most_of_one},
     message::{HelperOrder, Order, REPORT, pair, receive, send},
     remit::Remit,
     remote::RemoteChild,
@@ -33,6 +34,8 @@ pub struct Owners {
     /// One conversation at a time.
     spawner: Mutex<OwnedFd>,
     helpers: Mutex<KnownHelpers>,
+    /// Helpers of one remit and user, at most.
+    of_one: usize,
     /// Connections without a program, of all helpers.
     idle: Arc<AtomicUsize>,
 }
@@ -88,6 +91,7 @@ impl Owners {
         Self {
             spawner: Mutex::new(spawner),
             helpers: Mutex::default(),
+            of_one: most_of_one(),
             idle: Arc::default(),
         }
     }
@@ -105,14 +109,22 @@ impl Owners {
         self.helpers().has((remit.digest(), uid))
     }
 
-    /// Has the spawner make a helper, unless there is one by now: a user's limits hold for what one helper starts. Blocks for
-    /// some milliseconds.
+    /// Whether the programs of a user want a helper that is still to be made.
+    pub fn need(&self, remit: &Remit, uid: u32) -> HelperNeed {
+        // RLIMIT_NPROC counts helpers, too: with another one there would be room for fewer programs.
+        let counted = remit.terms.limits.processes.is_some() && !are_delegated();
+        let most = if counted { 1 } else { self.of_one };
+        self.helpers().need((remit.digest(), uid), most)
+    }
+
+    /// Has the spawner make the first helper of a user, unless there is one by now, or another one. Blocks for some milliseconds.
     ///
     /// # Errors
     /// It does not, in words.
-    pub fn make_helper(&self, remit: &Remit, uid: u32) -> Result<(), String> {
+    pub fn make_helper(&self, remit: &Remit, uid: u32, need: HelperNeed) -> Result<(), String> {
+        let key = (remit.digest(), uid);
         let spawner = self.spawner();
-        if self.has_helper(remit, uid) {
+        if need != HelperNeed::Another && self.has_helper(remit, uid) {
             return Ok(());
         }
         let (digest, host) = remit.asked_by();
@@ -120,9 +132,9 @@ impl Owners {
         let helper = helper.ok_or("the spawner has sent no helper")?;
         self.forget_those_that_left();
         let helper = HelperLink::new(helper, &self.idle);
-        let leaves = self.helpers().add((remit.digest(), uid), helper);
+        let leave = self.helpers().add(key, helper);
         // Closed without the lock, for which event loops wait.
-        drop(leaves);
+        drop(leave);
         Ok(())
     }
 
@@ -209,7 +221,7 @@ impl Owners {
             since,
         };
         let key = (remit.digest(), uid);
-        let helper = self.helpers().ask(key);
+        let helper = self.helpers().ask_first(key);
         let ask = |helper: &Arc<HelperLink>| {
             let parts = [&[HelperOrder::TEMPLATE][..], &order.encode()];
             helper.ask(&parts, stdio)

@@ -1,73 +1,142 @@
 //! The helpers that the server knows: whom it asks, and which of them it lets go.
 
 use super::connection::HelperLink;
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, thread::available_parallelism};
 
-/// A helper: the digest of its remit, and its user.
+/// A remit, by its digest, and a user: the helpers of both start the same programs.
 pub(super) type HelperKey = (u64, u32);
 
 /// Helpers without a program that are known at once. Whoever asks for one host after the other has a process made for each.
 const MOST: usize = 256;
 
+/// A helper has so many programs before there is another one: it is one process, and starts one after the other.
+const BUSY: usize = 4;
+
+/// Helpers of one remit and user, at most: one for each processor.
+pub(super) fn most_of_one() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+/// Whether another helper is to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HelperNeed {
+    /// There is none.
+    First,
+    /// All have much to do. Nobody has to wait for it.
+    Another,
+    /// There are enough, or another one is on its way.
+    Enough,
+}
+
 /// The helpers that the server knows.
 #[derive(Debug, Default)]
 pub(super) struct KnownHelpers {
-    all: HashMap<HelperKey, KnownHelper>,
+    all: HashMap<HelperKey, HelperPool>,
     /// How often one was asked for.
     asked: u64,
 }
 
+/// Those of one remit and user, of which there is one at least.
 #[derive(Debug)]
-struct KnownHelper {
-    link: Arc<HelperLink>,
-    /// When it was asked for last, by the number of that.
+struct HelperPool {
+    links: Vec<Arc<HelperLink>>,
+    /// When one was asked for last, by the number of that.
     asked: u64,
+    /// Another one is on its way, or was not to be had.
+    grows: bool,
 }
 
-impl KnownHelper {
-    /// Whether it has no program, and no request is about to ask it: such a request has the link, too.
+impl HelperPool {
+    /// Whether none has a program, and no request is about to ask one: such a request has the link, too.
     fn is_idle(&self) -> bool {
-        Arc::strong_count(&self.link) == 1
+        self.links.iter().all(|link| programs(link) == 0)
+    }
+
+    /// The one with the fewest programs; of several the one that was made first, so that the others may leave.
+    fn least_busy(&self) -> Option<&Arc<HelperLink>> {
+        self.links.iter().min_by_key(|link| programs(link))
     }
 }
 
+/// The programs of a helper: what waits for one has the link.
+fn programs(link: &Arc<HelperLink>) -> usize {
+    Arc::strong_count(link) - 1
+}
+
 impl KnownHelpers {
+    /// Whether one is to be made before the next start, or beside it, where `most` may be. Another one is asked for once, until
+    /// it is there.
+    pub(super) fn need(&mut self, key: HelperKey, most: usize) -> HelperNeed {
+        let Some(pool) = self.all.get_mut(&key) else {
+            return HelperNeed::First;
+        };
+        let busy = pool.links.iter().all(|link| programs(link) >= BUSY);
+        match busy && !pool.grows && pool.links.len() < most {
+            true => {
+                pool.grows = true;
+                HelperNeed::Another
+            }
+            false => HelperNeed::Enough,
+        }
+    }
+
     pub(super) fn has(&self, key: HelperKey) -> bool {
         self.all.contains_key(&key)
     }
 
-    /// The helper that is to be asked.
+    /// The helper that is to start a program.
     pub(super) fn ask(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
+        self.pool(key)?.least_busy().cloned()
+    }
+
+    /// The helper that is to load a program: it knows from one template of a program what the next may load.
+    pub(super) fn ask_first(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
+        self.pool(key)?.links.first().cloned()
+    }
+
+    fn pool(&mut self, key: HelperKey) -> Option<&mut HelperPool> {
         self.asked += 1;
-        let known = self.all.get_mut(&key)?;
-        known.asked = self.asked;
-        Some(known.link.clone())
+        let pool = self.all.get_mut(&key)?;
+        pool.asked = self.asked;
+        Some(pool)
     }
 
     /// All of them.
     pub(super) fn list(&self) -> Vec<(HelperKey, Arc<HelperLink>)> {
         let all = self.all.iter();
-        all.map(|(key, known)| (*key, known.link.clone())).collect()
+        let all = all.flat_map(|(key, pool)| pool.links.iter().map(|link| (*key, link.clone())));
+        all.collect()
     }
 
-    /// Knows a new one. What is returned leaves: too many are idle, and it was asked for longest ago.
-    pub(super) fn add(&mut self, key: HelperKey, link: Arc<HelperLink>) -> Option<Arc<HelperLink>> {
-        let idle = self.all.iter().filter(|(_, known)| known.is_idle());
-        let (most, oldest) = idle.fold((0, None), |(n, oldest), (key, known)| {
-            let this = (known.asked, *key);
-            (n + 1, Some(oldest.map_or(this, |old| this.min(old))))
+    /// Knows a new one. What is returned leaves: too many are idle, and these were asked for longest ago.
+    pub(super) fn add(&mut self, key: HelperKey, link: Arc<HelperLink>) -> Vec<Arc<HelperLink>> {
+        let idle = self.all.iter().filter(|(_, pool)| pool.is_idle());
+        let (most, oldest) = idle.fold((0, None), |(n, oldest), (key, pool)| {
+            let this = (pool.asked, *key);
+            let oldest = oldest.map_or(this, |old| this.min(old));
+            (n + pool.links.len(), Some(oldest))
         });
         self.asked += 1;
-        let asked = self.asked;
-        self.all.insert(key, KnownHelper { link, asked });
-        let (_, leaves) = oldest.filter(|_| most >= MOST)?;
-        self.all.remove(&leaves).map(|known| known.link)
+        let pool = self.all.entry(key).or_insert_with(|| HelperPool {
+            links: Vec::new(),
+            asked: 0,
+            grows: false,
+        });
+        pool.links.push(link);
+        pool.asked = self.asked;
+        pool.grows = false;
+        let leaves = oldest.filter(|(_, leaves)| most >= MOST && *leaves != key);
+        let leaves = leaves.and_then(|(_, leaves)| self.all.remove(&leaves));
+        leaves.map_or_else(Vec::new, |pool| pool.links)
     }
 
-    /// Forgets one that has gone. Another may have been made meanwhile.
+    /// Forgets one that has gone. Others may have been made meanwhile.
     pub(super) fn forget(&mut self, key: HelperKey, gone: &Arc<HelperLink>) {
-        let known = self.all.get(&key);
-        if known.is_some_and(|known| Arc::ptr_eq(&known.link, gone)) {
+        let Some(pool) = self.all.get_mut(&key) else {
+            return;
+        };
+        pool.links.retain(|link| !Arc::ptr_eq(link, gone));
+        if pool.links.is_empty() {
             self.all.remove(&key);
         }
     }
@@ -85,25 +154,36 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_that_are_idle_the_one_asked_longest_ago_leaves() {
+    fn of_too_many_that_are_idle_those_asked_longest_ago_leave() {
         let mut known = KnownHelpers::default();
         let key = |n: usize| (n as u64, 1000);
         // One has a program.
         let busy = link();
-        assert!(known.add(key(0), busy.clone()).is_none());
+        assert!(known.add(key(0), busy.clone()).is_empty());
         for n in 1..=MOST {
-            assert!(known.add(key(n), link()).is_none());
+            assert!(known.add(key(n), link()).is_empty());
         }
         // As it is asked for, the next one is the oldest.
         assert!(known.ask(key(1)).is_some());
-        let leaves = known.add(key(MOST + 1), link()).unwrap();
-        assert!(Arc::strong_count(&leaves) == 1 && !known.has(key(2)));
+        let leaves = known.add(key(MOST + 1), link());
+        assert!(leaves.len() == 1 && programs(&leaves[0]) == 0 && !known.has(key(2)));
         assert!([0, 1, 3, MOST + 1].iter().all(|n| known.has(key(*n))));
         // What is asked for just now stays.
         let asked = known.ask(key(3));
-        assert!(known.add(key(MOST + 2), link()).is_none());
-        assert!(known.add(key(MOST + 3), link()).is_some());
+        assert!(known.add(key(MOST + 2), link()).is_empty());
+        assert_eq!(known.add(key(MOST + 3), link()).len(), 1);
         assert!(asked.is_some() && known.has(key(3)) && !known.has(key(4)));
+    }
+
+    #[test]
+    fn several_of_one_user_leave_together_and_not_for_each_other() {
+        let mut known = KnownHelpers::default();
+        for n in 0..MOST {
+            assert!(known.add((1, 1), link()).is_empty(), "{n}");
+        }
+        assert!(known.add((1, 1), link()).is_empty());
+        assert_eq!(known.add((2, 2), link()).len(), MOST + 1);
+        assert!(known.list().len() == 1 && known.has((2, 2)));
     }
 
     #[test]
@@ -116,5 +196,30 @@ mod tests {
         assert!(known.has((1, 1)));
         known.forget((1, 1), &next);
         assert!(known.list().is_empty() && known.ask((1, 1)).is_none());
+    }
+
+    #[test]
+    fn there_are_more_where_all_have_much_to_do() {
+        let mut known = KnownHelpers::default();
+        let key = (1, 1);
+        assert_eq!(known.need(key, 2), HelperNeed::First);
+        known.add(key, link());
+        let few: Vec<_> = (1..BUSY).map(|_| known.ask(key).unwrap()).collect();
+        assert_eq!(known.need(key, 2), HelperNeed::Enough);
+        let one_more = known.ask(key).unwrap();
+        // It is on its way when others look.
+        assert_eq!(known.need(key, 2), HelperNeed::Another);
+        assert_eq!(known.need(key, 2), HelperNeed::Enough);
+        known.add(key, link());
+        let second = known.ask(key).unwrap();
+        assert!(!Arc::ptr_eq(&second, &few[0]));
+        assert!(Arc::ptr_eq(&known.ask_first(key).unwrap(), &few[0]));
+        // No more than may be.
+        let _many: Vec<_> = (0..2 * BUSY).map(|_| known.ask(key).unwrap()).collect();
+        assert_eq!(known.need(key, 2), HelperNeed::Enough);
+        // One has left: there may be another again.
+        known.forget(key, &second);
+        assert_eq!(known.need(key, 2), HelperNeed::Another);
+        drop((few, one_more));
     }
 }

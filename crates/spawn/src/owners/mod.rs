@@ -38,6 +38,7 @@ pub use cgroups::are_delegated;
 pub use checks::{CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, may_run};
 pub use connection::descriptors;
 pub use front::Owners;
+pub use known::HelperNeed;
 #[doc(hidden)]
 pub use message::read_all;
 pub use module_terms::ModuleTerms;

@@ -229,7 +229,9 @@ impl SpawnerProcess {
         uid: u32,
     ) -> Result<OwnedFd, String> {
         let user = remit.identity(uid)?;
-        let group = self.cgroups.make(&remit.terms.limits)?;
+        let group = self
+            .cgroups
+            .join((remit.digest(), uid), &remit.terms.limits)?;
         let made = self.fork(host, remit, &user, group.as_deref());
         let not_made = |e: io::Error| format!("a helper was not made: {e}");
         match made {
@@ -238,10 +240,10 @@ impl SpawnerProcess {
                 Ok(ours)
             }
             Err(e) => {
-                // No process enters it any more.
+                // It never entered.
                 group
                     .into_iter()
-                    .for_each(|group| self.cgroups.remove(group));
+                    .for_each(|group| self.cgroups.leave(&group));
                 Err(not_made(e))
             }
         }
@@ -305,7 +307,7 @@ impl SpawnerProcess {
         let groups: Vec<_> = ended.filter_map(|helper| helper.group).collect();
         groups
             .into_iter()
-            .for_each(|group| self.cgroups.remove(group));
+            .for_each(|group| self.cgroups.leave(&group));
     }
 
     /// Ends what helpers have left behind; whether there may be more. A process that ends leaves its own children here, after
@@ -336,7 +338,7 @@ impl SpawnerProcess {
         for helper in self.helpers.drain(..) {
             let _ = kill_process(helper.pid, Signal::KILL);
             if let Some(group) = helper.group {
-                self.cgroups.remove(group);
+                self.cgroups.leave(&group);
             }
         }
         for _ in 0..LAST_LOOKS {

@@ -9,12 +9,13 @@ use std::{
 
 use crate::{
     fairness::{WAITS, run_behind_others},
-    harness::list,
+    harness::{list, skip},
     secrets::ATTACK,
 };
 use galgo_testkit::{
-    Server,
+    Client, Server,
     accounts::{Accounts, uid},
+    eventually,
     process::{descriptors, parent, pids},
     wait_until,
 };
@@ -34,6 +35,8 @@ list![
     a_spawner_that_dies_ends_the_server,
     the_spawner_is_a_process_of_its_own_without_network,
     many_first_requests_make_one_helper,
+    where_helpers_have_much_to_do_there_are_more,
+    where_processes_are_counted_there_is_one_helper,
     helpers_that_leave_lose_no_request,
     helpers_that_have_left_take_no_descriptors,
     users_change_with_the_configuration,
@@ -289,10 +292,10 @@ fn a_server_that_is_killed_takes_all_along() {
     all.into_iter().for_each(gone);
 }
 
-/// A user's limits hold for what one helper starts: with two the user would have twice as much.
+/// As many as want it wait for the same one.
 fn many_first_requests_make_one_helper() {
     let server = site().start();
-    let mut clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
+    let mut clients: Vec<_> = (0..BUSY).map(|_| server.connect()).collect();
     for round in 0..3 {
         for client in &mut clients {
             client.get("/games/who");
@@ -307,6 +310,88 @@ fn many_first_requests_make_one_helper() {
         assert_eq!(made.len(), 1, "{made:?} in round {round}");
         kill(made[0]);
         gone(made[0]);
+    }
+}
+
+/// A helper has so many programs before there is another one.
+const BUSY: usize = 4;
+
+/// Asks for programs until so many run, which wait; `named`: what their marks are called. The clients, and the programs.
+fn many_wait(server: &Server, path: &str, named: &str, count: usize) -> (Vec<Client>, Vec<u32>) {
+    let asks = |n| {
+        let mut client = server.connect();
+        client.get(&format!("{path}?{named}{n}"));
+        client
+    };
+    let clients = (0..count).map(asks).collect();
+    let pid = |n| {
+        let mark = server.mark(&format!("{named}{n}"));
+        let read = || fs::read_to_string(&mark).ok()?.trim().parse().ok();
+        eventually("a program", read)
+    };
+    (clients, (0..count).map(pid).collect())
+}
+
+/// They share the work, and those without any leave.
+fn where_helpers_have_much_to_do_there_are_more() {
+    let processors = thread::available_parallelism().unwrap().get();
+    if processors < 2 {
+        skip!("there is one helper for each processor at most");
+    }
+    let site = site().file("games/waits", WAITS, 0o755);
+    own(&site, "games/waits", GAMES);
+    let server = site
+        .config("max_running = 1000\n")
+        .env("GALGO_TEST_HELPER_IDLE", "10")
+        .start();
+    let (mut clients, programs) = many_wait(&server, "/games/waits", "a", BUSY);
+    let [first] = helpers(&server)[..] else {
+        panic!("{:?}", helpers(&server))
+    };
+    assert!(programs.iter().all(|pid| parent(*pid) == Some(first)));
+    // The next one has another made, and does not wait for it.
+    let (more, _) = many_wait(&server, "/games/waits", "b", 1);
+    clients.extend(more);
+    wait_until("another helper", || helpers(&server).len() == 2);
+    let others = |pid: &u32| parent(*pid) != Some(first);
+    wait_until("a program of the other one", || {
+        assert!(server.get("/games/who").text().starts_with("5\n"));
+        let name = format!("c{}", clients.len());
+        let (more, programs) = many_wait(&server, "/games/waits", &name, 1);
+        clients.extend(more);
+        programs.iter().any(others)
+    });
+    // However many there are.
+    let (more, _) = many_wait(&server, "/games/waits", "d", BUSY * (processors + 2));
+    clients.extend(more);
+    let made = helpers(&server).len();
+    assert!((2..=processors).contains(&made), "{made}");
+    server.set("go");
+    for client in &mut clients {
+        assert_eq!(client.reply().text(), "ok");
+    }
+    wait_until("the end of helpers that nobody asks", || {
+        helpers(&server).is_empty()
+    });
+    assert!(server.get("/games/who").text().starts_with("5\n"));
+}
+
+/// Where the kernel counts helpers among the user's processes, they take no room of programs.
+fn where_processes_are_counted_there_is_one_helper() {
+    let site = site().file("games/waits", WAITS, 0o755);
+    own(&site, "games/waits", GAMES);
+    let server = site
+        .config("max_running = 1000\n[[route]]\npath = \"/few/\"\ncgi = \"games\"\nuser = \"games\"\nprocesses = 4000\n")
+        .start();
+    let (mut clients, _) = many_wait(&server, "/few/waits", "a", BUSY + 1);
+    let (more, programs) = many_wait(&server, "/few/waits", "b", 2 * BUSY);
+    let one = helpers(&server);
+    assert_eq!(one.len(), 1);
+    assert!(programs.iter().all(|pid| parent(*pid) == Some(one[0])));
+    clients.extend(more);
+    server.set("go");
+    for client in &mut clients {
+        assert_eq!(client.reply().text(), "ok");
     }
 }
 
