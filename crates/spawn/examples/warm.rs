@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use galgo_spawn::{
-    Child, EnvBlock, Launch, Limits, Sandbox, Spawner, Start, inspect,
+    Child, EnvBlock, Launch, Limits, Priority, Sandbox, Spawner, Start, inspect,
     template::{ChildRequest, PreforkedChild, PreloadReport, Template, Uses},
 };
 use rustix::event::{PollFd, PollFlags, poll};
@@ -165,6 +165,7 @@ impl World {
             sandbox: Sandbox::Standard,
             more: Vec::new(),
             knocks: false,
+            priority: Priority::Normal,
         };
         let begin = Instant::now();
         let mut template = Template::start(

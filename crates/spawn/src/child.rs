@@ -2,7 +2,7 @@
 
 use crate::{
     claims::ProcessMark, direct::launches::LaunchOutcome, exit::Exit, own_child::OwnChild,
-    owners::remote::RemoteChild,
+    owners::remote::RemoteChild, start::Priority,
 };
 use std::{
     io,
@@ -154,11 +154,10 @@ impl Child {
         either!(&self.0, child => child.signal_group(signal), child.signal(signal))
     }
 
-    /// From now on the process, and what it starts, runs where no other process wants the processor (SCHED_IDLE); if it
-    /// `leaves_one`, on all processors but one. What it has started before gets the highest nice value: a policy is
-    /// set for each thread, that for the group. No priority can be taken back without privileges (sched(7)).
-    pub fn lower(&self, leaves_one: bool) {
-        either!(&self.0, child => child.lower(leaves_one), child.lower(leaves_one));
+    /// From now on the process, and what it starts, has this priority. What it has started before gets the highest nice value:
+    /// a policy is set for each thread, that for the group. No priority can be taken back without privileges (sched(7)).
+    pub fn lower(&self, to: Priority) {
+        either!(&self.0, child => child.lower(to), child.lower(to));
     }
 
     /// Lets the process go on when this is gone, where [`Limits::may_stay`](crate::Limits::may_stay) lets it. Where it ends

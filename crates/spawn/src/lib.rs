@@ -38,7 +38,7 @@ pub use listener::NamelessListener;
 pub use queue::unacknowledged;
 pub use reaper::end_orphans;
 pub use sandbox::{Outside, Sandbox};
-pub use start::{Launch, Limits, MORE_MAX, Start};
+pub use start::{Launch, Limits, MORE_MAX, Priority, Start};
 
 use std::{io, os::fd::BorrowedFd, sync::Arc};
 

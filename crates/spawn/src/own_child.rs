@@ -5,6 +5,7 @@ use crate::{
     exit::{Exit, peek, reap},
     raw::syscall,
     reaper,
+    start::Priority,
 };
 use rustix::{
     process::{Pid, PidfdFlags, getpid, pidfd_open, setpriority_pgrp},
@@ -162,8 +163,8 @@ impl OwnChild {
     }
 
     /// As [`Child::lower`](crate::Child::lower).
-    pub(crate) fn lower(&self, leaves_one: bool) {
-        if self.gone || self.exit.is_some() {
+    pub(crate) fn lower(&self, to: Priority) {
+        if to == Priority::Normal || self.gone || self.exit.is_some() {
             return;
         }
         let lowest = 0_i32;
@@ -175,7 +176,9 @@ impl OwnChild {
         let process = Pid::from_raw(self.pid);
         // One that is not in its group yet has started nothing.
         let _ = setpriority_pgrp(process, LOWEST);
-        if leaves_one && let Some(others) = all_but_one() {
+        if to == Priority::IdleLeavingOne
+            && let Some(others) = all_but_one()
+        {
             let _ = sched_setaffinity(process, others);
         }
     }

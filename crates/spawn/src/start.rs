@@ -85,6 +85,18 @@ pub struct Start<'a> {
     pub sandbox: Sandbox,
 }
 
+/// How a program stands to others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// As all do.
+    #[default]
+    Normal,
+    /// It runs where no other process wants the processor (SCHED_IDLE).
+    Idle,
+    /// The same, on all processors but one.
+    IdleLeavingOne,
+}
+
 /// What to start without waiting for it: as [`Start`], but for the standard descriptors.
 #[derive(Debug)]
 pub struct Launch {
@@ -102,6 +114,8 @@ pub struct Launch {
     pub no_new_privs: bool,
     /// What it is kept from beside that.
     pub sandbox: Sandbox,
+    /// How it stands to other programs from its beginning.
+    pub priority: Priority,
     /// Its descriptors from 3 on, as those of a [`Start`].
     pub more: Vec<OwnedFd>,
     /// Where the program cannot be executed the child writes one zero byte to its standard output, where it has that

@@ -3,7 +3,7 @@
 
 mod scene;
 
-use galgo_spawn::{Launch, LaunchOutcome, Limits, Sandbox, Spawner, StartStage};
+use galgo_spawn::{Launch, LaunchOutcome, Limits, Priority, Sandbox, Spawner, StartStage};
 use scene::{Scene, c};
 use std::{
     fs::{self, File},
@@ -79,6 +79,7 @@ fn both_ways_of_starting() {
         sandbox: Sandbox::Standard,
         more: Vec::new(),
         knocks: false,
+        priority: Priority::Normal,
     };
     let (program, none) = (launch("/bin/sh"), launch("/no/such"));
     let null = File::open("/dev/null").unwrap();
@@ -155,6 +156,7 @@ fn a_child_that_is_signalled_on_its_way_runs_no_handler_of_this_process() {
                 sandbox: Sandbox::Standard,
                 more: Vec::new(),
                 knocks: false,
+                priority: Priority::Normal,
             };
             let mut child = spawner.launch(launch, [null.as_fd(); 3]).unwrap();
             for _ in 0..20 {

@@ -4,8 +4,8 @@
 mod scene;
 
 use galgo_spawn::{
-    Child, EnvBlock, FailedLaunch, Launch, LaunchOutcome, Limits, Sandbox, Spawner, StartStage,
-    Status,
+    Child, EnvBlock, FailedLaunch, Launch, LaunchOutcome, Limits, Priority, Sandbox, Spawner,
+    StartStage, Status,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scene::c;
@@ -41,6 +41,7 @@ fn launch(args: &[&str]) -> Launch {
         sandbox: Sandbox::Standard,
         more: Vec::new(),
         knocks: true,
+        priority: Priority::Normal,
     }
 }
 

@@ -18,11 +18,12 @@ use super::{
     settings::StartMode,
 };
 use crate::{
-    admission::{Crowding, Permit},
+    admission::Permit,
     fault::{Fault, is_shortage},
     off_loop::off_loop,
     relay::{
         clock::Clocks,
+        process::priority,
         program::{RunningProgram, StartedProgram},
         pump::{Fed, feed},
     },
@@ -123,6 +124,7 @@ impl ProgramRun<'_, '_, '_> {
             sandbox: self.cgi.options.sandbox,
             more: Vec::new(),
             knocks: true,
+            priority: priority(self.crowds),
         };
         self.cold(pipes, launch, clocks, began).await
     }
@@ -150,7 +152,7 @@ impl ProgramRun<'_, '_, '_> {
         let program = &self.script.script_filename;
         let started = ready.start(program, env, dir, stdio, cpu).await;
         let (child, origin) = started.ok()?;
-        self.place(&child);
+        child.lower(priority(self.crowds));
         Some((child, origin))
     }
 
@@ -203,20 +205,17 @@ impl ProgramRun<'_, '_, '_> {
             let started = self.launch(launch, pipes).await;
             let took = began.elapsed();
             let failed = match started {
-                Ok(child) => {
-                    self.place(&child);
-                    match self.begun(&child, pipes, clocks).await? {
-                        StartState::Runs(fault) => {
-                            self.request.entry.borrow_mut().start = took;
-                            return Ok(StartedProcess {
-                                child,
-                                origin: None,
-                                fault,
-                            });
-                        }
-                        StartState::Failed(failed) => failed,
+                Ok(child) => match self.begun(&child, pipes, clocks).await? {
+                    StartState::Runs(fault) => {
+                        self.request.entry.borrow_mut().start = took;
+                        return Ok(StartedProcess {
+                            child,
+                            origin: None,
+                            fault,
+                        });
                     }
-                }
+                    StartState::Failed(failed) => failed,
+                },
                 Err(failed) => failed,
             };
             if !failed.error.is_busy() || tries >= BUSY_TRIES {
@@ -227,13 +226,6 @@ impl ProgramRun<'_, '_, '_> {
             tries += 1;
             launch = failed.launch;
             tokio::time::sleep(BUSY_PAUSE).await;
-        }
-    }
-
-    /// Behind the programs of others, if its address crowds them: at once, before it does anything that takes long.
-    fn place(&self, child: &Child) {
-        if self.crowds > Crowding::None {
-            child.lower(self.crowds == Crowding::Most);
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::{Child, Exit, Status, words::how};
+use galgo_spawn::{Child, Exit, Priority, Status, words::how};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     time::{Instant, sleep_until},
@@ -116,7 +116,7 @@ impl Process {
         }
         self.lowered = crowds;
         if let ProcessState::Idle(child) | ProcessState::Watched(_, child) = &self.state {
-            child.lower(crowds == Crowding::Most);
+            child.lower(priority(crowds));
         }
     }
 
@@ -210,5 +210,13 @@ pub(crate) fn unfinished(exit: Exit) -> Option<Fault> {
             "the program did not finish its response: it was ended {}",
             how(status)
         ))),
+    }
+}
+/// How the programs of an address stand to those of others.
+pub(crate) fn priority(crowds: Crowding) -> Priority {
+    match crowds {
+        Crowding::None => Priority::Normal,
+        Crowding::Some => Priority::Idle,
+        Crowding::Most => Priority::IdleLeavingOne,
     }
 }

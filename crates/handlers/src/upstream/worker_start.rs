@@ -14,8 +14,8 @@ use std::{
 };
 
 use galgo_spawn::{
-    Child, EnvBlock, FileId, Launch, LaunchOutcome, Limits, Spawner, Start, StartError, StartStage,
-    inspect, owners::Remit,
+    Child, EnvBlock, FileId, Launch, LaunchOutcome, Limits, Priority, Spawner, Start, StartError,
+    StartStage, inspect, owners::Remit,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::{
@@ -124,6 +124,7 @@ impl WorkerPool {
             sandbox: self.options.sandbox,
             more: Vec::new(),
             knocks: false,
+            priority: Priority::Normal,
         };
         let uid = remit.user(owner.uid());
         let launched = owners::launch(owners, remit, uid, launch, stdio).await;

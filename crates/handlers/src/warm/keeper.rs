@@ -10,7 +10,7 @@ use std::{
 };
 
 use galgo_spawn::{
-    Launch, inspect,
+    Launch, Priority, inspect,
     owners::StoppedTemplate,
     template::{LoadedTemplate, Template, TemplateKind, Unfit, Unwatched, Uses, dates},
 };
@@ -203,6 +203,7 @@ async fn own(
         sandbox: setup.sandbox,
         more: Vec::new(),
         knocks: false,
+        priority: Priority::Normal,
     };
     let started = {
         let spawner = &mut resources.spawner.borrow_mut();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use galgo_spawn::{
-    Child, EnvBlock, Launch, LaunchOutcome, Limits, Sandbox, StartError, StartStage,
+    Child, EnvBlock, Launch, LaunchOutcome, Limits, Priority, Sandbox, StartError, StartStage,
     owners::{MODULES, Owners, Remit},
 };
 use galgo_wasm::wire::{self, Message};
@@ -243,6 +243,7 @@ async fn start(
         sandbox: Sandbox::Standard,
         more: Vec::new(),
         knocks: false,
+        priority: Priority::Normal,
     };
     let launched = owners::launch(owners, remit, uid, launch, stdio).await;
     let child = launched.map_err(|failed| not_started(failed.error))?;

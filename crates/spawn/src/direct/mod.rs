@@ -193,7 +193,10 @@ impl Direct {
             _ruleset: self.ruleset.clone(),
             in_use: AtomicU32::new(1),
         });
-        self.begin(memory, data)
+        let priority = data.launch.priority;
+        let child = self.begin(memory, data)?;
+        child.lower(priority);
+        Ok(child)
     }
 
     /// Makes the child of a launch.

@@ -281,7 +281,7 @@ mod tests {
             processes: Some(10),
             ..Limits::default()
         };
-        let mut join = |groups: &mut Cgroups, key| groups.join_below(&base, key, &limits).unwrap();
+        let join = |groups: &mut Cgroups, key| groups.join_below(&base, key, &limits).unwrap();
         let [one, same, other] = [(1, 1), (1, 1), (1, 2)].map(|key| join(&mut groups, key));
         assert!(one == same && one != other);
         let most = |group: &Path| fs::read_to_string(group.join("pids.max")).unwrap();

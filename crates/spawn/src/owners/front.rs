@@ -266,7 +266,8 @@ fn start(
         [runs, script] if remit.is_run_by(script, runs) => &launch.args[1..],
         args => args,
     };
-    let head = HelperOrder::start(args.len() - 1, launch.knocks).ok_or(Errno::MSGSIZE)?;
+    let head =
+        HelperOrder::start(args.len() - 1, launch.knocks, launch.priority).ok_or(Errno::MSGSIZE)?;
     let mut parts = vec![&head[..]];
     parts.extend(args.iter().map(|arg| arg.as_bytes_with_nul()));
     parts.push(launch.env.bytes());

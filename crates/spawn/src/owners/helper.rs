@@ -310,6 +310,7 @@ impl Helper<'_> {
             sandbox: terms.sandbox,
             more: Vec::new(),
             knocks: order.knocks,
+            priority: order.priority,
         };
         let launched = self.direct.launch(launch, stdio.map(AsFd::as_fd));
         launched.map_err(|e| failed(&e.error))

@@ -9,6 +9,7 @@ use crate::{
     env::EnvBlock,
     error::StartStage,
     exit::{Exit, Status},
+    start::Priority,
 };
 use rustix::{
     io::Errno,
@@ -173,13 +174,13 @@ impl HelperOrder {
     pub(super) const TEMPLATE: u8 = b'T';
 
     /// In front of a start with so many arguments behind the program. `knocks`: as that of a [`Launch`](crate::Launch).
-    pub(super) fn start(args: usize, knocks: bool) -> Option<[u8; 3]> {
+    pub(super) fn start(args: usize, knocks: bool, priority: Priority) -> Option<[u8; 4]> {
         let [a, b] = u16::try_from(args).ok()?.to_ne_bytes();
         let letter = match knocks {
             true => Self::START_KNOCKING,
             false => Self::START,
         };
-        Some([letter, a, b])
+        Some([letter, lower(priority).unwrap_or(NORMAL), a, b])
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
@@ -201,14 +202,21 @@ pub(super) struct StartOrder {
     /// Those behind the program.
     pub(super) args: Vec<CString>,
     pub(super) env: EnvBlock,
-    /// As that of a [`Launch`](crate::Launch); also where the helper does not start it.
+    /// As those of a [`Launch`](crate::Launch); also where the helper does not start it.
     pub(super) knocks: bool,
+    pub(super) priority: Priority,
 }
 
 impl StartOrder {
-    /// Reads the number of arguments behind the program, the program, its arguments and its variables, each with a NUL behind it.
+    /// Reads the priority, the number of arguments behind the program, the program, its arguments and its variables, each with a
+    /// NUL behind it.
     pub(super) fn decode(bytes: &[u8], knocks: bool) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk()?;
+        let (priority, rest) = bytes.split_first()?;
+        let priority = match *priority {
+            NORMAL => Priority::Normal,
+            low => lowered(low)?,
+        };
+        let (head, rest) = rest.split_first_chunk()?;
         let args = usize::from(u16::from_ne_bytes(*head));
         let mut strings = rest.strip_suffix(&[0])?.split(|&b| b == 0);
         let program = CString::new(strings.next()?).ok()?;
@@ -228,6 +236,7 @@ impl StartOrder {
             args,
             env,
             knocks,
+            priority,
         })
     }
 }
@@ -250,9 +259,23 @@ pub(super) enum ProgramReport {
 /// The longest sentence of [`ProgramReport::Denied`].
 const SENTENCE: usize = 1000;
 
-/// In place of the number of a signal: the priority of the program is lowered; and it leaves one processor to others. No
-/// signal has these numbers.
-pub(super) const LOWER: [u8; 2] = [0, u8::MAX];
+/// In place of the number of a signal, and in front of a start: the priority of the program. No signal has these numbers.
+const PRIORITIES: [(Priority, u8); 2] = [(Priority::Idle, 0), (Priority::IdleLeavingOne, u8::MAX)];
+/// In front of a start.
+const NORMAL: u8 = 1;
+
+/// What says that a program is to have this priority; `None`: it has it.
+pub(super) fn lower(to: Priority) -> Option<u8> {
+    let found = PRIORITIES.iter().find(|(priority, _)| *priority == to);
+    found.map(|(_, byte)| *byte)
+}
+
+/// The priority that a byte of [`lower`] says; `None`: it is a signal.
+pub(super) fn lowered(byte: u8) -> Option<Priority> {
+    let found = PRIORITIES.iter().find(|(_, one)| *one == byte);
+    found.map(|(priority, _)| *priority)
+}
+
 /// The longest report.
 pub(super) const REPORT: usize = SENTENCE + 1;
 
@@ -409,8 +432,9 @@ mod tests {
     #[test]
     fn starts() {
         let read = |args: u16, rest: &[u8]| {
-            let bytes = [&args.to_ne_bytes(), rest].concat();
+            let bytes = [&[NORMAL], &args.to_ne_bytes()[..], rest].concat();
             let order = StartOrder::decode(&bytes, false)?;
+            assert_eq!(order.priority, Priority::Normal);
             let all = std::iter::once(order.program).chain(order.args);
             let all: Vec<String> = all.map(|s| s.into_string().unwrap()).collect();
             let env: Vec<String> = order
@@ -435,6 +459,24 @@ mod tests {
         ] {
             assert_eq!(read(args, rest), None, "{rest:?}");
         }
+    }
+
+    #[test]
+    fn a_start_says_its_priority() {
+        let all = [Priority::Normal, Priority::Idle, Priority::IdleLeavingOne];
+        for priority in all {
+            let head = HelperOrder::start(0, true, priority).unwrap();
+            let read = HelperOrder::decode(&[&head[..], b"/p\0"].concat());
+            let Some(HelperOrder::Start(order)) = read else {
+                panic!("{read:?}")
+            };
+            assert!(order.priority == priority && order.knocks);
+            assert_eq!(
+                lower(priority).and_then(lowered),
+                (priority > Priority::Normal).then_some(priority)
+            );
+        }
+        assert!(HelperOrder::decode(b"S\x02\0\0/p\0").is_none());
     }
 
     #[test]
@@ -470,7 +512,7 @@ mod tests {
     #[test]
     fn whatever_comes_is_read_or_refused() {
         let mut x = 0x9e37_79b9_7f4a_7c15u64;
-        let valid = [&[1, 0][..], b"/p\0one\0A=b\0"].concat();
+        let valid = [&[NORMAL, 1, 0][..], b"/p\0one\0A=b\0"].concat();
         for _ in 0..1_000_000 {
             x ^= x << 13;
             x ^= x >> 7;

@@ -2,13 +2,13 @@
 
 use super::{
     connection::ProgramConnection,
-    message::{LOWER, ProgramReport, REPORT},
+    message::{ProgramReport, REPORT, lower},
 };
 use crate::{
     direct::launches::{FailedLaunch, LaunchOutcome},
     error::{StartError, StartStage},
     exit::{Exit, Status},
-    start::Launch,
+    start::{Launch, Priority},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -187,10 +187,11 @@ impl RemoteChild {
     }
 
     /// Has the helper lower its priority.
-    pub(crate) fn lower(&self, leaves_one: bool) {
-        let order = LOWER[usize::from(leaves_one)];
-        // One that does not take it has other things to do than to start programs.
-        let _ = self.connection.send(order);
+    pub(crate) fn lower(&self, to: Priority) {
+        if let Some(order) = lower(to) {
+            // One that does not take it has other things to do than to start programs.
+            let _ = self.connection.send(order);
+        }
     }
 
     /// Has the helper send a signal to the group.

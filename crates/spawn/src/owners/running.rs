@@ -2,7 +2,7 @@
 
 use super::{
     connection::HelperEnd,
-    message::{LOWER, ProgramReport},
+    message::{ProgramReport, lowered},
 };
 use crate::{Child, Direct, LaunchOutcome, StartError};
 use rustix::{
@@ -121,8 +121,8 @@ impl SupervisedProgram {
             let mut order = [0];
             match self.socket.receive(&mut order) {
                 Err(Errno::AGAIN) => return true,
-                Ok((1, _)) => match LOWER.iter().position(|lower| *lower == order[0]) {
-                    Some(more) => self.child.lower(more > 0),
+                Ok((1, _)) => match lowered(order[0]) {
+                    Some(priority) => self.child.lower(priority),
                     None => drop(self.child.signal_group(i32::from(order[0]))),
                 },
                 _ => return false,

@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{
-    Layout, Remit, RunsAs, SpawnerBackend, Terms, message::StartOrder, module_terms::ModuleTerms,
-    modules, program::CheckedProgram, successor::Upgrade,
+    Layout, Remit, RunsAs, SpawnerBackend, Terms,
+    message::{HelperOrder, StartOrder},
+    module_terms::ModuleTerms,
+    modules,
+    program::CheckedProgram,
+    successor::Upgrade,
 };
-use crate::{Child, Direct, EnvBlock, Limits, Sandbox, Start, identity::User};
+use crate::{Child, Direct, EnvBlock, Limits, Priority, Sandbox, Start, identity::User};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
@@ -78,7 +82,7 @@ fn folder(name: &str) -> std::path::PathBuf {
 }
 
 fn order(args: u16, rest: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = args.to_ne_bytes().to_vec();
+    let mut bytes = HelperOrder::start(args.into(), false, Priority::Normal).unwrap()[1..].to_vec();
     for part in rest {
         bytes.extend(*part);
         bytes.push(0);

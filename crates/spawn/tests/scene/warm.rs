@@ -2,7 +2,7 @@
 
 use super::{Scene, c, ends};
 use galgo_spawn::{
-    EnvBlock, Exit, Launch, Limits, Sandbox, Start, Status, inspect,
+    EnvBlock, Exit, Launch, Limits, Priority, Sandbox, Start, Status, inspect,
     template::{ChildRequest, LoadedTemplate, PreforkedChild, RunningChild, Template, Uses},
 };
 use std::{
@@ -63,6 +63,7 @@ impl Warm {
             sandbox: Sandbox::Standard,
             more: Vec::new(),
             knocks: false,
+            priority: Priority::Normal,
         };
         let stdio = [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()];
         let (spawner, modules) = (&mut scene.spawner, modules.as_bytes());

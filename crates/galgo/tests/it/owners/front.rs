@@ -195,7 +195,7 @@ fn order(
     args: u16,
     strings: &[&[u8]],
 ) -> std::io::PipeReader {
-    let mut bytes = [&number.to_ne_bytes()[..], b"S", &args.to_ne_bytes()].concat();
+    let mut bytes = [&number.to_ne_bytes()[..], b"S\x01", &args.to_ne_bytes()].concat();
     strings
         .iter()
         .for_each(|s| bytes.extend([*s, b"\0"].concat()));
@@ -311,7 +311,7 @@ fn ask_template(template: &OwnedFd, strings: &[&[u8]]) -> (String, String) {
     send(template, b"12345678C", &[theirs.as_fd()]);
     drop(theirs);
     assert_eq!(receive(&ours).0, b"W");
-    let mut bytes = b"S\0\0".to_vec();
+    let mut bytes = b"S\x01\0\0".to_vec();
     strings
         .iter()
         .for_each(|s| bytes.extend([*s, b"\0"].concat()));
@@ -475,7 +475,7 @@ fn messages_without_sense_do_nothing() {
         // With too few or too many descriptors, or some that are no socket; a count of arguments that is none.
         let letter = [b'S', b'T', (x >> 48) as u8][round % 3];
         let number = (x >> 33).to_ne_bytes();
-        let mut bytes = [&number[..], &[letter], &(x as u16).to_ne_bytes(), &echo].concat();
+        let mut bytes = [&number[..], &[letter, 1], &(x as u16).to_ne_bytes(), &echo].concat();
         let at = (x >> 16) as usize % bytes.len();
         bytes[at] ^= (x >> 40) as u8 | 1;
         let fds = [null.as_fd(); 8];

@@ -8,6 +8,7 @@ use crate::{
         message::{self, HelperOrder, ProgramReport, send},
         remote::RemoteChild,
     },
+    start::Priority,
     template::kind::{TemplateKind, Uses},
 };
 use rustix::{
@@ -153,7 +154,8 @@ impl RemotePreforked {
         stdio: [BorrowedFd<'_>; 3],
         report: Option<BorrowedFd<'_>>,
     ) -> io::Result<RemoteChild> {
-        let head = HelperOrder::start(0, false).ok_or(io::ErrorKind::InvalidInput)?;
+        let head =
+            HelperOrder::start(0, false, Priority::Normal).ok_or(io::ErrorKind::InvalidInput)?;
         let parts = [&head[..], program.to_bytes_with_nul(), env.bytes()];
         let size = parts.iter().map(|part| part.len()).sum::<usize>();
         if size > message::MOST {

@@ -11,7 +11,7 @@ use super::{
     waiting::{HelperTerms, PreforkedEvent, TemplateOrigin, WaitingProcess},
 };
 use crate::{
-    Child, Direct, EnvBlock, Launch, Limits, Start, StartError, inspect,
+    Child, Direct, EnvBlock, Launch, Limits, Priority, Start, StartError, inspect,
     template::{
         FileWatch, LoadedTemplate, SearchPath, TemplateKind, Unfit, Unwatched, Uses, dates,
         own::{OwnTemplate, TemplateStart},
@@ -327,6 +327,7 @@ impl<'r> HelperTemplates<'r> {
             sandbox: terms.sandbox,
             more: Vec::new(),
             knocks: false,
+            priority: Priority::Normal,
         };
         let start = TemplateStart::new(launch, wanted.kind, order.uses, &wanted.modules);
         let start = start.map_err(not_now)?;
@@ -360,6 +361,7 @@ impl<'r> HelperTemplates<'r> {
             args: Vec::new(),
             env: EnvBlock::default(),
             knocks: false,
+            priority: Priority::Normal,
         };
         let mut program = CheckedProgram::of(&asked, remit, uid).map_err(not_now)?;
         program.env = env;
