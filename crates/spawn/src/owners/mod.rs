@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | the server | its own user | asks for helpers, and asks a helper to start a program ([`Owners`]) |
 //! | the spawner | root, executed anew, so that its address layout is its own; one thread, no network | makes helpers, and nothing else ([`spawner`]) |
-//! | a helper | one user, of one route | checks and starts programs (`helper`), and the worker of the route's modules (`modules`), once it has become that user and confined itself |
+//! | a helper, or several | one user, of one route | checks and starts programs (`helper`), and the worker of the route's modules (`modules`), once it has become that user and confined itself |
 //!
 //! The spawner and the helpers believe the server nothing. What may be started is what they have read in the configuration
 //! themselves ([`Remit`]): the server names a route by a digest of it, and a program by its path. A server under an
