@@ -364,8 +364,10 @@ fn where_helpers_have_much_to_do_there_are_more() {
     // However many there are.
     let (more, _) = many_wait(&server, "/games/waits", "d", BUSY * (processors + 2));
     clients.extend(more);
-    let made = helpers(&server).len();
-    assert!((2..=processors).contains(&made), "{made}");
+    // One that has left may be there still.
+    wait_until("as many as there are processors, or fewer", || {
+        (2..=processors).contains(&helpers(&server).len())
+    });
     server.set("go");
     for client in &mut clients {
         assert_eq!(client.reply().text(), "ok");
