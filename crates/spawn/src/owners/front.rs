@@ -1,7 +1,7 @@
 //! The server's side: who starts programs of other users, and such a program.
 
 use super::{
-    are_delegated,
+    cgroups::are_delegated,
     connection::{HelperLink, ProgramConnection},
     known::{HelperKey, HelperNeed, KnownHelpers, most_of_one},
     message::{HelperOrder, Order, REPORT, pair, receive, send},
