@@ -4,10 +4,7 @@
 //! whose program is over is the next one's, named by its number: a new socket for each start would cost both sides five
 //! system calls, and the kernel a search for sockets that are on their way to each other (net/unix/garbage.c).
 
-use super::{
-    known::most_of_one,
-    message::{MOST, pair, receive, send},
-};
+use super::message::{MOST, pair, receive, send};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -19,6 +16,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    thread::available_parallelism,
 };
 
 /// Connections without a program that are kept for the next ones, of each helper.
@@ -29,6 +27,11 @@ const IDLE_OF_ALL: usize = 128;
 
 /// Helpers that a server is to have descriptors for. Those of more users at once come out of what connections have.
 const HELPERS: usize = 32;
+
+/// Helpers of one remit and user, at most: one for each processor.
+pub(super) fn most_of_one() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
 
 /// The descriptors that helpers may take of the server beside those of programs, where so many remits are configured;
 /// `owners`: one of them stands for any number of users.

@@ -2,8 +2,8 @@
 
 use super::{
     cgroups::are_delegated,
-    connection::{HelperLink, ProgramConnection},
-    known::{HelperKey, HelperNeed, KnownHelpers, most_of_one},
+    connection::{HelperLink, ProgramConnection, most_of_one},
+    known::{HelperKey, HelperNeed, KnownHelpers},
     message::{HelperOrder, Order, REPORT, pair, receive, send},
     remit::Remit,
     remote::RemoteChild,

@@ -1,7 +1,7 @@
 //! The helpers that the server knows: whom it asks, and which of them it lets go.
 
 use super::connection::HelperLink;
-use std::{collections::HashMap, sync::Arc, thread::available_parallelism};
+use std::{collections::HashMap, sync::Arc};
 
 /// A remit, by its digest, and a user: the helpers of both start the same programs.
 pub(super) type HelperKey = (u64, u32);
@@ -11,11 +11,6 @@ const MOST: usize = 256;
 
 /// A helper has so many programs before there is another one: it is one process, and starts one after the other.
 const BUSY: usize = 4;
-
-/// Helpers of one remit and user, at most: one for each processor.
-pub(super) fn most_of_one() -> usize {
-    available_parallelism().map_or(1, usize::from)
-}
 
 /// Whether another helper is to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
