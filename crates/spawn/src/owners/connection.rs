@@ -53,6 +53,8 @@ pub(super) struct HelperLink {
     idle_of_all: Arc<AtomicUsize>,
     /// The number of the next new one.
     next: AtomicU64,
+    /// Programs and templates that it has been asked for, and that are not over.
+    programs: AtomicUsize,
 }
 
 /// What the server hears of a program by.
@@ -78,7 +80,13 @@ impl HelperLink {
             idle: Mutex::default(),
             idle_of_all: idle_of_all.clone(),
             next: AtomicU64::new(0),
+            programs: AtomicUsize::new(0),
         })
+    }
+
+    /// How much it has to do.
+    pub(super) fn programs(&self) -> usize {
+        self.programs.load(Ordering::Relaxed)
     }
 
     /// Whether the helper has left: what is asked of it now is not done.
@@ -129,6 +137,7 @@ impl HelperLink {
         let (parts, fds): (Vec<_>, Vec<_>) = (parts.collect(), fds.collect());
         // One that the helper may not know of is not kept.
         send(socket, &parts, &fds, SendFlags::DONTWAIT)?;
+        self.programs.fetch_add(1, Ordering::Relaxed);
         Ok(ProgramConnection {
             number,
             socket: Some(ours),
@@ -175,6 +184,7 @@ impl AsFd for ProgramConnection {
 
 impl Drop for ProgramConnection {
     fn drop(&mut self) {
+        self.helper.programs.fetch_sub(1, Ordering::Relaxed);
         let is_free = *self.over.get_mut() && !*self.spoken.get_mut();
         let mut idle = self.helper.idle();
         if !is_free || idle.len() >= IDLE {

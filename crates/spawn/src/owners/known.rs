@@ -44,18 +44,13 @@ struct HelperPool {
 impl HelperPool {
     /// Whether none has a program, and no request is about to ask one: such a request has the link, too.
     fn is_idle(&self) -> bool {
-        self.links.iter().all(|link| programs(link) == 0)
+        self.links.iter().all(|link| Arc::strong_count(link) == 1)
     }
 
     /// The one with the fewest programs; of several the one that was made first, so that the others may leave.
     fn least_busy(&self) -> Option<&Arc<HelperLink>> {
-        self.links.iter().min_by_key(|link| programs(link))
+        self.links.iter().min_by_key(|link| link.programs())
     }
-}
-
-/// The programs of a helper: what waits for one has the link.
-fn programs(link: &Arc<HelperLink>) -> usize {
-    Arc::strong_count(link) - 1
 }
 
 impl KnownHelpers {
@@ -65,7 +60,7 @@ impl KnownHelpers {
         let Some(pool) = self.all.get_mut(&key) else {
             return HelperNeed::First;
         };
-        let busy = pool.links.iter().all(|link| programs(link) >= BUSY);
+        let busy = pool.links.iter().all(|link| link.programs() >= BUSY);
         match busy && !pool.grows && pool.links.len() < most {
             true => {
                 pool.grows = true;
@@ -143,6 +138,7 @@ mod tests {
 
     use super::*;
     use crate::owners::message::pair;
+    use std::os::fd::AsFd;
 
     fn link() -> Arc<HelperLink> {
         HelperLink::new(pair().unwrap().0, &Arc::default())
@@ -161,7 +157,7 @@ mod tests {
         // As it is asked for, the next one is the oldest.
         assert!(known.ask(key(1)).is_some());
         let leaves = known.add(key(MOST + 1), link());
-        assert!(leaves.len() == 1 && programs(&leaves[0]) == 0 && !known.has(key(2)));
+        assert!(leaves.len() == 1 && Arc::strong_count(&leaves[0]) == 1 && !known.has(key(2)));
         assert!([0, 1, 3, MOST + 1].iter().all(|n| known.has(key(*n))));
         // What is asked for just now stays.
         let asked = known.ask(key(3));
@@ -195,26 +191,40 @@ mod tests {
 
     #[test]
     fn there_are_more_where_all_have_much_to_do() {
-        let mut known = KnownHelpers::default();
+        let (known, mut helpers) = (&mut KnownHelpers::default(), Vec::new());
         let key = (1, 1);
+        let mut add = |known: &mut KnownHelpers| {
+            let (ours, theirs) = pair().unwrap();
+            known.add(key, HelperLink::new(ours, &Arc::default()));
+            helpers.push(theirs);
+        };
+        let start = |known: &mut KnownHelpers| {
+            let link = known.ask(key).unwrap();
+            let null = std::fs::File::open("/dev/null").unwrap();
+            link.ask(&[b"x"], [null.as_fd(); 3]).unwrap()
+        };
         assert_eq!(known.need(key, 2), HelperNeed::First);
-        known.add(key, link());
-        let few: Vec<_> = (1..BUSY).map(|_| known.ask(key).unwrap()).collect();
+        add(known);
+        let _few: Vec<_> = (1..BUSY).map(|_| start(known)).collect();
         assert_eq!(known.need(key, 2), HelperNeed::Enough);
-        let one_more = known.ask(key).unwrap();
+        let one_more = start(known);
         // It is on its way when others look.
         assert_eq!(known.need(key, 2), HelperNeed::Another);
         assert_eq!(known.need(key, 2), HelperNeed::Enough);
-        known.add(key, link());
-        let second = known.ask(key).unwrap();
-        assert!(!Arc::ptr_eq(&second, &few[0]));
-        assert!(Arc::ptr_eq(&known.ask_first(key).unwrap(), &few[0]));
+        add(known);
+        let [first, second] = [known.ask_first(key), known.ask(key)].map(Option::unwrap);
+        assert!(!Arc::ptr_eq(&first, &second));
+        // The one with fewer; of two that have as many the first.
+        let _many: Vec<_> = (0..BUSY).map(|_| start(known)).collect();
+        assert_eq!([&first, &second].map(|link| link.programs()), [BUSY; 2]);
+        assert!(Arc::ptr_eq(&known.ask(key).unwrap(), &first));
         // No more than may be.
-        let _many: Vec<_> = (0..2 * BUSY).map(|_| known.ask(key).unwrap()).collect();
         assert_eq!(known.need(key, 2), HelperNeed::Enough);
-        // One has left: there may be another again.
+        // One has left: there may be another again, unless the first has less to do.
         known.forget(key, &second);
+        drop(one_more);
+        assert_eq!(known.need(key, 2), HelperNeed::Enough);
+        let _one_more = start(known);
         assert_eq!(known.need(key, 2), HelperNeed::Another);
-        drop((few, one_more));
     }
 }
