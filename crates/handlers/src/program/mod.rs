@@ -26,7 +26,7 @@ use crate::{
     context::{Answer, Context},
     fault::Fault,
     log::LogSource,
-    relay::backend::Backend,
+    relay::{backend::Backend, process::at_start},
     reply::{self, Answering},
     request::Request,
     script::FoundProgram,
@@ -151,7 +151,7 @@ impl<'a, 'r, 'c> ProgramRun<'a, 'r, 'c> {
         let admit = admission.admit(self.request.peer(), self.limit);
         let permit = reply::wait_for(self.request, admit).await?;
         self.request.has_permit(permit.holding());
-        self.crowds = permit.crowds();
+        self.crowds = at_start(&permit);
         Ok(permit)
     }
 

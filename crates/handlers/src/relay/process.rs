@@ -82,7 +82,7 @@ impl Process {
             state: ProcessState::Idle(child),
             looked: Instant::now(),
             exited: None,
-            lowered: permit.crowds(),
+            lowered: at_start(&permit),
             permit: Some(permit),
             tick: tick::Wait::default(),
         }
@@ -212,6 +212,12 @@ pub(crate) fn unfinished(exit: Exit) -> Option<Fault> {
         ))),
     }
 }
+/// How the address of a program crowds others as far as that counts at its start: only one that runs for longer has to leave a
+/// processor to them.
+pub(crate) fn at_start(permit: &Permit) -> Crowding {
+    permit.crowds().min(Crowding::Some)
+}
+
 /// How the programs of an address stand to those of others.
 pub(crate) fn priority(crowds: Crowding) -> Priority {
     match crowds {
