@@ -126,9 +126,15 @@ fn each_site_has_a_log() {
         (&"b.example".into(), &200.into())
     );
     // The server's own has the others.
-    wait_until("the line of the last request", || {
-        server.access().iter().any(|line| line["status"] == 400)
-    });
+    wait_until(
+        "the lines of the last requests, of which each event loop writes its own",
+        || {
+            let log = server.access();
+            let has =
+                |key: &str, value: serde_json::Value| log.iter().any(|line| line[key] == value);
+            has("status", 400.into()) && has("host", "other".into())
+        },
+    );
     let hosts = server.access();
     let hosts = hosts.iter().map(|line| line["host"].as_str().unwrap());
     let hosts: Vec<_> = hosts

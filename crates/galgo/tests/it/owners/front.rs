@@ -15,7 +15,7 @@ use std::{
 use crate::harness::list;
 use galgo::config::Config;
 use galgo_testkit::{LONG, Site, process::children, wait_until};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -163,7 +163,8 @@ fn receive(socket: &OwnedFd) -> (Vec<u8>, Option<OwnedFd>) {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = vec![0; 4096];
     let mut parts = [IoSliceMut::new(&mut bytes)];
-    let got = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
+    // A signal ends a wait that has a limit, whatever handles it (signal(7)).
+    let got = retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC));
     let n = match got {
         Ok(got) => got.bytes,
         // It was closed with something unread in it.

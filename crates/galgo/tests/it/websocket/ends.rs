@@ -105,7 +105,9 @@ fn the_grace_ends_connections() {
     server.signal(Signal::TERM);
     assert!(client.is_over());
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
-    assert!(process::of_site(server.site.folder()).is_empty());
+    galgo_testkit::wait_until("the end of its programs", || {
+        process::of_site(server.site.folder()).is_empty()
+    });
     let line = server.access().into_iter().find(|l| l["status"] == 101);
     assert_eq!(line.unwrap()["outcome"], "shutdown");
 }
