@@ -36,11 +36,16 @@ pub(crate) async fn launch(
         match owners.need(remit, uid) {
             HelperNeed::First => {
                 helpers += 1;
-                if let Err(why) = make_helper(owners, remit, uid).await {
+                if let Err(why) = make_helper(owners, remit, uid, HelperNeed::First).await {
                     return Err(denied(launch, why));
                 }
             }
-            HelperNeed::Another => make_another(owners, remit, uid),
+            // Without it those that there are do the work.
+            need @ HelperNeed::Another => {
+                let (owners, remit) = (owners.clone(), remit.clone());
+                let made = async move { make_helper(&owners, &remit, uid, need).await };
+                tokio::task::spawn_local(made);
+            }
             HelperNeed::Enough => {}
         }
         let failed = match owners.launch(remit, uid, launch, stdio) {
@@ -79,7 +84,7 @@ pub(crate) async fn load(
     loop {
         if !owners.has_helper(remit, *uid) {
             helpers += 1;
-            make_helper(owners, remit, *uid).await?;
+            make_helper(owners, remit, *uid, HelperNeed::First).await?;
         }
         match owners.load(remit, *uid, (program, uses), learned, stdio) {
             Ok(under_way) => return Ok(under_way),
@@ -89,20 +94,15 @@ pub(crate) async fn load(
     }
 }
 
-async fn make_helper(owners: &Arc<Owners>, remit: &Arc<Remit>, uid: u32) -> Result<(), String> {
+async fn make_helper(
+    owners: &Arc<Owners>,
+    remit: &Arc<Remit>,
+    uid: u32,
+    need: HelperNeed,
+) -> Result<(), String> {
     let (owners, remit) = (owners.clone(), remit.clone());
-    let first = move || owners.make_helper(&remit, uid, HelperNeed::First);
-    let made = off_loop("helper", first).await;
+    let made = off_loop("helper", move || owners.make_helper(&remit, uid, need)).await;
     made.unwrap_or_else(|e| Err(e.to_string()))
-}
-
-/// Has another helper made beside those that there are. Without it they do the work.
-fn make_another(owners: &Arc<Owners>, remit: &Arc<Remit>, uid: u32) {
-    let (owners, remit) = (owners.clone(), remit.clone());
-    let another = move || owners.make_helper(&remit, uid, HelperNeed::Another);
-    let _ = std::thread::Builder::new()
-        .name("helper".into())
-        .spawn(another);
 }
 
 /// What a helper tells of a start.

@@ -126,6 +126,7 @@ impl World {
             dir: None,
             stdio,
             cpu: None,
+            priority: Priority::Normal,
             learn,
         };
         let running = preforked.start(&request).unwrap();

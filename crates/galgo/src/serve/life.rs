@@ -267,7 +267,7 @@ impl Life {
                 // Not removed at the end: between a look at what it holds and that, the other may give its own that name.
                 self.pid_file.take().into_iter().for_each(PidFile::leave);
                 self.phase.send_replace(Phase::HandedOver);
-                // Whoever reads the line below finds the other one at the listeners. An event loop that hangs accepts nothing.
+                // A script that reads the line below reaches the other process. An event loop that hangs accepts nothing.
                 let _ = timeout(LEAVE, all_come_to(&self.running.shared.loops)).await;
                 let words = "has taken over: this one ends with its last request";
                 self.say(Level::Info, &format!("process {pid} {words}"));

@@ -17,11 +17,12 @@ use galgo_proto::{
     fields::lists,
     h1::{BodyLen, Head},
 };
+use galgo_spawn::Priority;
 
 pub use settings::{BodyMode, Cgi, CgiOptions, StartMode};
 
 use crate::{
-    admission::{ConcurrencyLimit, Crowding, Permit},
+    admission::{ConcurrencyLimit, Permit},
     body_spool,
     context::{Answer, Context},
     fault::Fault,
@@ -113,8 +114,8 @@ struct ProgramRun<'a, 'r, 'c> {
     upgrades: bool,
     /// It says whether the request may be answered, and answers it not.
     judges: bool,
-    /// How the client's address crowds others.
-    crowds: Crowding,
+    /// How the program stands to those of others.
+    priority: Priority,
 }
 
 /// Whether the client asks for another protocol on its connection (RFC 9110, 7.8), and a process can have that. Modules
@@ -141,7 +142,7 @@ impl<'a, 'r, 'c> ProgramRun<'a, 'r, 'c> {
             script,
             upgrades: false,
             judges: false,
-            crowds: Crowding::None,
+            priority: Priority::Normal,
         }
     }
 
@@ -151,7 +152,7 @@ impl<'a, 'r, 'c> ProgramRun<'a, 'r, 'c> {
         let admit = admission.admit(self.request.peer(), self.limit);
         let permit = reply::wait_for(self.request, admit).await?;
         self.request.has_permit(permit.holding());
-        self.crowds = at_start(&permit);
+        self.priority = at_start(&permit);
         Ok(permit)
     }
 

@@ -23,7 +23,6 @@ use crate::{
     off_loop::off_loop,
     relay::{
         clock::Clocks,
-        process::priority,
         program::{RunningProgram, StartedProgram},
         pump::{Fed, feed},
     },
@@ -124,7 +123,7 @@ impl ProgramRun<'_, '_, '_> {
             sandbox: self.cgi.options.sandbox,
             more: Vec::new(),
             knocks: true,
-            priority: priority(self.crowds),
+            priority: self.priority,
         };
         self.cold(pipes, launch, clocks, began).await
     }
@@ -150,10 +149,8 @@ impl ProgramRun<'_, '_, '_> {
         let stdio = pipes.stdio(&self.cx.resources.null);
         let dir = self.script.shares_template().then_some(&*self.script.dir);
         let program = &self.script.script_filename;
-        let started = ready.start(program, env, dir, stdio, cpu).await;
-        let (child, origin) = started.ok()?;
-        child.lower(priority(self.crowds));
-        Some((child, origin))
+        let started = ready.start(program, env, dir, stdio, cpu, self.priority);
+        started.await.ok()
     }
 
     async fn ready(&self, args: &[CString]) -> Option<ReadyChild> {

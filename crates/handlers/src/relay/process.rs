@@ -29,7 +29,7 @@ pub(super) struct Process {
     exited: Option<Instant>,
     /// Its permit to run, until it is given back; and how far it runs behind the programs of others.
     pub(super) permit: Option<Permit>,
-    lowered: Crowding,
+    priority: Priority,
     /// When it is looked at how far it should.
     tick: tick::Wait,
 }
@@ -82,7 +82,7 @@ impl Process {
             state: ProcessState::Idle(child),
             looked: Instant::now(),
             exited: None,
-            lowered: at_start(&permit),
+            priority: at_start(&permit),
             permit: Some(permit),
             tick: tick::Wait::default(),
         }
@@ -95,7 +95,7 @@ impl Process {
         if let ProcessState::Idle(_) = self.state {
             tick::next().await;
         }
-        while self.lowered < Crowding::Most {
+        while self.priority < Priority::IdleLeavingOne {
             let Self { state, tick, .. } = self;
             tokio::select! {
                 () = state.exited() => break,
@@ -110,13 +110,13 @@ impl Process {
     /// Has it run behind the programs of others, if its address crowds them by now.
     fn look_around(&mut self) {
         let Some(permit) = &self.permit else { return };
-        let crowds = permit.crowds_now();
-        if crowds <= self.lowered {
+        let priority = priority(permit.crowds_now());
+        if priority <= self.priority {
             return;
         }
-        self.lowered = crowds;
+        self.priority = priority;
         if let ProcessState::Idle(child) | ProcessState::Watched(_, child) = &self.state {
-            child.lower(priority(crowds));
+            child.lower(priority);
         }
     }
 
@@ -212,14 +212,14 @@ pub(crate) fn unfinished(exit: Exit) -> Option<Fault> {
         ))),
     }
 }
-/// How the address of a program crowds others as far as that counts at its start: only one that runs for longer has to leave a
-/// processor to them.
-pub(crate) fn at_start(permit: &Permit) -> Crowding {
-    permit.crowds().min(Crowding::Some)
+
+/// How a program stands to those of others at its start. Only one that runs for longer has to leave a processor to them.
+pub(crate) fn at_start(permit: &Permit) -> Priority {
+    priority(permit.crowds()).min(Priority::Idle)
 }
 
 /// How the programs of an address stand to those of others.
-pub(crate) fn priority(crowds: Crowding) -> Priority {
+fn priority(crowds: Crowding) -> Priority {
     match crowds {
         Crowding::None => Priority::Normal,
         Crowding::Some => Priority::Idle,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use galgo_spawn::{
-    Child, EnvBlock, Exit, Status,
+    Child, EnvBlock, Exit, Priority, Status,
     template::{ChildRequest, PreforkedChild, PreloadReport, RunningChild, TemplateKind, Uses},
 };
 use tokio::io::Interest;
@@ -132,6 +132,7 @@ impl ReadyChild {
         dir: Option<&CStr>,
         stdio: [BorrowedFd<'_>; 3],
         cpu: Option<u64>,
+        priority: Priority,
     ) -> io::Result<(Child, TemplateChild)> {
         let Self {
             offer,
@@ -144,6 +145,7 @@ impl ReadyChild {
             dir,
             stdio,
             cpu,
+            priority,
             learn: offer.teach,
         };
         let running = offer.child.start(&request);

@@ -98,9 +98,10 @@ impl KnownHelpers {
         all.collect()
     }
 
-    /// Knows a new one. What is returned leaves: too many are idle, and these were asked for longest ago.
+    /// Knows a new one. What is returned leaves: too many of others are idle, and these were asked for longest ago.
     pub(super) fn add(&mut self, key: HelperKey, link: Arc<HelperLink>) -> Vec<Arc<HelperLink>> {
-        let idle = self.all.iter().filter(|(_, pool)| pool.is_idle());
+        let others = self.all.iter().filter(|(other, _)| **other != key);
+        let idle = others.filter(|(_, pool)| pool.is_idle());
         let (most, oldest) = idle.fold((0, None), |(n, oldest), (key, pool)| {
             let this = (pool.asked, *key);
             let oldest = oldest.map_or(this, |old| this.min(old));
@@ -115,7 +116,7 @@ impl KnownHelpers {
         pool.links.push(link);
         pool.asked = self.asked;
         pool.grows = false;
-        let leaves = oldest.filter(|(_, leaves)| most >= MOST && *leaves != key);
+        let leaves = oldest.filter(|_| most >= MOST);
         let leaves = leaves.and_then(|(_, leaves)| self.all.remove(&leaves));
         leaves.map_or_else(Vec::new, |pool| pool.links)
     }

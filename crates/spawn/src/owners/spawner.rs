@@ -240,7 +240,7 @@ impl SpawnerProcess {
                 Ok(ours)
             }
             Err(e) => {
-                // It never entered.
+                // This helper never entered it.
                 group
                     .into_iter()
                     .for_each(|group| self.cgroups.leave(&group));

@@ -6,6 +6,7 @@ use crate::{
     exit::reap,
     owners::warm::remote::RemotePreforked,
     reaper,
+    start::Priority,
 };
 use rustix::{
     fs::{MemfdFlags, ftruncate, memfd_create},
@@ -36,6 +37,8 @@ pub struct ChildRequest<'a> {
     pub stdio: [BorrowedFd<'a>; 3],
     /// RLIMIT_CPU, seconds: all other limits it has from its template.
     pub cpu: Option<u64>,
+    /// How it stands to other programs.
+    pub priority: Priority,
     /// It is to tell which modules it loaded: see [`PreloadReport`].
     pub learn: bool,
 }
@@ -108,7 +111,8 @@ impl PreforkedChild {
         let (child, socket) = match self.0 {
             PreforkedHandle::Own(own) => own.start(request, fd).map(|(c, s)| (c, Some(s)))?,
             PreforkedHandle::Remote(remote) => {
-                let child = remote.start(request.program, request.env, request.stdio, fd)?;
+                let order = (request.program, request.env, request.priority);
+                let child = remote.start(order, request.stdio, fd)?;
                 (Child::remote(child), None)
             }
         };
@@ -176,6 +180,7 @@ impl OwnPreforked {
         control.push(SendAncillaryMessage::ScmRights(&fds));
         let parts = [&head[..], dir, request.env.bytes()].map(IoSlice::new);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        child.lower(request.priority);
         sendmsg(&socket, &parts, &mut control, flags)?;
         Ok((child, socket))
     }

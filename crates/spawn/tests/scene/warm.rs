@@ -139,6 +139,7 @@ impl Warm {
                 dir: None,
                 stdio: [null.as_fd(), theirs.as_fd(), null.as_fd()],
                 cpu: None,
+                priority: Priority::Normal,
                 learn: false,
             };
             running.push_back(preforked.start(&request).unwrap().child);
@@ -173,6 +174,7 @@ impl Warm {
             dir: None,
             stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
             cpu: None,
+            priority: Priority::Normal,
             learn: false,
         };
         self.template.itself().start(&request).unwrap()
@@ -212,6 +214,7 @@ fn answer_from(
             dir: dir.as_deref(),
             stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
             cpu: None,
+            priority: Priority::Normal,
             learn,
         })
         .unwrap();

@@ -6,7 +6,7 @@
 mod scene;
 mod scripts;
 
-use galgo_spawn::{EnvBlock, Status, template::ChildRequest};
+use galgo_spawn::{EnvBlock, Priority, Status, template::ChildRequest};
 use galgo_testkit::file::script;
 use scene::warm::{Answer, Warm};
 use scripts::SCRIPTS;
@@ -461,6 +461,10 @@ fn told_without_input(warm: &Warm) -> String {
 
 /// What a child prints that is given this as its standard input.
 fn answer_to(warm: &Warm, stdin: &fs::File) -> String {
+    answer_with(Priority::Normal, warm, stdin)
+}
+
+fn answer_with(priority: Priority, warm: &Warm, stdin: &fs::File) -> String {
     let (mut stdout, theirs_out) = std::io::pipe().unwrap();
     let request = ChildRequest {
         program: c"",
@@ -468,6 +472,7 @@ fn answer_to(warm: &Warm, stdin: &fs::File) -> String {
         dir: None,
         stdio: [stdin.as_fd(), theirs_out.as_fd(), theirs_out.as_fd()],
         cpu: None,
+        priority,
         learn: false,
     };
     let mut running = warm.prefork().start(&request).unwrap();
@@ -476,6 +481,18 @@ fn answer_to(warm: &Warm, stdin: &fs::File) -> String {
     stdout.read_to_end(&mut out).unwrap();
     running.child.wait().unwrap();
     String::from_utf8_lossy(&out).into_owned()
+}
+
+#[test]
+fn a_child_has_its_priority_before_its_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "import os\nprint(os.sched_getscheduler(0) == os.SCHED_IDLE, end='')\n";
+    let path = script(folder.path(), "program.py", &(first_line("") + text));
+    let warm = Warm::load(&path);
+    let null = fs::File::open("/dev/null").unwrap();
+    for (priority, idle) in [(Priority::Normal, "False"), (Priority::Idle, "True")] {
+        assert_eq!(answer_with(priority, &warm, &null), idle, "{priority:?}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod homes;
 mod hosts;
 mod life;
 mod modules;
+mod pool;
 mod programs;
 mod strict;
 mod table;
@@ -43,6 +44,7 @@ pub fn tests() -> Vec<Test> {
         front::upgrade::tests(),
         execute::tests(),
         life::tests(),
+        pool::tests(),
         homes::tests(),
         hosts::tests(),
         hosts::strict::tests(),

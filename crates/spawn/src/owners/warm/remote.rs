@@ -149,13 +149,12 @@ impl RemotePreforked {
     /// Has the helper give the request to it. What comes of that [`RemoteChild::began`] says.
     pub(crate) fn start(
         self,
-        program: &CStr,
-        env: &EnvBlock,
+        (program, env, priority): (&CStr, &EnvBlock, Priority),
         stdio: [BorrowedFd<'_>; 3],
         report: Option<BorrowedFd<'_>>,
     ) -> io::Result<RemoteChild> {
-        let head =
-            HelperOrder::start(0, false, Priority::Normal).ok_or(io::ErrorKind::InvalidInput)?;
+        let head = HelperOrder::start(0, false, priority);
+        let head = head.ok_or(io::ErrorKind::InvalidInput)?;
         let parts = [&head[..], program.to_bytes_with_nul(), env.bytes()];
         let size = parts.iter().map(|part| part.len()).sum::<usize>();
         if size > message::MOST {

@@ -210,6 +210,7 @@ impl WaitingProcess {
             program: &order.program,
             stdio,
             cpu: terms.remit.terms.limits.cpu,
+            priority: order.priority,
             learn: false,
         };
         // What does not fit into a message a cold start takes.
