@@ -17,7 +17,7 @@ A new site:
 Exit codes: 0 done, 1 something is wrong, 2 the command line is wrong";
 
 pub(super) const SERVE_PAGE: &str = "\
-ServeArgs a folder of programs and files
+Serve a folder of programs and files
 
 DIR/cgi-bin/ answers at /cgi-bin/, a process for each request, and DIR/public/
 answers at /. A program that is copied in is served with the next request, and
@@ -51,7 +51,7 @@ Examples:
   sudo galgo serve site -l 0.0.0.0:80 -l [::]:80 --user www-data";
 
 pub(super) const RUN_PAGE: &str = "\
-RunArgs one program as the server would, without a server
+Run one program as the server would, without a server
 
 The program gets the variables, limits and clocks of the route that it belongs
 to: of --config FILE, else of the galgo.toml or the cgi-bin/ that it lies in.

@@ -33,6 +33,20 @@ fn help_has_examples_and_fits_80_columns() {
 }
 
 #[test]
+fn the_page_of_a_command_begins_as_the_list_of_commands_says() {
+    let site = new_site();
+    let page = site.galgo(&["--help"]).out;
+    let list = page.split_once("Commands:\n").unwrap().1;
+    for line in list.lines().take_while(|l| !l.is_empty()) {
+        let (command, says) = line.trim().split_once("  ").unwrap();
+        if command != "help" {
+            let page = site.galgo(&[command, "--help"]).out;
+            assert_eq!(page.lines().next(), Some(says.trim()), "{command}");
+        }
+    }
+}
+
+#[test]
 fn the_example_of_the_help_works_as_it_is_printed() {
     let site = new_site();
     let page = site.galgo(&["--help"]).out;
