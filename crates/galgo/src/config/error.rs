@@ -18,7 +18,7 @@ pub struct ConfigError {
     file: Option<PathBuf>,
     place: Option<(usize, usize)>,
     /// Where that is in all files together.
-    offset: usize,
+    pub(super) offset: usize,
     message: String,
     /// What is wrong behind it.
     more: Vec<ConfigError>,
@@ -60,16 +60,6 @@ impl ConfigError {
             more: errors.collect(),
             ..first
         })
-    }
-
-    /// Line and column in the file, counted from 1, in characters.
-    pub fn place(&self) -> Option<(usize, usize)> {
-        self.place
-    }
-
-    /// Where it is in all files together, counted in bytes.
-    pub(super) fn offset(&self) -> usize {
-        self.offset
     }
 
     /// What is wrong and how to mend it, without the place.
@@ -189,8 +179,7 @@ impl<'a> ConfigText<'a> {
             file: Some(source.file.clone()),
             place: Some((line, column)),
             offset: span.start,
-            message: message.into(),
-            more: Vec::new(),
+            ..ConfigError::new(message)
         }
     }
 
@@ -198,20 +187,12 @@ impl<'a> ConfigText<'a> {
     pub(super) fn whole(&self, message: impl Into<String>) -> ConfigError {
         ConfigError {
             file: Some(self.main.file.clone()),
-            place: None,
-            offset: 0,
-            message: message.into(),
-            more: Vec::new(),
+            ..ConfigError::new(message)
         }
     }
 
-    /// What the TOML reader has to say, in our words.
-    pub(super) fn parse_error(&self, error: &toml::de::Error) -> ConfigError {
-        self.parse_error_at(error, error.span())
-    }
-
-    /// The same of an included file, whose spans begin elsewhere.
-    pub(super) fn parse_error_at(
+    /// What the TOML reader has to say about `span`, in our words.
+    pub(super) fn parse_error(
         &self,
         error: &toml::de::Error,
         span: Option<Range<usize>>,
