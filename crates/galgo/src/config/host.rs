@@ -69,7 +69,7 @@ impl ConfigText<'_> {
         };
         let at = || typed.span();
         let (path, user): (_, &Typed<String>) = match typed.get_ref() {
-            RawSites::Path(path) => (Some(Spanned::new(at(), path.clone())), &None),
+            RawSites::Text(path) => (Some(Spanned::new(at(), path.clone())), &None),
             RawSites::Table(table) => (table.path.clone(), &table.user),
         };
         let Some(typed) = path else {

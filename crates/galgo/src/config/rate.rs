@@ -26,8 +26,8 @@ impl ConfigText<'_> {
             return Ok(default);
         };
         let raw = match typed.get_ref() {
-            RawRateLimit::None => return Ok(None),
-            RawRateLimit::Limit(raw) => raw,
+            RawRateLimit::Text(_) => return Ok(None),
+            RawRateLimit::Table(raw) => raw,
         };
         if raw.requests.is_none() {
             let message =

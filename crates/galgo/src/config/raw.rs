@@ -1,6 +1,6 @@
 //! What was typed, exactly: every key optional, every value with its place.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, ops::Range};
 
 use serde::{
     Deserialize, Deserializer,
@@ -21,98 +21,82 @@ pub(super) type Groups = BTreeMap<Text, Vec<Text>>;
 /// A route as it is typed.
 pub(super) type Raw = Spanned<RawRoute>;
 
-/// Reads what is a text or a table.
-struct TextOrTable<T, X> {
-    expecting: &'static str,
-    /// `None`: it is not one of the texts that may stand there.
-    text: fn(&str) -> Option<X>,
-    table: fn(Box<T>) -> X,
+/// A table, or a text in its place.
+#[derive(Debug, Clone)]
+pub(super) enum TextOr<T> {
+    Text(String),
+    Table(Box<T>),
 }
 
-impl<'de, T: Deserialize<'de>, X> Visitor<'de> for TextOrTable<T, X> {
-    type Value = X;
+/// A table in whose place a text may stand.
+pub(super) trait OrText {
+    /// How both are written, for messages.
+    const FORM: &str;
+    /// Whether this text may.
+    fn takes(_text: &str) -> bool {
+        true
+    }
+}
 
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.expecting)
+struct TextOrVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + OrText> Visitor<'de> for TextOrVisitor<T> {
+    type Value = TextOr<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::FORM)
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<X, E> {
-        let wrong = || E::invalid_value(de::Unexpected::Str(text), &self);
-        (self.text)(text).ok_or_else(wrong)
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        match T::takes(text) {
+            true => Ok(TextOr::Text(text.to_owned())),
+            false => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+        }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<X, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
         let table = T::deserialize(MapAccessDeserializer::new(map))?;
-        Ok((self.table)(Box::new(table)))
+        Ok(TextOr::Table(Box::new(table)))
+    }
+}
+
+impl<'de, T: Deserialize<'de> + OrText> Deserialize<'de> for TextOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrVisitor(PhantomData))
     }
 }
 
 /// `fastcgi = "address"` or `fastcgi = { run = […], … }`.
-#[derive(Debug, Clone)]
-pub(super) enum RawTo {
-    Address(String),
-    Workers(Box<RawWorkers>),
-}
+pub(super) type RawTo = TextOr<RawWorkers>;
 
-impl<'de> Deserialize<'de> for RawTo {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrTable {
-            expecting: "an address (\"unix:/path\", \"127.0.0.1:9000\") or a table with `run`",
-            text: |text| Some(Self::Address(text.to_owned())),
-            table: Self::Workers,
-        })
-    }
+impl OrText for RawWorkers {
+    const FORM: &str = "an address (\"unix:/path\", \"127.0.0.1:9000\") or a table with `run`";
 }
 
 /// `rate_limit = "none"` or `rate_limit = { requests = 10, … }`.
-#[derive(Debug, Clone)]
-pub(super) enum RawRateLimit {
-    None,
-    Limit(Box<RawRate>),
-}
+pub(super) type RawRateLimit = TextOr<RawRate>;
 
-impl<'de> Deserialize<'de> for RawRateLimit {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrTable {
-            expecting: "a table, as in { requests = 10, per = \"1s\", burst = 20 }, or \"none\"",
-            text: |text| (text == "none").then_some(Self::None),
-            table: Self::Limit,
-        })
+impl OrText for RawRate {
+    const FORM: &str = "a table, as in { requests = 10, per = \"1s\", burst = 20 }, or \"none\"";
+
+    fn takes(text: &str) -> bool {
+        text == "none"
     }
 }
 
 /// `sandbox = "strict"` or `sandbox = { read = […], … }`.
-#[derive(Debug, Clone)]
-pub(super) enum RawSandbox {
-    Name(String),
-    Strict(Box<RawConfinement>),
-}
+pub(super) type RawSandbox = TextOr<RawConfinement>;
 
-impl<'de> Deserialize<'de> for RawSandbox {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrTable {
-            expecting: "\"off\", \"standard\", \"strict\", or a table, as in { write = [\"data\"] }",
-            text: |text| Some(Self::Name(text.to_owned())),
-            table: Self::Strict,
-        })
-    }
+impl OrText for RawConfinement {
+    const FORM: &str =
+        "\"off\", \"standard\", \"strict\", or a table, as in { write = [\"data\"] }";
 }
 
 /// `sites = "/srv/www"` or `sites = { path = "/srv/www", user = "owner" }`.
-#[derive(Debug, Clone)]
-pub(super) enum RawSites {
-    Path(String),
-    Table(Box<RawSitesTable>),
-}
+pub(super) type RawSites = TextOr<RawSitesTable>;
 
-impl<'de> Deserialize<'de> for RawSites {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrTable {
-            expecting: "a folder, or a table, as in { path = \"/srv/www\", user = \"owner\" }",
-            text: |text| Some(Self::Path(text.to_owned())),
-            table: Self::Table,
-        })
-    }
+impl OrText for RawSitesTable {
+    const FORM: &str = "a folder, or a table, as in { path = \"/srv/www\", user = \"owner\" }";
 }
 
 /// A table of the file. Unknown keys are refused; `KEYS` are the known ones.

@@ -53,11 +53,11 @@ impl ConfigText<'_> {
         let (at, strict) = match &raw.sandbox {
             None => (None, d.strict.clone()),
             Some(typed) => match typed.get_ref() {
-                RawSandbox::Strict(table) => (Some(typed.span()), Some(self.confinement(table)?)),
-                RawSandbox::Name(name) if name == "strict" => {
+                RawSandbox::Table(table) => (Some(typed.span()), Some(self.confinement(table)?)),
+                RawSandbox::Text(name) if name == "strict" => {
                     (Some(typed.span()), Some(Arc::default()))
                 }
-                RawSandbox::Name(name) => return Ok((self.sandbox_name(typed, name)?, None)),
+                RawSandbox::Text(name) => return Ok((self.sandbox_name(typed, name)?, None)),
             },
         };
         let Some(strict) = strict else {

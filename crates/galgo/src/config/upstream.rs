@@ -93,7 +93,7 @@ impl ConfigText<'_> {
             pass_authorization: true,
             ..config.options.clone()
         };
-        if let RawTo::Workers(table) = typed.get_ref()
+        if let RawTo::Table(table) = typed.get_ref()
             && let Some(program) = &table.cgi
         {
             let cgi = self.judge(program, table, options, config)?;
@@ -153,12 +153,12 @@ impl ConfigText<'_> {
     /// `as_user`: workers run as a user that this process may not be.
     fn to(&self, protocol: Protocol, typed: &Spanned<RawTo>, as_user: bool) -> Checked<To> {
         match typed.get_ref() {
-            RawTo::Address(text) => self.address(typed, text).map(To::Address),
-            RawTo::Workers(_) if protocol == Protocol::Scgi => {
+            RawTo::Text(text) => self.address(typed, text).map(To::Address),
+            RawTo::Table(_) if protocol == Protocol::Scgi => {
                 let message = "takes an address: only `fastcgi` programs are started by galgo";
                 Err(self.error(typed.span(), message))
             }
-            RawTo::Workers(raw) => self.workers(typed, raw, as_user).map(To::Workers),
+            RawTo::Table(raw) => self.workers(typed, raw, as_user).map(To::Workers),
         }
     }
 
