@@ -1,6 +1,6 @@
 //! Who may come in: `access`, `passwords`.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt};
+use std::collections::BTreeMap;
 
 use galgo_handlers::steps::{
     access::{Access, Addresses},
@@ -11,6 +11,7 @@ use toml::Spanned;
 
 use super::{
     error::{Checked, ConfigText},
+    folder::readable_by_all,
     raw::{self, RawRoute},
 };
 
@@ -110,11 +111,7 @@ impl ConfigText<'_> {
         let shown = path.display();
         let doubts = passwords.doubts();
         warnings.extend(doubts.iter().map(|doubt| format!("{shown}: {doubt}")));
-        if fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0) {
-            warnings.push(format!(
-                "{shown} can be read by everybody on this machine: chmod o= {shown}"
-            ));
-        }
+        warnings.extend(readable_by_all(&path));
         Ok(Some(passwords))
     }
 

@@ -2,7 +2,6 @@
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt,
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -15,7 +14,7 @@ use super::{
     check::flag,
     checked::{Automatic, Config, Speaks, TlsConfig},
     error::{Checked, ConfigText},
-    folder::unopened,
+    folder::{readable_by_all, unopened},
     raw::{self, RawAutomatic, RawCertificate, RawConfig, RawTls},
 };
 use crate::certificates::settings::{FilesVersion, FromFiles, LETS_ENCRYPT, public_host};
@@ -86,11 +85,7 @@ impl ConfigText<'_> {
             read.map_err(|e| self.error(chain.span(), format!("{file} with {key_file}: {e}")))?;
         let doubts = read.doubts(SystemTime::now()).into_iter();
         warnings.extend(doubts.map(|doubt| format!("{file}: {doubt}")));
-        if fs::metadata(&key_path).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0) {
-            warnings.push(format!(
-                "{key_file} can be read by everybody on this machine: chmod o= {key_file}"
-            ));
-        }
+        warnings.extend(readable_by_all(&key_path));
         tls.certificates.push(FromFiles {
             chain: chain_path,
             key: key_path,

@@ -74,7 +74,7 @@ pub(super) fn route(
         HomeRouteKind::Cgi => {
             let document_root = home.join(userdir.files.as_deref().unwrap_or(name));
             let url = format!("/~{user}/cgi-bin/");
-            host::programs(url, (path, fd), document_root, config)
+            host::programs(url, (path, fd), document_root, None, config)
         }
     })
 }
