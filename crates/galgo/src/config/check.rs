@@ -200,7 +200,12 @@ impl ConfigText<'_> {
             max_head: self.size(&raw.max_head, d.max_head, K, M)?,
             max_fields: self.count(&raw.max_fields, d.max_fields, 8, 10_000)?,
             max_target: self.size(&raw.max_target, d.max_target, 256, 64 * K)?,
-            encoded_slash: self.encoded_slash(raw, d.encoded_slash)?,
+            encoded_slash: self.one_of(
+                &raw.encoded_slash,
+                d.encoded_slash,
+                &[("refuse", false), ("decode", true)],
+                "is neither \"refuse\" nor \"decode\"",
+            )?,
         };
         if let Some(at) = raw
             .max_target
@@ -210,20 +215,6 @@ impl ConfigText<'_> {
             return Err(self.error(at.span(), "is larger than `max_head`, which contains it"));
         }
         Ok(http)
-    }
-
-    fn encoded_slash(&self, raw: &RawConfig, default: bool) -> Checked<bool> {
-        let Some(typed) = &raw.encoded_slash else {
-            return Ok(default);
-        };
-        match typed.get_ref().as_str() {
-            "refuse" => Ok(false),
-            "decode" => Ok(true),
-            other => {
-                let message = format!("{other:?} is neither \"refuse\" nor \"decode\"");
-                Err(self.error(typed.span(), message))
-            }
-        }
     }
 
     fn templates(&self, raw: &RawConfig) -> Checked<TemplateSettings> {
@@ -284,9 +275,19 @@ impl ConfigText<'_> {
         let max_running = d.max_running.map(|n| Count(n as u64));
         let (sandbox, strict) = self.sandbox(raw, d)?;
         Ok(CgiOptions {
-            start: self.start_mode(raw, d.start)?,
+            start: self.one_of(
+                &raw.start,
+                d.start,
+                &[("cold", StartMode::Cold), ("warm", StartMode::Warm)],
+                "is no way to start a program: choose \"cold\" or \"warm\"",
+            )?,
             pass_authorization: flag(&raw.pass_authorization, d.pass_authorization),
-            body: self.body_mode(raw, d.body)?,
+            body: self.one_of(
+                &raw.body,
+                d.body,
+                &[("stream", BodyMode::Stream), ("file", BodyMode::File)],
+                "is no way to hand over a body: choose \"stream\" or \"file\"",
+            )?,
             run_to_completion: flag(&raw.run_to_completion, d.run_to_completion),
             query_args: flag(&raw.query_args, d.query_args),
             drop_shellshock: flag(&raw.drop_shellshock, d.drop_shellshock),
@@ -332,37 +333,9 @@ impl ConfigText<'_> {
             is_worker: d.is_worker,
         })
     }
-
-    fn start_mode(&self, raw: &RawOptions, default: StartMode) -> Checked<StartMode> {
-        let Some(mode) = &raw.start else {
-            return Ok(default);
-        };
-        match mode.get_ref().as_str() {
-            "cold" => Ok(StartMode::Cold),
-            "warm" => Ok(StartMode::Warm),
-            other => Err(self.error(
-                mode.span(),
-                format!("{other:?} is no way to start a program: choose \"cold\" or \"warm\""),
-            )),
-        }
-    }
-
-    fn body_mode(&self, raw: &RawOptions, default: BodyMode) -> Checked<BodyMode> {
-        let Some(mode) = &raw.body else {
-            return Ok(default);
-        };
-        match mode.get_ref().as_str() {
-            "stream" => Ok(BodyMode::Stream),
-            "file" => Ok(BodyMode::File),
-            other => Err(self.error(
-                mode.span(),
-                format!("{other:?} is no way to hand over a body: choose \"stream\" or \"file\""),
-            )),
-        }
-    }
 }
 
-/// Values with a range.
+/// Values with a range, and words.
 impl ConfigText<'_> {
     pub(super) fn within<U: Copy + PartialOrd + Display>(
         &self,
@@ -448,6 +421,23 @@ impl ConfigText<'_> {
             None => Ok(None),
             Some(value) => self.within(typed.span(), value, low, high).map(Some),
         }
+    }
+
+    /// What one of `words` stands for. `wrong`: what is said of another word.
+    pub(super) fn one_of<T: Copy>(
+        &self,
+        typed: &Typed<String>,
+        default: T,
+        words: &[(&str, T)],
+        wrong: &str,
+    ) -> Checked<T> {
+        let Some(typed) = typed else {
+            return Ok(default);
+        };
+        let word = typed.get_ref();
+        let found = words.iter().find(|(known, _)| known == word);
+        let other = || self.error(typed.span(), format!("{word:?} {wrong}"));
+        found.map(|(_, meant)| *meant).ok_or_else(other)
     }
 
     /// A text that will become part of an environment or a path.

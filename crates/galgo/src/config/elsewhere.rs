@@ -66,14 +66,8 @@ impl ConfigText<'_> {
 
     /// Whether TLS is asked for.
     fn scheme(&self, typed: &Typed<String>) -> Checked<Option<bool>> {
-        match typed.as_ref().map(|t| (t.get_ref().as_str(), t.span())) {
-            None => Ok(None),
-            Some(("https", _)) => Ok(Some(true)),
-            Some(("http", _)) => Ok(Some(false)),
-            Some((other, at)) => {
-                Err(self.error(at, format!("{other:?} is neither \"http\" nor \"https\"")))
-            }
-        }
+        let words = [("https", Some(true)), ("http", Some(false))];
+        self.one_of(typed, None, &words, "is neither \"http\" nor \"https\"")
     }
 
     /// A path, or, for a redirect, a URI. No value may become a part of its host but the request's own host.

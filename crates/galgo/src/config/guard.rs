@@ -24,20 +24,15 @@ impl ConfigText<'_> {
             return Ok(None);
         };
         let raw = typed.get_ref();
-        let any = match raw.satisfy.as_ref().map(|t| (t.get_ref().as_str(), t)) {
-            None | Some(("all", _)) => false,
-            Some(("any", at)) if raw.allow.is_none() || route.passwords.is_none() => {
-                let message = "\"any\" is about addresses that need no password: it needs `allow`, and `passwords` on the route";
-                return Err(self.error(at.span(), message));
-            }
-            Some(("any", _)) => true,
-            Some((other, at)) => {
-                return Err(self.error(
-                    at.span(),
-                    format!("{other:?} is neither \"all\" nor \"any\""),
-                ));
-            }
-        };
+        let words = [("all", false), ("any", true)];
+        let wrong = "is neither \"all\" nor \"any\"";
+        let any = self.one_of(&raw.satisfy, false, &words, wrong)?;
+        if let Some(at) = raw.satisfy.as_ref().filter(|_| any)
+            && (raw.allow.is_none() || route.passwords.is_none())
+        {
+            let message = "\"any\" is about addresses that need no password: it needs `allow`, and `passwords` on the route";
+            return Err(self.error(at.span(), message));
+        }
         Ok(Some(Access {
             allow: self.addresses(&raw.allow)?,
             deny: self.addresses(&raw.deny)?,

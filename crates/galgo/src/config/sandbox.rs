@@ -93,21 +93,12 @@ impl ConfigText<'_> {
     }
 
     fn confinement(&self, raw: &RawConfinement) -> Checked<Arc<Confinement>> {
-        let network = match &raw.network {
-            None => Network::None,
-            Some(typed) => {
-                let mut all = Network::NAMES.into_iter();
-                let found = all.find(|(name, _)| name == typed.get_ref());
-                let (_, network) = found.ok_or_else(|| {
-                    let message = format!(
-                        "{:?} is no network: choose \"none\", \"loopback\", \"out\" or \"all\"",
-                        typed.get_ref()
-                    );
-                    self.error(typed.span(), message)
-                })?;
-                network
-            }
-        };
+        let network = self.one_of(
+            &raw.network,
+            Network::None,
+            &Network::NAMES,
+            "is no network: choose \"none\", \"loopback\", \"out\" or \"all\"",
+        )?;
         Ok(Arc::new(Confinement {
             read: self.existing(&raw.read)?,
             write: self.existing(&raw.write)?,
