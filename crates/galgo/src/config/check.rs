@@ -1,6 +1,6 @@
 //! From what was typed to what is served, part one: the values that are not routes.
 
-use std::{fmt::Display, path::Path, sync::Arc, time::Duration};
+use std::{fmt::Display, ops::Range, path::Path, sync::Arc, time::Duration};
 
 use galgo_spawn::Limits;
 use toml::Spanned;
@@ -17,7 +17,7 @@ use super::{
     raw::{self, RawConfig, RawOptions, Typed},
     read::Misread,
     routes,
-    units::{Count, G, K, M, OrNone, Size, T, Time, Value},
+    units::{G, K, M, Mask, T, Time, Value},
 };
 use galgo_io::rate_allowance::Rates;
 
@@ -51,40 +51,34 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     let wrong = &mut Vec::new();
     let included = or_default(wrong, include::sites(&mut text, &mut raw, &mut misread));
     let all_read = wrong.is_empty() && misread.is_empty();
+    let d = Config::default();
     let mut config = Config {
         included,
         trusted: or_default(wrong, text.trusted(&raw)),
+        socket_mode: mask(&raw.socket_mode, d.socket_mode),
         socket_group: or_default(wrong, text.socket_group(&raw)),
-        identity: or_default(wrong, text.identity(&raw)),
-        umask: raw.umask.as_ref().map_or(0o022, |mask| mask.get_ref().0.0),
+        identity: user.cloned().or(or_default(wrong, text.identity(&raw))),
+        min_uid: or_default(wrong, text.number(&raw.min_uid, d.min_uid, 1, 60_000)),
+        min_gid: or_default(wrong, text.number(&raw.min_gid, d.min_gid, 1, 60_000)),
+        event_loops: or_default(wrong, text.or_derived(&raw.workers, d.event_loops, 1024)),
+        umask: mask(&raw.umask, d.umask),
+        path: or_default(wrong, text.search_path(&raw, d.path)),
         log: or_default(wrong, text.log(&raw)),
         pid_file: or_default(wrong, text.pid_file(&raw)),
         cache: or_default(wrong, text.cache(&raw)),
         spool: or_default(wrong, text.spool(&raw)),
+        dev_errors: DevErrors::of(raw.dev_errors.as_ref().map(Spanned::get_ref)),
+        shutdown_grace: or_default(
+            wrong,
+            text.time(&raw.shutdown_grace, d.shutdown_grace, 0, 3_600_000),
+        ),
         http: or_default(wrong, text.http(&raw)),
         templates: or_default(wrong, text.templates(&raw)),
         admission: or_default(wrong, text.admission(&raw)),
         interpreters: or_default(wrong, text.interpreters(&raw)),
-        ..Config::default()
+        ..d
     };
-    config.identity = user.cloned().or(config.identity);
     or_default(wrong, text.listen(&raw, &mut config));
-    config.socket_mode = raw
-        .socket_mode
-        .as_ref()
-        .map_or(config.socket_mode, |m| m.get_ref().0.0);
-    config.min_uid = or_default(wrong, text.lowest_id(&raw.min_uid, config.min_uid));
-    config.min_gid = or_default(wrong, text.lowest_id(&raw.min_gid, config.min_gid));
-    config.event_loops = or_derived(
-        or_default(wrong, text.count(&raw.workers, 0, 0, 1024)),
-        config.event_loops,
-    );
-    config.path = or_default(wrong, text.search_path(&raw, config.path));
-    config.dev_errors = DevErrors::of(raw.dev_errors.as_ref().map(Spanned::get_ref));
-    config.shutdown_grace = or_default(
-        wrong,
-        text.time(&raw.shutdown_grace, config.shutdown_grace, 0, 3_600_000),
-    );
     if let Some(defaults) = &raw.defaults {
         defaults_of(&text, defaults.get_ref(), &mut config, wrong);
     }
@@ -175,8 +169,8 @@ impl ConfigText<'_> {
         };
         Ok(SpoolSettings {
             folder,
-            limit: self.size(&raw.spool_limit, d.limit, 0, T)?,
-            memory: self.size(&raw.spool_memory, d.memory, 0, T)?,
+            limit: self.number(&raw.spool_limit, d.limit, 0, T)?,
+            memory: self.number(&raw.spool_memory, d.memory, 0, T)?,
         })
     }
 
@@ -186,20 +180,20 @@ impl ConfigText<'_> {
             head_timeout: self.time(&raw.head_timeout, d.head_timeout, 1000, 3_600_000)?,
             keep_alive: self.time(&raw.keep_alive, d.keep_alive, 0, 3_600_000)?,
             rates: Rates {
-                least: self.size(&raw.min_rate, d.rates.least, 0, G)?,
-                busy: self.size(&raw.busy_rate, d.rates.busy, 0, G)?,
+                least: self.number(&raw.min_rate, d.rates.least, 0, G)?,
+                busy: self.number(&raw.busy_rate, d.rates.busy, 0, G)?,
                 grace: self.time(&raw.rate_grace, d.rates.grace, 1000, 3_600_000)?,
             },
-            max_connections: self.count(&raw.max_connections, d.max_connections, 0, 1_000_000)?,
-            max_connections_per_client: self.count(
+            max_connections: self.number(&raw.max_connections, d.max_connections, 0, 1_000_000)?,
+            max_connections_per_client: self.number(
                 &raw.max_connections_per_client,
                 d.max_connections_per_client,
                 0,
                 1_000_000,
             )?,
-            max_head: self.size(&raw.max_head, d.max_head, K, M)?,
-            max_fields: self.count(&raw.max_fields, d.max_fields, 8, 10_000)?,
-            max_target: self.size(&raw.max_target, d.max_target, 256, 64 * K)?,
+            max_head: self.number(&raw.max_head, d.max_head, K, M)?,
+            max_fields: self.number(&raw.max_fields, d.max_fields, 8, 10_000)?,
+            max_target: self.number(&raw.max_target, d.max_target, 256, 64 * K)?,
             encoded_slash: self.one_of(
                 &raw.encoded_slash,
                 d.encoded_slash,
@@ -221,8 +215,8 @@ impl ConfigText<'_> {
         const DAY: u64 = 24 * 3_600_000;
         let d = TemplateSettings::default();
         Ok(TemplateSettings {
-            count: self.count(&raw.max_templates, d.count, 0, 10_000)?,
-            memory: self.size(&raw.templates_memory, d.memory, 0, T)?,
+            count: self.number(&raw.max_templates, d.count, 0, 10_000)?,
+            memory: self.number(&raw.templates_memory, d.memory, 0, T)?,
             idle: self.time(&raw.template_idle, d.idle, 1000, 30 * DAY)?,
             wait: d.wait,
         })
@@ -231,10 +225,10 @@ impl ConfigText<'_> {
     fn admission(&self, raw: &RawConfig) -> Checked<AdmissionSettings> {
         let d = AdmissionSettings::default();
         Ok(AdmissionSettings {
-            running: or_derived(self.count(&raw.max_running, 0, 0, 100_000)?, d.running),
-            running_per_client: self.count(&raw.max_running_per_client, 0, 0, 100_000)?,
-            cpu_share: self.count(&raw.cpu_share, d.cpu_share, 0, 100)?,
-            queue: self.count(&raw.queue, d.queue, 0, 1_000_000)?,
+            running: self.or_derived(&raw.max_running, d.running, 100_000)?,
+            running_per_client: self.number(&raw.max_running_per_client, 0, 0, 100_000)?,
+            cpu_share: self.number(&raw.cpu_share, d.cpu_share, 0, 100)?,
+            queue: self.number(&raw.queue, d.queue, 0, 1_000_000)?,
             wait: self.time(&raw.queue_wait, d.wait, 0, 3_600_000)?,
         })
     }
@@ -272,7 +266,6 @@ impl ConfigText<'_> {
     /// The options of programs: what is typed in `raw`, else what `d` says.
     pub(super) fn options(&self, raw: &RawOptions, d: &CgiOptions) -> Checked<CgiOptions> {
         const DAY: u64 = 24 * 3_600_000;
-        let max_running = d.max_running.map(|n| Count(n as u64));
         let (sandbox, strict) = self.sandbox(raw, d)?;
         Ok(CgiOptions {
             start: self.one_of(
@@ -295,9 +288,9 @@ impl ConfigText<'_> {
             idle_timeout: self.time(&raw.idle_timeout, d.idle_timeout, 1, DAY)?,
             total_timeout: self.time(&raw.total_timeout, d.total_timeout, 1, 7 * DAY)?,
             kill_grace: self.time(&raw.kill_grace, d.kill_grace, 0, 60_000)?,
-            max_body: self.size(&raw.max_body, d.max_body, 0, T)?,
-            max_reply_head: self.size(&raw.max_reply_head, d.max_reply_head, K, M)?,
-            max_stderr: self.size(&raw.max_stderr, d.max_stderr, 0, G)?,
+            max_body: self.number(&raw.max_body, d.max_body, 0, T)?,
+            max_reply_head: self.number(&raw.max_reply_head, d.max_reply_head, K, M)?,
+            max_stderr: self.number(&raw.max_stderr, d.max_stderr, 0, G)?,
             limits: Limits {
                 may_stay: flag(&raw.run_to_completion, d.run_to_completion),
                 ..self.limits(raw, &d.limits)?
@@ -305,30 +298,19 @@ impl ConfigText<'_> {
             no_new_privs: flag(&raw.no_new_privs, d.no_new_privs),
             sandbox,
             strict,
-            max_running: self
-                .optional(&raw.max_running, max_running, Count(1), Count(100_000))?
-                .map(|n| usize::try_from(n.0).unwrap_or(usize::MAX)),
+            max_running: self.optional(&raw.max_running, d.max_running, 1, 100_000)?,
         })
     }
 
     fn limits(&self, raw: &RawOptions, d: &Limits) -> Checked<Limits> {
         let (cpu, cpu_percent) = self.cpu(raw, d)?;
-        let size = |typed, default: Option<u64>, low| {
-            Ok(self
-                .optional(typed, default.map(Size), Size(low), Size(T))?
-                .map(|size| size.0))
-        };
-        let count = |typed, default: Option<u64>, low| {
-            let found = self.optional(typed, default.map(Count), Count(low), Count(1 << 20))?;
-            Ok(found.map(|count| count.0))
-        };
         Ok(Limits {
             cpu,
             cpu_percent,
-            memory: size(&raw.memory, d.memory, M)?,
-            file_size: size(&raw.file_size, d.file_size, 0)?,
-            open_files: count(&raw.open_files, d.open_files, 8)?,
-            processes: count(&raw.processes, d.processes, 1)?,
+            memory: self.optional(&raw.memory, d.memory, M, T)?,
+            file_size: self.optional(&raw.file_size, d.file_size, 0, T)?,
+            open_files: self.optional(&raw.open_files, d.open_files, 8, 1 << 20)?,
+            processes: self.optional(&raw.processes, d.processes, 1, 1 << 20)?,
             may_stay: d.may_stay,
             is_worker: d.is_worker,
         })
@@ -339,7 +321,7 @@ impl ConfigText<'_> {
 impl ConfigText<'_> {
     pub(super) fn within<U: Copy + PartialOrd + Display>(
         &self,
-        span: std::ops::Range<usize>,
+        span: Range<usize>,
         value: U,
         low: U,
         high: U,
@@ -367,60 +349,51 @@ impl ConfigText<'_> {
             .0)
     }
 
-    /// A size between `low` and `high` bytes.
-    pub(super) fn size<N: TryFrom<u64>>(
+    /// A number, or a size in bytes, between `low` and `high`.
+    pub(super) fn number<U: Number, N: TryFrom<u64>>(
         &self,
-        typed: &Typed<Value<Size>>,
+        typed: &Typed<Value<U>>,
         default: N,
         low: u64,
         high: u64,
     ) -> Checked<N> {
-        let Some(typed) = typed else {
-            return Ok(default);
-        };
-        let size = self
-            .within(typed.span(), typed.get_ref().0, Size(low), Size(high))?
-            .0;
-        N::try_from(size).map_err(|_| self.error(typed.span(), "is too large for this machine"))
+        match typed {
+            None => Ok(default),
+            Some(typed) => self.number_at(typed.span(), typed.get_ref().0, low, high),
+        }
     }
 
-    /// The lowest id of an account that is not the system's own.
-    fn lowest_id(&self, typed: &Typed<Value<Count>>, default: u32) -> Checked<u32> {
-        let id = self.count(typed, default as usize, 1, 60_000)?;
-        Ok(u32::try_from(id).unwrap_or(default))
+    /// The same where 0 stands for what is derived from the machine.
+    fn or_derived(&self, typed: &Typed<Value<u64>>, derived: usize, high: u64) -> Checked<usize> {
+        let number = self.number(typed, 0, 0, high)?;
+        Ok(if number == 0 { derived } else { number })
     }
 
-    pub(super) fn count(
+    /// The same where `"none"` may stand.
+    fn optional<U: Number, N: TryFrom<u64>>(
         &self,
-        typed: &Typed<Value<Count>>,
-        default: usize,
+        typed: &Typed<Value<Option<U>>>,
+        default: Option<N>,
         low: u64,
         high: u64,
-    ) -> Checked<usize> {
+    ) -> Checked<Option<N>> {
         let Some(typed) = typed else {
             return Ok(default);
         };
-        let count = self
-            .within(typed.span(), typed.get_ref().0, Count(low), Count(high))?
-            .0;
-        usize::try_from(count)
-            .map_err(|_| self.error(typed.span(), "is too large for this machine"))
+        let number = typed.get_ref().0;
+        let checked = number.map(|number| self.number_at(typed.span(), number, low, high));
+        checked.transpose()
     }
 
-    fn optional<U: Copy + PartialOrd + Display>(
+    pub(super) fn number_at<U: Number, N: TryFrom<u64>>(
         &self,
-        typed: &Typed<Value<OrNone<U>>>,
-        default: Option<U>,
-        low: U,
-        high: U,
-    ) -> Checked<Option<U>> {
-        let Some(typed) = typed else {
-            return Ok(default);
-        };
-        match typed.get_ref().0.0 {
-            None => Ok(None),
-            Some(value) => self.within(typed.span(), value, low, high).map(Some),
-        }
+        span: Range<usize>,
+        number: U,
+        low: u64,
+        high: u64,
+    ) -> Checked<N> {
+        let number = self.within(span.clone(), number, low.into(), high.into())?;
+        N::try_from(number.into()).map_err(|_| self.error(span, "is too large for this machine"))
     }
 
     /// What one of `words` stands for. `wrong`: what is said of another word.
@@ -449,9 +422,13 @@ impl ConfigText<'_> {
     }
 }
 
-/// 0 stands for what is derived from the machine.
-fn or_derived(typed: usize, derived: usize) -> usize {
-    if typed == 0 { derived } else { typed }
+/// A number of some unit.
+pub(super) trait Number: Copy + PartialOrd + Display + From<u64> + Into<u64> {}
+
+impl<U: Copy + PartialOrd + Display + From<u64> + Into<u64>> Number for U {}
+
+fn mask(typed: &Typed<Value<Mask>>, default: u32) -> u32 {
+    typed.as_ref().map_or(default, |mask| mask.get_ref().0.0)
 }
 
 pub(super) fn flag(typed: &Typed<bool>, default: bool) -> bool {

@@ -15,7 +15,7 @@ use super::{
     checked::{Handler, Respond},
     error::{Checked, ConfigText},
     raw::{self, RawConfig, RawRewrite, RawRoute, Typed},
-    units::{Count, Value},
+    units::Value,
 };
 
 /// Where the route does not say: what is permanent cannot be taken back.
@@ -33,12 +33,12 @@ impl ConfigText<'_> {
                 "needs `to`: { to = \"https://www.example.org{path}\" }",
             ));
         };
-        let port = self.count(&raw.port, 0, 1, 65535)?;
+        let port = self.number(&raw.port, 0, 1, 65535)?;
         Ok(Some(Redirect {
             to: self.destination(to, &[], true)?,
             status: self.redirect_status(&raw.status)?.unwrap_or(REDIRECT),
             https: self.scheme(&raw.scheme)?,
-            port: raw.port.as_ref().and_then(|_| u16::try_from(port).ok()),
+            port: raw.port.as_ref().map(|_| port),
         }))
     }
 
@@ -53,11 +53,11 @@ impl ConfigText<'_> {
         route.redirect.as_ref().map(|_| Handler::Respond(nothing))
     }
 
-    fn redirect_status(&self, typed: &Typed<Value<Count>>) -> Checked<Option<u16>> {
+    fn redirect_status(&self, typed: &Typed<Value<u64>>) -> Checked<Option<u16>> {
         let Some(typed) = typed else {
             return Ok(None);
         };
-        let status = u16::try_from(typed.get_ref().0.0).ok();
+        let status = u16::try_from(typed.get_ref().0).ok();
         let good = status.filter(|status| [301, 302, 303, 307, 308].contains(status));
         let message = "is not the status of a redirect: 301, 302, 303, 307 or 308";
         good.map(Some)

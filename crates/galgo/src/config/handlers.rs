@@ -305,7 +305,7 @@ impl ConfigText<'_> {
         let Some(typed) = &raw.status else {
             return Ok(200);
         };
-        let status = u16::try_from(typed.get_ref().0.0).ok();
+        let status = u16::try_from(typed.get_ref().0).ok();
         let message = "is not a final status: 200 to 599";
         status
             .filter(|s| (200..=599).contains(s))

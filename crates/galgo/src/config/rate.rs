@@ -34,12 +34,12 @@ impl ConfigText<'_> {
                 "lacks `requests`: write it as in { requests = 10, per = \"1s\", burst = 20 }";
             return Err(self.error(typed.span(), message));
         }
-        let requests = self.count(&raw.requests, 1, 1, MOST as u64)?;
+        let requests = self.number(&raw.requests, 1, 1, MOST as u64)?;
         let at_once = requests.min(MOST_AT_ONCE);
         Ok(Some(RateSettings {
             requests,
             per: self.time(&raw.per, Duration::from_secs(1), 1, DAY)?,
-            burst: self.count(&raw.burst, at_once, 1, MOST_AT_ONCE as u64)?,
+            burst: self.number(&raw.burst, at_once, 1, MOST_AT_ONCE as u64)?,
         }))
     }
 }

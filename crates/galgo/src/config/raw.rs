@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::{
     host_names::RawHosts,
-    units::{Count, Cpu, Mask, OrNone, Size, Switch, Time, Value},
+    units::{Cpu, Mask, Size, Switch, Time, Value},
 };
 
 pub(super) type Typed<T> = Option<Spanned<T>>;
@@ -152,7 +152,7 @@ macro_rules! options {
                 root: String,
                 scripts: Vec<Text>,
                 connect_timeout: Value<Time>,
-                keep_connections: Value<Count>,
+                keep_connections: Value<u64>,
                 files: String,
                 cgi_names: Vec<Text>,
                 respond: RawRespond,
@@ -227,14 +227,14 @@ options! {
     max_body: Value<Size>,
     max_reply_head: Value<Size>,
     max_stderr: Value<Size>,
-    cpu: Value<OrNone<Cpu>>,
-    memory: Value<OrNone<Size>>,
-    file_size: Value<OrNone<Size>>,
-    open_files: Value<OrNone<Count>>,
-    processes: Value<OrNone<Count>>,
+    cpu: Value<Option<Cpu>>,
+    memory: Value<Option<Size>>,
+    file_size: Value<Option<Size>>,
+    open_files: Value<Option<u64>>,
+    processes: Value<Option<u64>>,
     no_new_privs: bool,
     sandbox: RawSandbox,
-    max_running: Value<OrNone<Count>>,
+    max_running: Value<Option<u64>>,
 }
 
 table! {
@@ -247,9 +247,9 @@ table! {
         forwarded: Vec<Text>,
         user: String,
         group: String,
-        min_uid: Value<Count>,
-        min_gid: Value<Count>,
-        workers: Value<Count>,
+        min_uid: Value<u64>,
+        min_gid: Value<u64>,
+        workers: Value<u64>,
         umask: Value<Mask>,
         path: String,
         pid_file: String,
@@ -267,19 +267,19 @@ table! {
         min_rate: Value<Size>,
         rate_grace: Value<Time>,
         busy_rate: Value<Size>,
-        max_connections: Value<Count>,
-        max_connections_per_client: Value<Count>,
+        max_connections: Value<u64>,
+        max_connections_per_client: Value<u64>,
         max_head: Value<Size>,
-        max_fields: Value<Count>,
+        max_fields: Value<u64>,
         max_target: Value<Size>,
         encoded_slash: String,
-        max_templates: Value<Count>,
+        max_templates: Value<u64>,
         templates_memory: Value<Size>,
         template_idle: Value<Time>,
-        max_running: Value<Count>,
-        max_running_per_client: Value<Count>,
-        cpu_share: Value<Count>,
-        queue: Value<Count>,
+        max_running: Value<u64>,
+        max_running_per_client: Value<u64>,
+        cpu_share: Value<u64>,
+        queue: Value<u64>,
         queue_wait: Value<Time>,
         defaults: RawOptions,
         route: Vec<Spanned<RawRoute>>,
@@ -330,7 +330,7 @@ table! {
 table! {
     /// `respond = { … }`.
     RawRespond {
-        status: Value<Count>,
+        status: Value<u64>,
         r#type: String,
         headers: Map,
         body: String,
@@ -343,8 +343,8 @@ table! {
     RawWorkers {
         cgi: String,
         run: Vec<Text>,
-        workers: Value<Count>,
-        max_requests: Value<Count>,
+        workers: Value<u64>,
+        max_requests: Value<u64>,
     }
 }
 
@@ -361,9 +361,9 @@ table! {
 table! {
     /// `rate_limit = { … }`.
     RawRate {
-        requests: Value<Count>,
+        requests: Value<u64>,
         per: Value<Time>,
-        burst: Value<Count>,
+        burst: Value<u64>,
     }
 }
 
@@ -399,9 +399,9 @@ table! {
     /// `redirect = { … }`.
     RawRedirect {
         to: String,
-        status: Value<Count>,
+        status: Value<u64>,
         scheme: String,
-        port: Value<Count>,
+        port: Value<u64>,
     }
 }
 
@@ -411,7 +411,7 @@ table! {
         pattern: String,
         query: String,
         to: String,
-        status: Value<Count>,
+        status: Value<u64>,
         host: RawHosts,
         scheme: String,
     }

@@ -218,7 +218,7 @@ impl ConfigText<'_> {
                 types.collect::<Checked<_>>()?
             }
         };
-        let least = self.size(&route.compress_min, compress::LEAST, 0, G)?;
+        let least = self.number(&route.compress_min, compress::LEAST, 0, G)?;
         Ok(Some(Compress { types, least }))
     }
 }

@@ -15,7 +15,7 @@ use super::{
     checked::{Application, Cgi, CgiOptions, Config, StartMode, To},
     error::{Checked, ConfigText},
     raw::{RawConfinement, RawOptions, RawSandbox, Text, Typed},
-    units::{Count, Cpu, Time},
+    units::{Cpu, Time},
 };
 
 /// Stands for the owner of the program's file.
@@ -28,7 +28,7 @@ impl ConfigText<'_> {
             return Ok((d.cpu, d.cpu_percent));
         };
         let at = || typed.span();
-        match typed.get_ref().0.0 {
+        match typed.get_ref().0 {
             None => Ok((None, None)),
             Some(Cpu::Time(Time(time))) if time.subsec_nanos() != 0 => {
                 Err(self.error(at(), "is counted in whole seconds"))
@@ -38,8 +38,7 @@ impl ConfigText<'_> {
                 Ok((Some(time.0.as_secs()), None))
             }
             Some(Cpu::Percent(percent)) => {
-                let percent = self.within(at(), Count(percent), Count(1), Count(100_000))?;
-                Ok((None, u32::try_from(percent.0).ok()))
+                Ok((None, Some(self.number_at(at(), percent, 1, 100_000)?)))
             }
         }
     }

@@ -71,10 +71,10 @@ impl ConfigText<'_> {
             sendfile: self.sendfile(route, config)?,
             connect_timeout: self.time(&route.connect_timeout, CONNECT, 1, 600_000)?,
             keep: match &fresh.to {
-                To::Address(_) => self.count(&route.keep_connections, 0, 0, 10_000)?,
+                To::Address(_) => self.number(&route.keep_connections, 0, 0, 10_000)?,
                 // Each worker has a connection of its own. None is kept unless that is asked for: a program with threads
                 // may wait for another connection and never look at the one that is kept (libfcgi's FCGX_Accept_r).
-                To::Workers(_) => self.count(&route.keep_connections, 0, 0, 1)? * fresh.running,
+                To::Workers(_) => self.number(&route.keep_connections, 0, 0, 1)? * fresh.running,
             },
             ..fresh
         };
@@ -272,11 +272,11 @@ impl ConfigText<'_> {
         if !as_user && rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_err() {
             return Err(fail("is not executable: chmod +x it or correct the path"));
         }
-        let max_requests = self.count(&raw.max_requests, MAX_REQUESTS, 0, 1_000_000_000)?;
+        let max_requests = self.number(&raw.max_requests, MAX_REQUESTS, 0, 1_000_000_000)?;
         Ok(Workers {
             run: path,
             args: words.into_iter().skip(1).collect(),
-            count: self.count(&raw.workers, WORKERS, 1, 1000)?,
+            count: self.number(&raw.workers, WORKERS, 1, 1000)?,
             max_requests: (max_requests > 0).then_some(max_requests),
         })
     }
