@@ -25,18 +25,6 @@ type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
 
 const EMPTY: &str = "the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it";
 
-/// What holds for programs where their routes do not say.
-fn defaults_of(
-    text: &ConfigText<'_>,
-    raw: &RawOptions,
-    config: &mut Config,
-    wrong: &mut Vec<ConfigError>,
-) {
-    config.options = or_default(wrong, text.options(raw, &config.options));
-    config.rate_limit = or_default(wrong, text.rate_limit(&raw.rate_limit, None));
-    config.runs_as = or_default(wrong, text.default_user(raw, config));
-}
-
 /// Reads, checks and opens everything that `source`, standing in `file`, says. `user`: whom the server becomes in the place
 /// of whom the file names.
 pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Checked<Config> {
@@ -79,8 +67,11 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
         ..d
     };
     or_default(wrong, text.listen(&raw, &mut config));
-    if let Some(defaults) = &raw.defaults {
-        defaults_of(&text, defaults.get_ref(), &mut config, wrong);
+    if let Some(raw) = raw.defaults.as_ref().map(Spanned::get_ref) {
+        config.options = or_default(wrong, text.options(raw, &config.options));
+        config.rate_limit = or_default(wrong, text.rate_limit(&raw.rate_limit, None));
+        let runs_as = text.runs_as(&raw.user, &raw.group, &config);
+        config.runs_as = or_default(wrong, runs_as);
     }
     config.tls = or_default(wrong, text.tls(&raw, &mut config.warnings));
     config.rewrites = or_default(wrong, text.rewrites(&raw));

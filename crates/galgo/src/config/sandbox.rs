@@ -174,7 +174,8 @@ impl ConfigText<'_> {
     /// Whom the workers of an application run as, where a helper starts them.
     pub(super) fn worker_remit(
         &self,
-        (user, group): (&Typed<String>, &Typed<String>),
+        user: &Typed<String>,
+        group: &Typed<String>,
         up: &Application,
         config: &Config,
     ) -> Checked<Option<Arc<Remit>>> {
@@ -220,7 +221,7 @@ impl ConfigText<'_> {
     ) -> Checked<Option<RunsAs>> {
         let runs_as = match (user, group) {
             (None, None) => config.runs_as.clone(),
-            (user, group) => self.user_and_group(user, group, config)?,
+            (user, group) => self.runs_as(user, group, config)?,
         };
         // Looked at while this process may have root's rights still.
         are_delegated();
@@ -229,35 +230,19 @@ impl ConfigText<'_> {
         Ok(runs_as.or_else(|| strict.then(|| RunsAs::Server(own()))))
     }
 
-    /// Whom programs run as where their route does not say.
-    pub(super) fn default_user(
-        &self,
-        raw: &RawOptions,
-        config: &Config,
-    ) -> Checked<Option<RunsAs>> {
-        self.user_and_group(&raw.user, &raw.group, config)
-    }
-
-    fn user_and_group(
+    /// Whom programs run as; `None`: nobody is named, or the server's own user.
+    pub(super) fn runs_as(
         &self,
         user: &Typed<String>,
         group: &Typed<String>,
         config: &Config,
     ) -> Checked<Option<RunsAs>> {
-        match (user, group) {
-            (Some(user), group) => self.runs_as(user, group, config),
-            (None, None) => Ok(None),
-            (None, Some(group)) => Err(self.error(group.span(), "needs a `user` beside it")),
-        }
-    }
-
-    /// `None`: it is the server's own user.
-    fn runs_as(
-        &self,
-        typed: &Text,
-        group: &Typed<String>,
-        config: &Config,
-    ) -> Checked<Option<RunsAs>> {
+        let Some(typed) = user else {
+            return match group {
+                None => Ok(None),
+                Some(group) => Err(self.error(group.span(), "needs a `user` beside it")),
+            };
+        };
         if typed.get_ref() == OWNER {
             return match group {
                 None => Ok(Some(RunsAs::Owner {

@@ -78,7 +78,7 @@ impl ConfigText<'_> {
             },
             ..fresh
         };
-        let remit = self.worker_remit((&route.user, &route.group), &app, config)?;
+        let remit = self.worker_remit(&route.user, &route.group, &app, config)?;
         Ok(Application { remit, ..app })
     }
 
@@ -103,7 +103,7 @@ impl ConfigText<'_> {
         let app = Application::new(Protocol::Fastcgi, to, options);
         Ok(Authorizer::Application(Box::new(Application {
             role: Role::Authorizer,
-            remit: self.worker_remit((&None, &None), &app, config)?,
+            remit: self.worker_remit(&None, &None, &app, config)?,
             ..app
         })))
     }
