@@ -234,20 +234,14 @@ impl ConfigText<'_> {
                 return Err(self.bare(ending.span(), message));
             }
             let path = Path::new(program.get_ref());
-            let fail = |what| self.error(program.span(), format!("{} {what}", path.display()));
             if !path.is_absolute() {
-                return Err(fail(
-                    "is not absolute: write the whole path, as /usr/bin/php-cgi",
-                ));
+                let message = format!(
+                    "{} is not absolute: write the whole path, as /usr/bin/php-cgi",
+                    path.display()
+                );
+                return Err(self.error(program.span(), message));
             }
-            if !path.metadata().is_ok_and(|m| m.is_file()) {
-                return Err(fail(
-                    "is not a program here: install it or correct the path",
-                ));
-            }
-            if rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_err() {
-                return Err(fail("is not executable: chmod +x it or correct the path"));
-            }
+            self.is_program(program.span(), path, true)?;
             found.push((name.clone(), path.to_owned()));
         }
         found.sort_by_key(|(ending, _)| std::cmp::Reverse(ending.len()));

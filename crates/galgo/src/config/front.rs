@@ -86,10 +86,9 @@ impl ConfigText<'_> {
         Ok(sendfile)
     }
 
-    fn handed(&self, typed: &raw::Text, config: &Config) -> Checked<Files> {
-        let path = self.path(typed)?;
-        let opened = Files::open(&path);
-        let mut files = opened.map_err(|e| self.unopened(typed, &path, &e))?;
+    /// A folder of files.
+    pub(super) fn handed(&self, typed: &raw::Text, config: &Config) -> Checked<Files> {
+        let mut files = self.opened(typed, Files::open)?;
         files.interpreters = config.interpreters.clone();
         Ok(files)
     }

@@ -11,13 +11,13 @@ use std::{
 
 use galgo_handlers::{cache::AnswerCache, modules::is_module};
 use galgo_proto::glob::Glob;
+use rustix::fs::{Access, access};
 use toml::Spanned;
 
 use super::{
     check::flag,
     checked::{Cgi, CgiRoot, Config, Files, GuestAccess, Handler, Respond},
-    error::ConfigText,
-    error::{Checked, ConfigError},
+    error::{Checked, ConfigError, ConfigText},
     folder::{self, unopened},
     host_names::RawHosts,
     raw::Raw,
@@ -39,9 +39,7 @@ impl ConfigText<'_> {
         self.only_for_files(route, "cgi")?;
         self.no_index(route, "cgi")?;
         self.only_for_upstreams(route, "cgi")?;
-        let path = self.path(typed)?;
-        let root = CgiRoot::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
-        self.programs(route, typed, root, all, config)
+        self.programs(route, typed, all, config)
     }
 
     /// Programs in the folder of a `files` route, which `cgi_names` names.
@@ -60,9 +58,7 @@ impl ConfigText<'_> {
                 "is an option of `files` routes: a `cgi` route runs every program of its folder",
             ));
         };
-        let path = self.path(typed)?;
-        let root = CgiRoot::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
-        let mut cgi = self.programs(route, typed, root, all, config)?;
+        let mut cgi = self.programs(route, typed, all, config)?;
         cgi.names = self.cgi_names(route)?;
         Ok(Some(Arc::new(cgi)))
     }
@@ -90,10 +86,10 @@ impl ConfigText<'_> {
         &self,
         route: &RawRoute,
         typed: &raw::Text,
-        root: CgiRoot,
         all: &[Raw],
         config: &Config,
     ) -> Checked<Cgi> {
+        let root = self.opened(typed, CgiRoot::open)?;
         let document_root = self
             .document_root(route, all)?
             .unwrap_or_else(|| root.folder().to_owned());
@@ -165,9 +161,8 @@ impl ConfigText<'_> {
                 if folders.iter().any(|(other, ..)| *other == name) {
                     return fail("is opened twice: keep one of `preopen` and `preopen_rw`");
                 }
-                let path = self.path(host)?;
-                galgo_handlers::root::open(&path).map_err(|e| self.unopened(host, &path, &e))?;
-                folders.push((name, path, write));
+                self.opened(host, galgo_handlers::root::open)?;
+                folders.push((name, self.path(host)?, write));
             }
         }
         Ok(GuestAccess {
@@ -215,9 +210,7 @@ impl ConfigText<'_> {
             self.only_for_cgi(route, "files")?;
         }
         self.only_for_upstreams(route, "files")?;
-        let path = self.path(typed)?;
-        let mut files = Files::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
-        files.interpreters = config.interpreters.clone();
+        let mut files = self.handed(typed, config)?;
         if let Some(index) = &route.index {
             files.index = index
                 .get_ref()
@@ -405,6 +398,28 @@ impl ConfigText<'_> {
             self.folder(&typed.span()),
             &self.no_nul(typed)?,
         ))
+    }
+
+    /// What `open` makes of a path.
+    pub(super) fn opened<T>(
+        &self,
+        typed: &raw::Text,
+        open: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> Checked<T> {
+        let path = self.path(typed)?;
+        open(&path).map_err(|e| self.unopened(typed, &path, &e))
+    }
+
+    /// Refuses a path that is no program here, or, where this process starts it, one that it may not execute.
+    pub(super) fn is_program(&self, at: Range<usize>, path: &Path, starts: bool) -> Checked<()> {
+        let what = match path.metadata().is_ok_and(|m| m.is_file()) {
+            false => "is not a program here: install it or correct the path",
+            true if starts && access(path, Access::EXEC_OK).is_err() => {
+                "is not executable: chmod +x it or correct the path"
+            }
+            true => return Ok(()),
+        };
+        Err(self.error(at, format!("{} {what}", path.display())))
     }
 
     pub(super) fn unopened(

@@ -124,8 +124,7 @@ impl ConfigText<'_> {
                 "is about a FastCGI application, and stands beside `cgi`: keep one of them";
             return Err(self.error(at, message));
         }
-        let path = self.path(program)?;
-        let root = CgiRoot::open(&path).map_err(|e| self.unopened(program, &path, &e))?;
+        let root = self.opened(program, CgiRoot::open)?;
         let fault = match &root {
             CgiRoot::Folder { .. } => Some("is a folder: name the program in it"),
             CgiRoot::Program { path } if is_module(path.as_os_str().as_bytes()) => Some(
@@ -262,16 +261,8 @@ impl ConfigText<'_> {
             return Err(self.error(run.span(), "is empty: name the program first"));
         };
         let path = folder::absolute(self.folder(&run.span()), program);
-        let fail = |what| self.error(run.span(), format!("{} {what}", path.display()));
-        if !path.metadata().is_ok_and(|m| m.is_file()) {
-            return Err(fail(
-                "is not a program here: install it or correct the path",
-            ));
-        }
         // Whether that user may execute it, its helper sees.
-        if !as_user && rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_err() {
-            return Err(fail("is not executable: chmod +x it or correct the path"));
-        }
+        self.is_program(run.span(), &path, !as_user)?;
         let max_requests = self.number(&raw.max_requests, MAX_REQUESTS, 0, 1_000_000_000)?;
         Ok(Workers {
             run: path,
