@@ -1,6 +1,12 @@
 //! From what was typed to what is served, part one: the values that are not routes.
 
-use std::{fmt::Display, ops::Range, path::Path, sync::Arc, time::Duration};
+use std::{
+    fmt::Display,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use galgo_spawn::Limits;
 use toml::Spanned;
@@ -14,14 +20,14 @@ use super::{
     error::{Checked, ConfigError, ConfigText},
     identity::identity,
     include,
-    raw::{self, RawConfig, RawOptions, Typed},
+    raw::{self, RawConfig, RawOptions, Typed, place, where_typed},
     read::Misread,
     routes,
     units::{G, K, M, Mask, T, Time, Value},
 };
 use galgo_io::rate_allowance::Rates;
 
-type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
+type Interpreters = Arc<Vec<(String, PathBuf)>>;
 
 const EMPTY: &str = "the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it";
 
@@ -52,8 +58,8 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
         umask: mask(&raw.umask, d.umask),
         path: or_default(wrong, text.search_path(&raw, d.path)),
         log: or_default(wrong, text.log(&raw)),
-        pid_file: or_default(wrong, text.pid_file(&raw)),
-        cache: or_default(wrong, text.cache(&raw)),
+        pid_file: or_default(wrong, where_typed(&raw.pid_file, |path| text.path(path))),
+        cache: or_default(wrong, text.path_or_auto(&raw.cache)),
         spool: or_default(wrong, text.spool(&raw)),
         dev_errors: DevErrors::of(raw.dev_errors.as_ref().map(Spanned::get_ref)),
         shutdown_grace: or_default(
@@ -93,10 +99,8 @@ fn or_default<T: Default>(wrong: &mut Vec<ConfigError>, checked: Checked<T>) -> 
 impl ConfigText<'_> {
     fn identity(&self, raw: &RawConfig) -> Checked<Option<Identity>> {
         let Some(user) = &raw.user else {
-            return match &raw.group {
-                None => Ok(None),
-                Some(group) => Err(self.error(group.span(), "needs a `user` beside it")),
-            };
+            self.refuse(place(&raw.group), "needs a `user` beside it")?;
+            return Ok(None);
         };
         let group = raw.group.as_ref();
         let found = identity(user.get_ref(), group.map(|g| g.get_ref().as_str())).map_err(|e| {
@@ -119,27 +123,17 @@ impl ConfigText<'_> {
             return Ok(default);
         };
         // An empty or relative folder would be looked up in the folder of each program.
-        if path
-            .get_ref()
-            .split(':')
-            .any(|folder| !folder.starts_with('/'))
-        {
+        let mut folders = path.get_ref().split(':');
+        if !folders.all(|folder| folder.starts_with('/')) {
             let message = "every folder begins with \"/\": \"/usr/local/bin:/usr/bin:/bin\"";
             return Err(self.error(path.span(), message));
         }
         self.no_nul(path)
     }
 
-    fn pid_file(&self, raw: &RawConfig) -> Checked<Option<std::path::PathBuf>> {
-        raw.pid_file
-            .as_ref()
-            .map(|typed| self.path(typed))
-            .transpose()
-    }
-
     /// `None`: "auto".
-    fn cache(&self, raw: &RawConfig) -> Checked<Option<std::path::PathBuf>> {
-        match &raw.cache {
+    fn path_or_auto(&self, typed: &Typed<String>) -> Checked<Option<PathBuf>> {
+        match typed {
             Some(typed) if typed.get_ref() != "auto" => self.path(typed).map(Some),
             _ => Ok(None),
         }
@@ -147,17 +141,13 @@ impl ConfigText<'_> {
 
     fn spool(&self, raw: &RawConfig) -> Checked<SpoolSettings> {
         let d = SpoolSettings::default();
-        let folder = match &raw.spool {
-            Some(typed) if typed.get_ref() != "auto" => {
-                let path = self.path(typed)?;
-                if !path.is_dir() {
-                    let message = format!("{} is no folder: create it", path.display());
-                    return Err(self.error(typed.span(), message));
-                }
-                Some(path)
-            }
-            _ => d.folder,
-        };
+        let folder = self.path_or_auto(&raw.spool)?;
+        if let (Some(typed), Some(path)) = (&raw.spool, &folder)
+            && !path.is_dir()
+        {
+            let message = format!("{} is no folder: create it", path.display());
+            return Err(self.error(typed.span(), message));
+        }
         Ok(SpoolSettings {
             folder,
             limit: self.number(&raw.spool_limit, d.limit, 0, T)?,
@@ -192,10 +182,8 @@ impl ConfigText<'_> {
                 "is neither \"refuse\" nor \"decode\"",
             )?,
         };
-        if let Some(at) = raw
-            .max_target
-            .as_ref()
-            .filter(|_| http.max_target > http.max_head)
+        if let Some(at) = &raw.max_target
+            && http.max_target > http.max_head
         {
             return Err(self.error(at.span(), "is larger than `max_head`, which contains it"));
         }
@@ -329,9 +317,8 @@ impl ConfigText<'_> {
             return Ok(default);
         };
         let value = typed.get_ref().0;
-        Ok(self
-            .within(typed.span(), value, Time::ms(low), Time::ms(high))?
-            .0)
+        let time = self.within(typed.span(), value, Time::ms(low), Time::ms(high))?;
+        Ok(time.0)
     }
 
     /// A number, or a size in bytes, between `low` and `high`.

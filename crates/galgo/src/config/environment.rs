@@ -6,11 +6,9 @@ use std::{
     os::unix::fs::PermissionsExt,
 };
 
-use toml::Spanned;
-
 use super::{
     error::{Checked, ConfigText},
-    raw::{self, RawRoute, Typed},
+    raw::{self, RawRoute, Typed, first_place},
 };
 
 impl ConfigText<'_> {
@@ -38,11 +36,7 @@ impl ConfigText<'_> {
         env.sort_by(|(a, _), (b, _)| a.cmp(b));
         for ((name, _), (next, _)) in env.iter().zip(env.iter().skip(1)) {
             if name == next {
-                let places = [
-                    route.env_file.as_ref().map(Spanned::span),
-                    route.pass_env.as_ref().map(Spanned::span),
-                ];
-                let at = places.into_iter().flatten().next().unwrap_or(0..0);
+                let at = first_place!(route, env_file, pass_env).unwrap_or(0..0);
                 let message = format!("{name} is set twice on this route: delete one");
                 return Err(self.error(at, message));
             }

@@ -183,6 +183,15 @@ impl<'a> ConfigText<'a> {
         }
     }
 
+    /// Refuses what is typed there, if anything is.
+    pub(super) fn refuse(
+        &self,
+        place: Option<Range<usize>>,
+        message: impl fmt::Display,
+    ) -> Checked<()> {
+        place.map_or(Ok(()), |at| Err(self.error(at, message)))
+    }
+
     /// An error about the file as a whole.
     pub(super) fn whole(&self, message: impl Into<String>) -> ConfigError {
         ConfigError {

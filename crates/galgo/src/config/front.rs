@@ -4,9 +4,8 @@ use galgo_proto::forwarded::{Block, ForwardedField, Trusted};
 
 use super::{
     checked::{Config, Files, Sendfile},
-    error::Checked,
-    error::ConfigText,
-    raw::{self, RawConfig, RawRoute},
+    error::{Checked, ConfigText},
+    raw::{self, RawConfig, RawRoute, where_typed},
 };
 
 impl ConfigText<'_> {
@@ -55,12 +54,10 @@ impl ConfigText<'_> {
     }
 
     pub(super) fn socket_group(&self, raw: &RawConfig) -> Checked<Option<u32>> {
-        let Some(typed) = &raw.socket_group else {
-            return Ok(None);
-        };
-        let gid = galgo_spawn::identity::group(typed.get_ref());
-        let missing = |e| self.error(typed.span(), format!("{e}: create it or correct the name"));
-        gid.map(Some).map_err(missing)
+        where_typed(&raw.socket_group, |typed| {
+            let gid = galgo_spawn::identity::group(typed.get_ref());
+            gid.map_err(|e| self.error(typed.span(), format!("{e}: create it or correct the name")))
+        })
     }
 
     /// Folders are opened now, and what programs name is looked up beneath them.

@@ -7,12 +7,11 @@ use galgo_handlers::steps::{
     passwords::Passwords,
 };
 use galgo_proto::forwarded::Block;
-use toml::Spanned;
 
 use super::{
     error::{Checked, ConfigText},
     folder::readable_by_all,
-    raw::{self, RawRoute},
+    raw::{self, RawRoute, first_place, place},
 };
 
 /// What a client is told that it needs a password for, where the route does not say.
@@ -27,11 +26,9 @@ impl ConfigText<'_> {
         let words = [("all", false), ("any", true)];
         let wrong = "is neither \"all\" nor \"any\"";
         let any = self.one_of(&raw.satisfy, false, &words, wrong)?;
-        if let Some(at) = raw.satisfy.as_ref().filter(|_| any)
-            && (raw.allow.is_none() || route.passwords.is_none())
-        {
+        if any && (raw.allow.is_none() || route.passwords.is_none()) {
             let message = "\"any\" is about addresses that need no password: it needs `allow`, and `passwords` on the route";
-            return Err(self.error(at.span(), message));
+            self.refuse(place(&raw.satisfy), message)?;
         }
         Ok(Some(Access {
             allow: self.addresses(&raw.allow)?,
@@ -86,15 +83,9 @@ impl ConfigText<'_> {
         warnings: &mut Vec<String>,
     ) -> Checked<Option<Passwords>> {
         let Some(file) = &route.passwords else {
-            let alone = [
-                route.realm.as_ref().map(Spanned::span),
-                route.require.as_ref().map(Spanned::span),
-                route.groups.as_ref().map(Spanned::span),
-            ];
-            return match alone.into_iter().flatten().next() {
-                Some(at) => Err(self.error(at, "needs `passwords` beside it: name the file")),
-                None => Ok(None),
-            };
+            let alone = first_place!(route, realm, require, groups);
+            self.refuse(alone, "needs `passwords` beside it: name the file")?;
+            return Ok(None);
         };
         let realm = match &route.realm {
             Some(typed) => self.realm(typed)?,
@@ -156,14 +147,12 @@ impl ConfigText<'_> {
     fn user_name(&self, typed: &raw::Text) -> Checked<()> {
         let text = typed.get_ref();
         let good = !text.is_empty() && !text.starts_with('@') && !text.contains([':', '\n']);
-        match good {
-            true => Ok(()),
-            false => {
-                let message = format!(
-                    "{text:?} is not the name of a user: it holds no \":\" and begins with no \"@\""
-                );
-                Err(self.error(typed.span(), message))
-            }
+        if good {
+            return Ok(());
         }
+        let message = format!(
+            "{text:?} is not the name of a user: it holds no \":\" and begins with no \"@\""
+        );
+        Err(self.error(typed.span(), message))
     }
 }

@@ -20,8 +20,7 @@ use super::{
     error::{Checked, ConfigError, ConfigText},
     folder::{self, unopened},
     host_names::RawHosts,
-    raw::Raw,
-    raw::{self, RawRespond, RawRoute},
+    raw::{self, Raw, RawRespond, RawRoute, first_place, place, where_typed},
 };
 
 /// Bytes of a file that a `respond` route keeps in memory.
@@ -120,31 +119,27 @@ impl ConfigText<'_> {
         let authorized = route.authorizer.is_some() || route.env_rules.is_some();
         let remit = self.remit(&route.user, &route.group, &cgi, config, authorized)?;
         if remit.is_some() {
-            let key = route.user.as_ref().map(Spanned::span);
-            let key = key.or_else(|| route.sandbox.as_ref().map(Spanned::span));
+            let key = first_place!(route, user, sandbox);
             self.names_a_folder(route, key.unwrap_or_else(|| typed.span()))?;
         }
         Ok(Cgi { remit, ..cgi })
     }
 
     fn keeps_answers(&self, route: &RawRoute) -> Checked<Option<Arc<AnswerCache>>> {
-        let Some(_) = &route.cache else {
-            return Ok(None);
-        };
-        let most = self.time(&route.cache, Duration::ZERO, 100, 3_600_000)?;
-        Ok(Some(Arc::new(AnswerCache::new(most))))
+        where_typed(&route.cache, |_| {
+            let most = self.time(&route.cache, Duration::ZERO, 100, 3_600_000)?;
+            Ok(Arc::new(AnswerCache::new(most)))
+        })
     }
 
     /// A helper starts whatever lies in the folder of its route: a pattern for names would hold for requests only.
     fn names_a_folder(&self, route: &RawRoute, key: Range<usize>) -> Checked<()> {
         let pattern = |path: &raw::Text| path.get_ref().contains('*');
-        match route.cgi_names.is_some() || route.path.as_ref().is_some_and(pattern) {
-            true => Err(self.error(
-                key,
-                "takes a folder of programs: give them a `cgi` folder of their own, and a path without \"*\"",
-            )),
-            false => Ok(()),
-        }
+        let named = route.cgi_names.is_some() || route.path.as_ref().is_some_and(pattern);
+        self.refuse(
+            named.then_some(key),
+            "takes a folder of programs: give them a `cgi` folder of their own, and a path without \"*\"",
+        )
     }
 
     /// What the modules of a route see: `preopen`, `preopen_rw`, `network`.
@@ -182,19 +177,14 @@ impl ConfigText<'_> {
             names.sort();
             names
         };
-        let at_top = |r: &&RawRoute| r.path.as_ref().is_some_and(|p| p.get_ref() == "/");
-        let top = || {
-            all.iter()
-                .map(Spanned::get_ref)
-                .filter(at_top)
-                .filter(|r| r.files.is_some())
-        };
+        let at_top = |r: &RawRoute| r.path.as_ref().is_some_and(|p| p.get_ref() == "/");
+        let routes = || all.iter().map(Spanned::get_ref);
+        let top = || routes().filter(|r| at_top(r) && r.files.is_some());
         let same = top().find(|r| host(r) == host(route));
         let found = same.or_else(|| top().find(|r| r.host.is_none()));
-        found
-            .and_then(|r| r.files.as_ref())
-            .map(|files| self.path(files))
-            .transpose()
+        found.map_or(Ok(None), |r| {
+            where_typed(&r.files, |files| self.path(files))
+        })
     }
 }
 
@@ -212,26 +202,20 @@ impl ConfigText<'_> {
         self.only_for_upstreams(route, "files")?;
         let mut files = self.handed(typed, config)?;
         if let Some(index) = &route.index {
-            files.index = index
-                .get_ref()
-                .iter()
-                .map(|name| self.index(name))
-                .collect::<Checked<_>>()?;
+            let names = index.get_ref().iter().map(|name| self.index(name));
+            files.index = names.collect::<Checked<_>>()?;
         }
         files.cgi_names = self.cgi_names(route)?;
         files.listing = flag(&route.listing, files.listing);
         files.precompressed = flag(&route.precompressed, files.precompressed);
         for (ending, media) in route.types.iter().flat_map(|map| map.get_ref()) {
-            let name = ending
-                .get_ref()
-                .strip_prefix('.')
-                .unwrap_or(ending.get_ref());
+            let name = ending.get_ref();
+            let name = name.strip_prefix('.').unwrap_or(name);
             if name.is_empty() || name.contains('/') {
                 return Err(self.bare(ending.span(), "types: an ending is written as in \"wasm\""));
             }
-            files
-                .types
-                .push((name.to_ascii_lowercase(), self.media_type(media)?));
+            let media = self.media_type(media)?;
+            files.types.push((name.to_ascii_lowercase(), media));
         }
         if let Some(media) = &route.default_type {
             files.default_type = self.media_type(media)?;
@@ -265,10 +249,10 @@ impl ConfigText<'_> {
         let status = self.status(raw)?;
         let (body, guess) = match (&raw.body, &raw.file) {
             (None, None) => (Vec::new(), None),
-            (Some(body), None) => (
-                body.get_ref().clone().into_bytes(),
-                Some("text/plain; charset=utf-8".to_owned()),
-            ),
+            (Some(body), None) => {
+                let guess = "text/plain; charset=utf-8".to_owned();
+                (body.get_ref().clone().into_bytes(), Some(guess))
+            }
             (None, Some(file)) => {
                 let guess = mime_guess::from_path(file.get_ref()).first_or_octet_stream();
                 (self.constant(file)?, Some(guess.to_string()))
@@ -281,15 +265,11 @@ impl ConfigText<'_> {
             let message = format!("a response with status {status} has no body: delete it");
             return Err(self.bare(typed.span(), message));
         }
-        let content_type = match &raw.r#type {
-            Some(media) => Some(self.media_type(media)?),
-            None => guess,
-        };
-        let headers = self.headers(&raw.headers)?;
+        let media = where_typed(&raw.r#type, |media| self.media_type(media))?;
         Ok(Handler::Respond(Respond {
             status,
-            content_type,
-            headers,
+            content_type: media.or(guess),
+            headers: self.headers(&raw.headers)?,
             body: body.into(),
         }))
     }
@@ -327,57 +307,46 @@ impl ConfigText<'_> {
 impl ConfigText<'_> {
     /// Refuses the keys of `files` on a route of another kind.
     pub(super) fn only_for_files(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let span = |span: Option<Range<usize>>| span;
-        let typed = span(r.listing.as_ref().map(Spanned::span))
-            .or_else(|| r.precompressed.as_ref().map(Spanned::span))
-            .or_else(|| r.types.as_ref().map(Spanned::span))
-            .or_else(|| r.default_type.as_ref().map(Spanned::span))
-            .or_else(|| r.r#try.as_ref().map(Spanned::span));
-        self.misplaced(typed, "files", kind)
+        let place = first_place!(r, listing, precompressed, types, default_type, r#try);
+        self.misplaced(place, "files", kind)
     }
 
     /// Refuses `index` where there is no folder that could have one.
     fn no_index(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        self.misplaced(r.index.as_ref().map(Spanned::span), "files", kind)
+        self.misplaced(place(&r.index), "files", kind)
     }
 
     /// Refuses the keys of `cgi` on a route of another kind.
     fn only_for_cgi(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let typed = [
-            r.user.as_ref().map(Spanned::span),
-            r.group.as_ref().map(Spanned::span),
-            r.env.as_ref().map(Spanned::span),
-            r.env_rules.as_ref().map(Spanned::span),
-            r.pass_env.as_ref().map(Spanned::span),
-            r.env_file.as_ref().map(Spanned::span),
-            r.load_env.as_ref().map(Spanned::span),
-            r.preopen.as_ref().map(Spanned::span),
-            r.preopen_rw.as_ref().map(Spanned::span),
-            r.network.as_ref().map(Spanned::span),
-            r.upgrade.as_ref().map(Spanned::span),
-            r.cache.as_ref().map(Spanned::span),
-            r.sendfile.as_ref().map(Spanned::span),
-            r.accel_redirect.as_ref().map(Spanned::span),
-        ];
-        let typed = typed.into_iter().flatten().next();
-        self.misplaced(typed.or_else(|| r.options().any()), "cgi", kind)
+        let place = first_place!(
+            r,
+            user,
+            group,
+            env,
+            env_rules,
+            pass_env,
+            env_file,
+            load_env,
+            preopen,
+            preopen_rw,
+            network,
+            upgrade,
+            cache,
+            sendfile,
+            accel_redirect
+        );
+        self.misplaced(place.or_else(|| r.option_typed()), "cgi", kind)
     }
 
     pub(super) fn misplaced(
         &self,
-        typed: Option<Range<usize>>,
+        place: Option<Range<usize>>,
         owner: &str,
         kind: &str,
     ) -> Checked<()> {
-        match typed {
-            None => Ok(()),
-            Some(at) => Err(self.error(
-                at,
-                format!(
-                    "is an option of `{owner}` routes, and this is a `{kind}` route: delete it"
-                ),
-            )),
-        }
+        let message =
+            format!("is an option of `{owner}` routes, and this is a `{kind}` route: delete it");
+        self.refuse(place, message)
     }
 
     /// The path of a file that is read with the configuration.

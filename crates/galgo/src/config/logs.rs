@@ -6,7 +6,7 @@ use super::{
     checked::{Config, LogFormat, LogSettings, LogTo, Placed},
     error::{Checked, ConfigText},
     folder,
-    raw::{self, RawConfig, RawRoute, Typed},
+    raw::{self, RawConfig, RawRoute, Typed, place},
 };
 use crate::log::own::OwnLog;
 
@@ -53,10 +53,8 @@ impl ConfigText<'_> {
     ) -> Checked<Option<Arc<OwnLog>>> {
         let format = self.log_format(&route.log_format)?;
         let Some(to) = &route.access_log else {
-            return match &route.log_format {
-                None => Ok(None),
-                Some(at) => Err(self.error(at.span(), "needs an `access_log` beside it")),
-            };
+            self.refuse(place(&route.log_format), "needs an `access_log` beside it")?;
+            return Ok(None);
         };
         let format = format.unwrap_or(config.log.format);
         Ok(Some(Arc::new(OwnLog::new(self.log_to(to)?, format))))

@@ -21,6 +21,27 @@ pub(super) type Groups = BTreeMap<Text, Vec<Text>>;
 /// A route as it is typed.
 pub(super) type Raw = Spanned<RawRoute>;
 
+/// What `check` makes of a value that is typed.
+pub(super) fn where_typed<T, X, E>(
+    typed: &Typed<T>,
+    check: impl FnOnce(&Spanned<T>) -> Result<X, E>,
+) -> Result<Option<X>, E> {
+    typed.as_ref().map(check).transpose()
+}
+
+/// Where a value is typed.
+pub(super) fn place<T>(typed: &Typed<T>) -> Option<Range<usize>> {
+    typed.as_ref().map(Spanned::span)
+}
+
+/// Where the first of these keys of a table is typed.
+macro_rules! first_place {
+    ($table:expr, $($key:ident),*) => {
+        None$(.or_else(|| $crate::config::raw::place(&$table.$key)))*
+    };
+}
+pub(super) use first_place;
+
 /// A table, or a text in its place.
 #[derive(Debug, Clone)]
 pub(super) enum TextOr<T> {
@@ -199,15 +220,10 @@ macro_rules! options {
                     $($field: self.$field.clone(),)*
                 }
             }
-        }
 
-        impl RawOptions {
-            /// The place of one that is set.
-            pub(super) fn any(&self) -> Option<Range<usize>> {
-                $(if let Some(value) = &self.$field {
-                    return Some(value.span());
-                })*
-                None
+            /// Where one of them is typed.
+            pub(super) fn option_typed(&self) -> Option<Range<usize>> {
+                first_place!(self, $($field),*)
             }
         }
     };

@@ -12,7 +12,8 @@ use super::{
     check::flag,
     elsewhere::statuses,
     error::{Checked, ConfigText},
-    raw::{self, RawHeaderRule, RawRoute, Typed},
+    fields::token,
+    raw::{self, RawHeaderRule, RawRoute, Typed, first_place},
     units::{G, Time},
 };
 
@@ -130,20 +131,15 @@ impl ConfigText<'_> {
             return Ok(None);
         };
         let raw = typed.get_ref();
-        let Some(list) = raw
-            .origins
-            .as_ref()
-            .filter(|list| !list.get_ref().is_empty())
-        else {
+        let list = raw.origins.as_ref();
+        let Some(list) = list.filter(|list| !list.get_ref().is_empty()) else {
             return Err(self.error(
                 typed.span(),
                 "needs `origins`: [\"https://app.example.org\"], or [\"*\"]",
             ));
         };
-        let mut origins = Vec::new();
-        for origin in list.get_ref() {
-            origins.push(self.origin(origin)?);
-        }
+        let origins = list.get_ref().iter().map(|origin| self.origin(origin));
+        let mut origins = origins.collect::<Checked<Vec<_>>>()?;
         let any = origins.iter().any(|origin| origin == "*");
         let credentials = flag(&raw.credentials, false);
         if any && (credentials || origins.len() > 1) {
@@ -188,7 +184,7 @@ impl ConfigText<'_> {
         let mut tokens = Vec::new();
         for typed in typed.iter().flat_map(|list| list.get_ref()) {
             let text = typed.get_ref();
-            if text.is_empty() || !text.bytes().all(galgo_proto::fields::is_token) {
+            if !token(text) {
                 let message = format!("{text:?} is no name of a method or field");
                 return Err(self.error(typed.span(), message));
             }
@@ -199,14 +195,9 @@ impl ConfigText<'_> {
 
     pub(super) fn compress(&self, route: &RawRoute) -> Checked<Option<Compress>> {
         if !flag(&route.compress, false) {
-            let keys = [
-                route.compress_types.as_ref().map(Spanned::span),
-                route.compress_min.as_ref().map(Spanned::span),
-            ];
-            return match keys.into_iter().flatten().next() {
-                Some(at) => Err(self.error(at, "needs `compress = true` beside it")),
-                None => Ok(None),
-            };
+            let place = first_place!(route, compress_types, compress_min);
+            self.refuse(place, "needs `compress = true` beside it")?;
+            return Ok(None);
         }
         let types = match &route.compress_types {
             None => compress::TYPES

@@ -14,7 +14,7 @@ use toml::Spanned;
 use super::{
     checked::{Application, Cgi, CgiOptions, Config, StartMode, To},
     error::{Checked, ConfigText},
-    raw::{RawConfinement, RawOptions, RawSandbox, Text, Typed},
+    raw::{RawConfinement, RawOptions, RawSandbox, Text, Typed, place},
     units::{Cpu, Time},
 };
 
@@ -238,10 +238,8 @@ impl ConfigText<'_> {
         config: &Config,
     ) -> Checked<Option<RunsAs>> {
         let Some(typed) = user else {
-            return match group {
-                None => Ok(None),
-                Some(group) => Err(self.error(group.span(), "needs a `user` beside it")),
-            };
+            self.refuse(place(group), "needs a `user` beside it")?;
+            return Ok(None);
         };
         if typed.get_ref() == OWNER {
             return match group {

@@ -15,7 +15,7 @@ use super::{
     checked::{Automatic, Config, Speaks, TlsConfig},
     error::{Checked, ConfigText},
     folder::{readable_by_all, unopened},
-    raw::{self, RawAutomatic, RawCertificate, RawConfig, RawTls},
+    raw::{self, RawAutomatic, RawCertificate, RawConfig, RawTls, Typed, first_place, where_typed},
 };
 use crate::certificates::settings::{FilesVersion, FromFiles, LETS_ENCRYPT, public_host};
 
@@ -112,20 +112,15 @@ impl ConfigText<'_> {
             text if text.starts_with(with) && text.is_ascii() => Ok(text.clone()),
             _ => Err(self.error(typed.span(), format!("begins with {with:?}: {like:?}"))),
         };
-        let contact = raw.contact.as_ref();
-        let contact = contact.map(|typed| starts(typed, "mailto:", "mailto:me@example.org"));
-        let authority = raw.authority.as_ref();
-        let authority = authority.map(|typed| starts(typed, "https://", LETS_ENCRYPT));
-        let authority_ca = raw.authority_ca.as_ref().map(|t| self.file(t));
-        let state = raw.state.as_ref().map(|t| self.path(t));
+        let contact = |typed: &raw::Text| starts(typed, "mailto:", "mailto:me@example.org");
+        let authority = |typed: &raw::Text| starts(typed, "https://", LETS_ENCRYPT);
         let automatic = Automatic {
             hosts,
-            contact: contact.transpose()?,
-            authority: authority
-                .transpose()?
+            contact: where_typed(&raw.contact, contact)?,
+            authority: where_typed(&raw.authority, authority)?
                 .unwrap_or_else(|| LETS_ENCRYPT.into()),
-            authority_ca: authority_ca.transpose()?,
-            state: state.transpose()?,
+            authority_ca: where_typed(&raw.authority_ca, |typed| self.file(typed))?,
+            state: where_typed(&raw.state, |typed| self.path(typed))?,
         };
         if let (Some(typed), Some(path)) = (&raw.authority_ca, &automatic.authority_ca) {
             fs::read(path).map_err(|e| self.unopened(typed, path, &e))?;
@@ -136,20 +131,16 @@ impl ConfigText<'_> {
     /// What clients are asked for.
     fn clients(&self, raw: &RawTls) -> Checked<Option<Clients>> {
         let Some(typed) = &raw.client_ca else {
-            return match raw.client_certificate.as_ref().or(raw.client_user.as_ref()) {
-                Some(alone) => Err(self.error(alone.span(), "needs a `client_ca` beside it")),
-                None => Ok(None),
-            };
+            let alone = first_place!(raw, client_certificate, client_user);
+            self.refuse(alone, "needs a `client_ca` beside it")?;
+            return Ok(None);
         };
-        let one_of = |typed: &Option<raw::Text>, allowed: [&str; 2]| match typed {
-            None => Ok(None),
-            Some(typed) => {
+        let one_of = |typed: &Typed<String>, allowed: [&str; 2]| {
+            where_typed(typed, |typed| {
                 let found = allowed.iter().position(|one| typed.get_ref() == one);
                 let words = format!("is {:?} or {:?}", allowed[0], allowed[1]);
-                found
-                    .map(Some)
-                    .ok_or_else(|| self.error(typed.span(), words))
-            }
+                found.ok_or_else(|| self.error(typed.span(), words))
+            })
         };
         let optional = one_of(&raw.client_certificate, ["required", "optional"])? == Some(1);
         let user = one_of(&raw.client_user, ["common_name", "subject"])?;

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    ops::Range,
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
@@ -11,11 +10,10 @@ use toml::Spanned;
 
 use super::{
     checked::{Config, Handler, Placed, Route, UserDir},
-    error::Checked,
-    error::ConfigText,
+    error::{Checked, ConfigText},
     folder::unopened,
     host, identity,
-    raw::{self, RawUserDir},
+    raw::{self, RawUserDir, where_typed},
 };
 
 /// Looks the users up and adds a route for each folder that is there. A folder that is missing, or a
@@ -82,32 +80,18 @@ pub(super) fn route(
 impl ConfigText<'_> {
     fn userdir(&self, raw: &Spanned<RawUserDir>) -> Checked<UserDir> {
         let (at, raw) = (raw.span(), raw.get_ref());
-        let files = raw
-            .files
-            .as_ref()
-            .map(|typed| self.below_home(typed))
-            .transpose()?;
-        let cgi = raw
-            .cgi
-            .as_ref()
-            .map(|typed| self.below_home(typed))
-            .transpose()?;
+        let files = where_typed(&raw.files, |typed| self.below_home(typed))?;
+        let cgi = where_typed(&raw.cgi, |typed| self.below_home(typed))?;
         if files.is_none() && cgi.is_none() {
             return Err(self.bare(at, "userdir: name at least one of `files` and `cgi`"));
         }
-        let users = raw
-            .users
-            .as_ref()
-            .filter(|users| !users.get_ref().is_empty());
-        let Some(users) = users else {
+        let users = raw.users.iter().flat_map(|users| users.get_ref());
+        let users = users.map(|user| self.user(user));
+        let users = users.collect::<Checked<Vec<_>>>()?;
+        if users.is_empty() {
             let message = "userdir: name the users that have one: users = [\"alice\"]";
             return Err(self.bare(at, message));
-        };
-        let users = users
-            .get_ref()
-            .iter()
-            .map(|user| self.user(user))
-            .collect::<Checked<_>>()?;
+        }
         Ok(UserDir { files, cgi, users })
     }
 
@@ -123,25 +107,19 @@ impl ConfigText<'_> {
 
     fn user(&self, typed: &raw::Text) -> Checked<(String, PathBuf)> {
         let user = typed.get_ref();
-        let fail = |at: Range<usize>, message: String| Err(self.error(at, message));
-        if user == "*" {
-            let message =
-                "every account would be published, those of the system too: name the users";
-            return fail(typed.span(), message.to_owned());
-        }
-        if user == "root" {
-            return fail(
-                typed.span(),
-                "the home of root is not published: delete it".to_owned(),
-            );
-        }
-        match identity::home(user) {
-            Ok(home) if home.is_absolute() && home != Path::new("/") => Ok((user.clone(), home)),
-            Ok(home) => fail(
-                typed.span(),
-                format!("{user} has no home (\"{}\")", home.display()),
-            ),
-            Err(e) => fail(typed.span(), format!("{e}: delete it or correct the name")),
-        }
+        let message = match user.as_str() {
+            "*" => {
+                "every account would be published, those of the system too: name the users".into()
+            }
+            "root" => "the home of root is not published: delete it".into(),
+            user => match identity::home(user) {
+                Ok(home) if home.is_absolute() && home != Path::new("/") => {
+                    return Ok((user.to_owned(), home));
+                }
+                Ok(home) => format!("{user} has no home (\"{}\")", home.display()),
+                Err(e) => format!("{e}: delete it or correct the name"),
+            },
+        };
+        Err(self.error(typed.span(), message))
     }
 }

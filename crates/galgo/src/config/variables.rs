@@ -11,7 +11,7 @@ use super::{
     environment::computed,
     error::{Checked, ConfigText},
     fields::token,
-    raw::{self, RawRoute, RawVariableRule, Typed},
+    raw::{self, RawRoute, RawVariableRule, Typed, where_typed},
 };
 
 impl ConfigText<'_> {
@@ -60,10 +60,7 @@ impl ConfigText<'_> {
             query: self.optional_pattern(&raw.query)?,
             methods: self.methods(&raw.methods)?,
             host: self.hosts(&raw.host)?,
-            from: match &raw.from {
-                None => None,
-                from => Some(self.addresses(from)?),
-            },
+            from: where_typed(&raw.from, |_| self.addresses(&raw.from))?,
             set: Vec::new(),
         };
         if rule == VariableRule::default() {
@@ -79,7 +76,7 @@ impl ConfigText<'_> {
     }
 
     fn optional_pattern(&self, typed: &Typed<String>) -> Checked<Option<Pattern>> {
-        typed.as_ref().map(|typed| self.pattern(typed)).transpose()
+        where_typed(typed, |typed| self.pattern(typed))
     }
 
     fn pattern(&self, typed: &raw::Text) -> Checked<Pattern> {
