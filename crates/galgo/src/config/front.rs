@@ -5,7 +5,7 @@ use galgo_proto::forwarded::{Block, ForwardedField, Trusted};
 use super::{
     checked::{Config, Files, Sendfile},
     error::{Checked, ConfigText},
-    raw::{self, RawConfig, RawRoute, where_typed},
+    raw::{self, RawConfig, RawRoute, each_typed, where_typed},
 };
 
 impl ConfigText<'_> {
@@ -62,10 +62,10 @@ impl ConfigText<'_> {
 
     /// Folders are opened now, and what programs name is looked up beneath them.
     pub(super) fn sendfile(&self, route: &RawRoute, config: &Config) -> Checked<Sendfile> {
-        let mut sendfile = Sendfile::default();
-        for typed in route.sendfile.iter().flat_map(|list| list.get_ref()) {
-            sendfile.folders.push(self.handed(typed, config)?);
-        }
+        let mut sendfile = Sendfile {
+            folders: each_typed(&route.sendfile, |typed| self.handed(typed, config))?,
+            ..Sendfile::default()
+        };
         for (prefix, typed) in route.accel_redirect.iter().flat_map(|map| map.get_ref()) {
             let text = prefix.get_ref();
             if !text.starts_with('/') || !text.ends_with('/') || text.contains("//") {

@@ -11,7 +11,7 @@ use galgo_proto::forwarded::Block;
 use super::{
     error::{Checked, ConfigText},
     folder::readable_by_all,
-    raw::{self, RawRoute, first_place, place},
+    raw::{self, RawRoute, each_typed, first_place, place},
 };
 
 /// What a client is told that it needs a password for, where the route does not say.
@@ -47,8 +47,7 @@ impl ConfigText<'_> {
             good.then(|| text.clone())
                 .ok_or_else(|| self.error(typed.span(), message))
         };
-        let typed = typed.iter().flat_map(|list| list.get_ref());
-        typed.map(method).collect()
+        each_typed(typed, method)
     }
 
     pub(super) fn addresses(&self, typed: &raw::Typed<Vec<raw::Text>>) -> Checked<Addresses> {

@@ -29,6 +29,15 @@ pub(super) fn where_typed<T, X, E>(
     typed.as_ref().map(check).transpose()
 }
 
+/// What `check` makes of each value of a list, which is empty where none is typed.
+pub(super) fn each_typed<T, X, E>(
+    typed: &Typed<Vec<T>>,
+    check: impl FnMut(&T) -> Result<X, E>,
+) -> Result<Vec<X>, E> {
+    let values = typed.iter().flat_map(|list| list.get_ref());
+    values.map(check).collect()
+}
+
 /// Where a value is typed.
 pub(super) fn place<T>(typed: &Typed<T>) -> Option<Range<usize>> {
     typed.as_ref().map(Spanned::span)

@@ -13,7 +13,7 @@ use super::{
     elsewhere::statuses,
     error::{Checked, ConfigText},
     fields::token,
-    raw::{self, RawHeaderRule, RawRoute, Typed, first_place},
+    raw::{self, RawHeaderRule, RawRoute, Typed, each_typed, first_place},
     units::{G, Time},
 };
 
@@ -28,10 +28,9 @@ impl ConfigText<'_> {
             (fine.changes.set, error.changes.default) = (fields.clone(), fields);
             rules.extend([fine, error]);
         }
-        let typed = route.header_rules.iter().flat_map(|list| list.get_ref());
-        for rule in typed {
-            rules.push(self.header_rule(rule.get_ref())?);
-        }
+        rules.extend(each_typed(&route.header_rules, |rule| {
+            self.header_rule(rule.get_ref())
+        })?);
         if flag(&route.security_headers, false) {
             let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
             let mut rule = HeaderRule::default();
@@ -47,23 +46,20 @@ impl ConfigText<'_> {
     }
 
     fn header_rule(&self, raw: &RawHeaderRule) -> Checked<HeaderRule> {
-        let mut rule = HeaderRule::default();
-        for typed in raw.status.iter().flat_map(|list| list.get_ref()) {
+        let status = |typed: &raw::Text| {
             let message = "is no status: write \"404\" or \"2xx\"";
-            let range = statuses(typed.get_ref());
-            rule.statuses
-                .push(range.ok_or_else(|| self.error(typed.span(), message))?);
-        }
-        for typed in raw.types.iter().flat_map(|list| list.get_ref()) {
-            rule.types.push(self.type_pattern(typed)?);
-        }
-        rule.changes = FieldChanges {
-            remove: self.field_names(&raw.remove)?,
-            set: self.headers(&raw.set)?,
-            add: self.headers(&raw.add)?,
-            default: self.headers(&raw.default)?,
+            statuses(typed.get_ref()).ok_or_else(|| self.error(typed.span(), message))
         };
-        Ok(rule)
+        Ok(HeaderRule {
+            statuses: each_typed(&raw.status, status)?,
+            types: each_typed(&raw.types, |typed| self.type_pattern(typed))?,
+            changes: FieldChanges {
+                remove: self.field_names(&raw.remove)?,
+                set: self.headers(&raw.set)?,
+                add: self.headers(&raw.add)?,
+                default: self.headers(&raw.default)?,
+            },
+        })
     }
 
     pub(super) fn type_pattern(&self, typed: &raw::Text) -> Checked<TypePattern> {

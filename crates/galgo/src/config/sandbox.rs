@@ -14,7 +14,7 @@ use toml::Spanned;
 use super::{
     checked::{Application, Cgi, CgiOptions, Config, StartMode, To},
     error::{Checked, ConfigText},
-    raw::{RawConfinement, RawOptions, RawSandbox, Text, Typed, place},
+    raw::{RawConfinement, RawOptions, RawSandbox, Text, Typed, each_typed, place},
     units::{Cpu, Time},
 };
 
@@ -108,8 +108,7 @@ impl ConfigText<'_> {
 
     /// Files and folders that are there.
     fn existing(&self, list: &Typed<Vec<Text>>) -> Checked<Vec<PathBuf>> {
-        let all = list.iter().flat_map(|list| list.get_ref());
-        all.map(|typed| {
+        each_typed(list, |typed| {
             let path = self.path(typed)?;
             match path.symlink_metadata() {
                 // Whoever starts the programs may look where this process may not.
@@ -119,7 +118,6 @@ impl ConfigText<'_> {
                 _ => Ok(path),
             }
         })
-        .collect()
     }
 
     /// Whom the programs of a route run as; `None`: as the server does. `authorized`: an authorizer may give the variables of

@@ -15,7 +15,10 @@ use super::{
     checked::{Automatic, Config, Speaks, TlsConfig},
     error::{Checked, ConfigText},
     folder::{readable_by_all, unopened},
-    raw::{self, RawAutomatic, RawCertificate, RawConfig, RawTls, Typed, first_place, where_typed},
+    raw::{
+        self, RawAutomatic, RawCertificate, RawConfig, RawTls, Typed, each_typed, first_place,
+        where_typed,
+    },
 };
 use crate::certificates::settings::{FilesVersion, FromFiles, LETS_ENCRYPT, public_host};
 
@@ -46,9 +49,7 @@ impl ConfigText<'_> {
             };
             self.certificate(chain, key, &mut tls, warnings)?;
         }
-        if let Some(automatic) = &table.get_ref().automatic {
-            tls.automatic = Some(self.automatic(automatic)?);
-        }
+        tls.automatic = where_typed(&table.get_ref().automatic, |raw| self.automatic(raw))?;
         tls.clients = self.clients(table.get_ref())?;
         let none = tls.certificates.is_empty() && tls.unreadable.is_none();
         if none && tls.automatic.is_none() {
@@ -99,9 +100,7 @@ impl ConfigText<'_> {
 impl ConfigText<'_> {
     fn automatic(&self, raw: &Spanned<RawAutomatic>) -> Checked<Automatic> {
         let (at, raw) = (raw.span(), raw.get_ref());
-        let hosts = raw.hosts.iter().flat_map(|list| list.get_ref());
-        let hosts = hosts.map(|typed| self.public_host(typed));
-        let mut hosts = hosts.collect::<Checked<Vec<_>>>()?;
+        let mut hosts = each_typed(&raw.hosts, |typed| self.public_host(typed))?;
         hosts.sort();
         hosts.dedup();
         if hosts.is_empty() {

@@ -13,7 +13,7 @@ use super::{
     error::{Checked, ConfigText},
     folder::unopened,
     host, identity,
-    raw::{self, RawUserDir, where_typed},
+    raw::{self, RawUserDir, each_typed, where_typed},
 };
 
 /// Looks the users up and adds a route for each folder that is there. A folder that is missing, or a
@@ -85,9 +85,7 @@ impl ConfigText<'_> {
         if files.is_none() && cgi.is_none() {
             return Err(self.bare(at, "userdir: name at least one of `files` and `cgi`"));
         }
-        let users = raw.users.iter().flat_map(|users| users.get_ref());
-        let users = users.map(|user| self.user(user));
-        let users = users.collect::<Checked<Vec<_>>>()?;
+        let users = each_typed(&raw.users, |user| self.user(user))?;
         if users.is_empty() {
             let message = "userdir: name the users that have one: users = [\"alice\"]";
             return Err(self.bare(at, message));

@@ -11,7 +11,7 @@ use super::{
     environment::computed,
     error::{Checked, ConfigText},
     fields::token,
-    raw::{self, RawRoute, RawVariableRule, Typed, where_typed},
+    raw::{self, RawRoute, RawVariableRule, Typed, each_typed, where_typed},
 };
 
 impl ConfigText<'_> {
@@ -20,10 +20,7 @@ impl ConfigText<'_> {
         route: &RawRoute,
         config: &Config,
     ) -> Checked<Vec<VariableRule>> {
-        let rules = route.env_rules.iter().flat_map(|rules| rules.get_ref());
-        let rules: Vec<_> = rules
-            .map(|rule| self.variable_rule(rule))
-            .collect::<Checked<_>>()?;
+        let rules = each_typed(&route.env_rules, |rule| self.variable_rule(rule))?;
         let helped = route.user.is_some() || config.runs_as.is_some();
         if let (Some(at), true) = (&route.env_rules, helped) {
             let named = |name: &String| {
