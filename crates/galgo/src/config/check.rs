@@ -8,17 +8,18 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::Limits;
+use galgo_spawn::{
+    Limits,
+    identity::{Identity, lookup},
+};
 use toml::Spanned;
 
 use super::{
-    Identity,
     checked::{
         AdmissionSettings, BodyMode, CgiOptions, Config, DevErrors, Http, SpoolSettings, StartMode,
         TemplateSettings,
     },
     error::{Checked, ConfigError, ConfigText},
-    identity::identity,
     include,
     raw::{self, RawConfig, RawOptions, Typed, place, where_typed},
     read::Misread,
@@ -103,9 +104,9 @@ impl ConfigText<'_> {
             return Ok(None);
         };
         let group = raw.group.as_ref();
-        let found = identity(user.get_ref(), group.map(|g| g.get_ref().as_str())).map_err(|e| {
+        let found = lookup(user.get_ref(), group.map(|g| g.get_ref().as_str())).map_err(|e| {
             // The group is at fault only where the user alone is fine.
-            let alone = identity(user.get_ref(), None).is_ok();
+            let alone = lookup(user.get_ref(), None).is_ok();
             let at = group.filter(|_| alone).unwrap_or(user);
             self.error(at.span(), format!("{e}: create it or correct the name"))
         })?;

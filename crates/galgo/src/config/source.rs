@@ -2,12 +2,13 @@
 
 use std::{io, path::Path, sync::Arc};
 
+use galgo_spawn::identity::Identity;
+
 use super::{
     check,
     checked::{Cgi, CgiRoot, Config, DevErrors, Files, Handler, Route},
     error::ConfigError,
     folder::{self, unopened},
-    identity::Identity,
 };
 
 impl Config {

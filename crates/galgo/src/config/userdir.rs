@@ -6,13 +6,14 @@ use std::{
     sync::Arc,
 };
 
+use galgo_spawn::identity::{IdentityError, home_of};
 use toml::Spanned;
 
 use super::{
     checked::{Config, Handler, Placed, Route, UserDir},
     error::{Checked, ConfigText},
     folder::unopened,
-    host, identity,
+    host,
     raw::{self, RawUserDir, each_typed, where_typed},
 };
 
@@ -110,7 +111,7 @@ impl ConfigText<'_> {
                 "every account would be published, those of the system too: name the users".into()
             }
             "root" => "the home of root is not published: delete it".into(),
-            user => match identity::home(user) {
+            user => match home(user) {
                 Ok(home) if home.is_absolute() && home != Path::new("/") => {
                     return Ok((user.to_owned(), home));
                 }
@@ -120,4 +121,9 @@ impl ConfigText<'_> {
         };
         Err(self.error(typed.span(), message))
     }
+}
+
+/// The home of a user.
+fn home(user: &str) -> Result<PathBuf, IdentityError> {
+    home_of(user)?.ok_or_else(|| IdentityError::NoUser(user.to_owned()))
 }
