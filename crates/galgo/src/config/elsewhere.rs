@@ -33,7 +33,9 @@ impl ConfigText<'_> {
                 "needs `to`: { to = \"https://www.example.org{path}\" }",
             ));
         };
-        let port = where_typed(&raw.port, |_| self.number(&raw.port, 0, 1, 65535))?;
+        let port = where_typed(&raw.port, |port| {
+            self.number_at(port.span(), port.get_ref().0, 1, 65535)
+        })?;
         Ok(Some(Redirect {
             to: self.destination(to, &[], true)?,
             status: self.redirect_status(&raw.status)?.unwrap_or(REDIRECT),

@@ -1,7 +1,6 @@
 //! Paths as they are typed, and why what is there could not be opened.
 
 use std::{
-    fmt::Display,
     fs, io,
     os::{
         fd::{AsFd, AsRawFd},
@@ -26,7 +25,7 @@ pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
 /// # Errors
 /// It cannot be read, or is no text.
 pub(super) fn text(file: &Path) -> Result<String, ConfigError> {
-    let bytes = fs::read(file).map_err(|e| ConfigError::new(unopened(file, &e).to_string()))?;
+    let bytes = fs::read(file).map_err(|e| ConfigError::new(unopened(file, &e)))?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         let line = e.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
@@ -51,7 +50,7 @@ pub(super) fn readable_by_all(path: &Path) -> Option<String> {
 }
 
 /// Why a folder or a file could not be opened, and what to do.
-pub(super) fn unopened(path: &Path, error: &io::Error) -> impl Display {
+pub(super) fn unopened(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     match error.kind() {
         io::ErrorKind::NotFound => format!("{path} does not exist: create it or correct the path"),

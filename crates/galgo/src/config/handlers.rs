@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_handlers::{cache::AnswerCache, modules::is_module};
+use galgo_handlers::{cache::AnswerCache, modules::is_module, root};
 use galgo_proto::glob::Glob;
 use rustix::fs::{Access, access};
 use toml::Spanned;
@@ -156,8 +156,8 @@ impl ConfigText<'_> {
                 if folders.iter().any(|(other, ..)| *other == name) {
                     return fail("is opened twice: keep one of `preopen` and `preopen_rw`");
                 }
-                self.opened(host, galgo_handlers::root::open)?;
-                folders.push((name, self.path(host)?, write));
+                let open = |path: &Path| root::open(path).map(|_| path.to_owned());
+                folders.push((name, self.opened(host, open)?, write));
             }
         }
         Ok(GuestAccess {
@@ -169,11 +169,8 @@ impl ConfigText<'_> {
     /// The folder of the `/` files route of the same host, else of any host.
     pub(super) fn document_root(&self, route: &RawRoute, all: &[Raw]) -> Checked<Option<PathBuf>> {
         let host = |r: &RawRoute| {
-            let names = r.host.as_ref().map(RawHosts::names).unwrap_or_default();
-            let mut names: Vec<_> = names
-                .iter()
-                .map(|n| n.get_ref().to_ascii_lowercase())
-                .collect();
+            let names = r.host.iter().flat_map(RawHosts::names);
+            let mut names: Vec<_> = names.map(|n| n.get_ref().to_ascii_lowercase()).collect();
             names.sort();
             names
         };

@@ -217,13 +217,13 @@ impl ConfigText<'_> {
         };
         match (handlers.next(), handlers.next()) {
             (Some(handler), None) => Ok(handler),
-            (None, _) => match self.redirects_alone(route) {
-                Some(handler) => Ok(handler),
-                None => match &route.root {
-                    Some(root) => Err(self.error(root.span(), ROOT_ALONE)),
-                    None => fail("no handler: give it"),
-                },
-            },
+            (None, _) => {
+                if let Some(handler) = self.redirects_alone(route) {
+                    return Ok(handler);
+                }
+                self.refuse(route.root.as_ref().map(Spanned::span), ROOT_ALONE)?;
+                fail("no handler: give it")
+            }
             (Some(_), Some(_)) => fail("more than one handler: keep"),
         }
     }

@@ -67,17 +67,12 @@ impl ConfigText<'_> {
             let message = "a strict sandbox takes no_new_privs = true: delete this, or set sandbox = \"standard\"";
             return Err(self.error(typed.span(), message));
         }
-        match at {
-            Some(at) if raw.no_new_privs.is_none() && !d.no_new_privs => {
-                let message = "a strict sandbox takes no_new_privs = true beside it";
-                Err(self.error(at, message))
-            }
-            _ => {
-                // Looked at while this process may have root's rights still.
-                kernel();
-                Ok((Sandbox::Standard, Some(strict)))
-            }
-        }
+        let lacks = raw.no_new_privs.is_none() && !d.no_new_privs;
+        let message = "a strict sandbox takes no_new_privs = true beside it";
+        self.refuse(at.filter(|_| lacks), message)?;
+        // Looked at while this process may have root's rights still.
+        kernel();
+        Ok((Sandbox::Standard, Some(strict)))
     }
 
     fn sandbox_name(&self, typed: &Spanned<RawSandbox>, name: &str) -> Checked<Sandbox> {

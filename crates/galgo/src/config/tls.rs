@@ -75,7 +75,7 @@ impl ConfigText<'_> {
             Ok(secret) => secret,
             // A server that was root at its start has read it then.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                tls.unreadable = Some(unopened(&key_path, &e).to_string());
+                tls.unreadable = Some(unopened(&key_path, &e));
                 return Ok(());
             }
             Err(e) => return Err(failed(key, &key_path, &e)),
