@@ -350,14 +350,17 @@ impl ConfigText<'_> {
         low: u64,
         high: u64,
     ) -> Checked<Option<N>> {
-        let Some(typed) = typed else {
-            return Ok(default);
-        };
-        let number = typed.get_ref().0;
-        let checked = number.map(|number| self.number_at(typed.span(), number, low, high));
-        checked.transpose()
+        match typed
+            .as_ref()
+            .map(|typed| (typed.span(), typed.get_ref().0))
+        {
+            None => Ok(default),
+            Some((_, None)) => Ok(None),
+            Some((span, Some(number))) => self.number_at(span, number, low, high).map(Some),
+        }
     }
 
+    /// The same of a number that is typed at `span`.
     pub(super) fn number_at<U: Number, N: TryFrom<u64>>(
         &self,
         span: Range<usize>,
