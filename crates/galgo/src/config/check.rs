@@ -1,41 +1,36 @@
 //! From what was typed to what is served, part one: the values that are not routes.
 
-use std::{fmt::Display, path::Path, sync::Arc, time::Duration};
+use std::{
+    fmt::Display,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
-use galgo_spawn::Limits;
+use galgo_spawn::{
+    Limits,
+    identity::{Identity, lookup},
+};
 use toml::Spanned;
 
 use super::{
-    Identity,
     checked::{
         AdmissionSettings, BodyMode, CgiOptions, Config, DevErrors, Http, SpoolSettings, StartMode,
         TemplateSettings,
     },
     error::{Checked, ConfigError, ConfigText},
-    identity::identity,
     include,
-    raw::{self, RawConfig, RawOptions, Typed},
+    raw::{self, RawConfig, RawOptions, Typed, place, where_typed},
     read::Misread,
     routes,
-    units::{Count, G, K, M, OrNone, Size, T, Time, Value},
+    units::{G, K, M, Mask, T, Time, Value},
 };
 use galgo_io::rate_allowance::Rates;
 
-type Interpreters = Arc<Vec<(String, std::path::PathBuf)>>;
+type Interpreters = Arc<Vec<(String, PathBuf)>>;
 
 const EMPTY: &str = "the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it";
-
-/// What holds for programs where their routes do not say.
-fn defaults_of(
-    text: &ConfigText<'_>,
-    raw: &RawOptions,
-    config: &mut Config,
-    wrong: &mut Vec<ConfigError>,
-) {
-    config.options = or_default(wrong, text.options(raw, &config.options));
-    config.rate_limit = or_default(wrong, text.rate_limit(&raw.rate_limit, None));
-    config.runs_as = or_default(wrong, text.default_user(raw, config));
-}
 
 /// Reads, checks and opens everything that `source`, standing in `file`, says. `user`: whom the server becomes in the place
 /// of whom the file names.
@@ -51,42 +46,39 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     let wrong = &mut Vec::new();
     let included = or_default(wrong, include::sites(&mut text, &mut raw, &mut misread));
     let all_read = wrong.is_empty() && misread.is_empty();
+    let d = Config::default();
     let mut config = Config {
         included,
         trusted: or_default(wrong, text.trusted(&raw)),
+        socket_mode: mask(&raw.socket_mode, d.socket_mode),
         socket_group: or_default(wrong, text.socket_group(&raw)),
-        identity: or_default(wrong, text.identity(&raw)),
-        umask: raw.umask.as_ref().map_or(0o022, |mask| mask.get_ref().0.0),
+        identity: user.cloned().or(or_default(wrong, text.identity(&raw))),
+        min_uid: or_default(wrong, text.number(&raw.min_uid, d.min_uid, 1, 60_000)),
+        min_gid: or_default(wrong, text.number(&raw.min_gid, d.min_gid, 1, 60_000)),
+        event_loops: or_default(wrong, text.or_derived(&raw.workers, d.event_loops, 1024)),
+        umask: mask(&raw.umask, d.umask),
+        path: or_default(wrong, text.search_path(&raw, d.path)),
         log: or_default(wrong, text.log(&raw)),
-        pid_file: or_default(wrong, text.pid_file(&raw)),
-        cache: or_default(wrong, text.cache(&raw)),
+        pid_file: or_default(wrong, where_typed(&raw.pid_file, |path| text.path(path))),
+        cache: or_default(wrong, text.path_or_auto(&raw.cache)),
         spool: or_default(wrong, text.spool(&raw)),
+        dev_errors: DevErrors::of(raw.dev_errors.as_ref().map(Spanned::get_ref)),
+        shutdown_grace: or_default(
+            wrong,
+            text.time(&raw.shutdown_grace, d.shutdown_grace, 0, 3_600_000),
+        ),
         http: or_default(wrong, text.http(&raw)),
         templates: or_default(wrong, text.templates(&raw)),
         admission: or_default(wrong, text.admission(&raw)),
         interpreters: or_default(wrong, text.interpreters(&raw)),
-        ..Config::default()
+        ..d
     };
-    config.identity = user.cloned().or(config.identity);
     or_default(wrong, text.listen(&raw, &mut config));
-    config.socket_mode = raw
-        .socket_mode
-        .as_ref()
-        .map_or(config.socket_mode, |m| m.get_ref().0.0);
-    config.min_uid = or_default(wrong, text.lowest_id(&raw.min_uid, config.min_uid));
-    config.min_gid = or_default(wrong, text.lowest_id(&raw.min_gid, config.min_gid));
-    config.event_loops = or_derived(
-        or_default(wrong, text.count(&raw.workers, 0, 0, 1024)),
-        config.event_loops,
-    );
-    config.path = or_default(wrong, text.search_path(&raw, config.path));
-    config.dev_errors = DevErrors::of(raw.dev_errors.as_ref().map(Spanned::get_ref));
-    config.shutdown_grace = or_default(
-        wrong,
-        text.time(&raw.shutdown_grace, config.shutdown_grace, 0, 3_600_000),
-    );
-    if let Some(defaults) = &raw.defaults {
-        defaults_of(&text, defaults.get_ref(), &mut config, wrong);
+    if let Some(raw) = raw.defaults.as_ref().map(Spanned::get_ref) {
+        config.options = or_default(wrong, text.options(raw, &config.options));
+        config.rate_limit = or_default(wrong, text.rate_limit(&raw.rate_limit, None));
+        let runs_as = text.runs_as(&raw.user, &raw.group, &config);
+        config.runs_as = or_default(wrong, runs_as);
     }
     config.tls = or_default(wrong, text.tls(&raw, &mut config.warnings));
     config.rewrites = or_default(wrong, text.rewrites(&raw));
@@ -108,15 +100,13 @@ fn or_default<T: Default>(wrong: &mut Vec<ConfigError>, checked: Checked<T>) -> 
 impl ConfigText<'_> {
     fn identity(&self, raw: &RawConfig) -> Checked<Option<Identity>> {
         let Some(user) = &raw.user else {
-            return match &raw.group {
-                None => Ok(None),
-                Some(group) => Err(self.error(group.span(), "needs a `user` beside it")),
-            };
+            self.refuse(place(&raw.group), "needs a `user` beside it")?;
+            return Ok(None);
         };
         let group = raw.group.as_ref();
-        let found = identity(user.get_ref(), group.map(|g| g.get_ref().as_str())).map_err(|e| {
+        let found = lookup(user.get_ref(), group.map(|g| g.get_ref().as_str())).map_err(|e| {
             // The group is at fault only where the user alone is fine.
-            let alone = identity(user.get_ref(), None).is_ok();
+            let alone = lookup(user.get_ref(), None).is_ok();
             let at = group.filter(|_| alone).unwrap_or(user);
             self.error(at.span(), format!("{e}: create it or correct the name"))
         })?;
@@ -134,27 +124,17 @@ impl ConfigText<'_> {
             return Ok(default);
         };
         // An empty or relative folder would be looked up in the folder of each program.
-        if path
-            .get_ref()
-            .split(':')
-            .any(|folder| !folder.starts_with('/'))
-        {
+        let mut folders = path.get_ref().split(':');
+        if !folders.all(|folder| folder.starts_with('/')) {
             let message = "every folder begins with \"/\": \"/usr/local/bin:/usr/bin:/bin\"";
             return Err(self.error(path.span(), message));
         }
         self.no_nul(path)
     }
 
-    fn pid_file(&self, raw: &RawConfig) -> Checked<Option<std::path::PathBuf>> {
-        raw.pid_file
-            .as_ref()
-            .map(|typed| self.path(typed))
-            .transpose()
-    }
-
     /// `None`: "auto".
-    fn cache(&self, raw: &RawConfig) -> Checked<Option<std::path::PathBuf>> {
-        match &raw.cache {
+    fn path_or_auto(&self, typed: &Typed<String>) -> Checked<Option<PathBuf>> {
+        match typed {
             Some(typed) if typed.get_ref() != "auto" => self.path(typed).map(Some),
             _ => Ok(None),
         }
@@ -162,21 +142,17 @@ impl ConfigText<'_> {
 
     fn spool(&self, raw: &RawConfig) -> Checked<SpoolSettings> {
         let d = SpoolSettings::default();
-        let folder = match &raw.spool {
-            Some(typed) if typed.get_ref() != "auto" => {
-                let path = self.path(typed)?;
-                if !path.is_dir() {
-                    let message = format!("{} is no folder: create it", path.display());
-                    return Err(self.error(typed.span(), message));
-                }
-                Some(path)
-            }
-            _ => d.folder,
-        };
+        let folder = self.path_or_auto(&raw.spool)?;
+        if let (Some(typed), Some(path)) = (&raw.spool, &folder)
+            && !path.is_dir()
+        {
+            let message = format!("{} is no folder: create it", path.display());
+            return Err(self.error(typed.span(), message));
+        }
         Ok(SpoolSettings {
             folder,
-            limit: self.size(&raw.spool_limit, d.limit, 0, T)?,
-            memory: self.size(&raw.spool_memory, d.memory, 0, T)?,
+            limit: self.number(&raw.spool_limit, d.limit, 0, T)?,
+            memory: self.number(&raw.spool_memory, d.memory, 0, T)?,
         })
     }
 
@@ -186,52 +162,41 @@ impl ConfigText<'_> {
             head_timeout: self.time(&raw.head_timeout, d.head_timeout, 1000, 3_600_000)?,
             keep_alive: self.time(&raw.keep_alive, d.keep_alive, 0, 3_600_000)?,
             rates: Rates {
-                least: self.size(&raw.min_rate, d.rates.least, 0, G)?,
-                busy: self.size(&raw.busy_rate, d.rates.busy, 0, G)?,
+                least: self.number(&raw.min_rate, d.rates.least, 0, G)?,
+                busy: self.number(&raw.busy_rate, d.rates.busy, 0, G)?,
                 grace: self.time(&raw.rate_grace, d.rates.grace, 1000, 3_600_000)?,
             },
-            max_connections: self.count(&raw.max_connections, d.max_connections, 0, 1_000_000)?,
-            max_connections_per_client: self.count(
+            max_connections: self.number(&raw.max_connections, d.max_connections, 0, 1_000_000)?,
+            max_connections_per_client: self.number(
                 &raw.max_connections_per_client,
                 d.max_connections_per_client,
                 0,
                 1_000_000,
             )?,
-            max_head: self.size(&raw.max_head, d.max_head, K, M)?,
-            max_fields: self.count(&raw.max_fields, d.max_fields, 8, 10_000)?,
-            max_target: self.size(&raw.max_target, d.max_target, 256, 64 * K)?,
-            encoded_slash: self.encoded_slash(raw, d.encoded_slash)?,
+            max_head: self.number(&raw.max_head, d.max_head, K, M)?,
+            max_fields: self.number(&raw.max_fields, d.max_fields, 8, 10_000)?,
+            max_target: self.number(&raw.max_target, d.max_target, 256, 64 * K)?,
+            encoded_slash: self.one_of(
+                &raw.encoded_slash,
+                d.encoded_slash,
+                &[("refuse", false), ("decode", true)],
+                "is neither \"refuse\" nor \"decode\"",
+            )?,
         };
-        if let Some(at) = raw
-            .max_target
-            .as_ref()
-            .filter(|_| http.max_target > http.max_head)
+        if let Some(at) = &raw.max_target
+            && http.max_target > http.max_head
         {
             return Err(self.error(at.span(), "is larger than `max_head`, which contains it"));
         }
         Ok(http)
     }
 
-    fn encoded_slash(&self, raw: &RawConfig, default: bool) -> Checked<bool> {
-        let Some(typed) = &raw.encoded_slash else {
-            return Ok(default);
-        };
-        match typed.get_ref().as_str() {
-            "refuse" => Ok(false),
-            "decode" => Ok(true),
-            other => {
-                let message = format!("{other:?} is neither \"refuse\" nor \"decode\"");
-                Err(self.error(typed.span(), message))
-            }
-        }
-    }
-
     fn templates(&self, raw: &RawConfig) -> Checked<TemplateSettings> {
         const DAY: u64 = 24 * 3_600_000;
         let d = TemplateSettings::default();
         Ok(TemplateSettings {
-            count: self.count(&raw.max_templates, d.count, 0, 10_000)?,
-            memory: self.size(&raw.templates_memory, d.memory, 0, T)?,
+            count: self.number(&raw.max_templates, d.count, 0, 10_000)?,
+            memory: self.number(&raw.templates_memory, d.memory, 0, T)?,
             idle: self.time(&raw.template_idle, d.idle, 1000, 30 * DAY)?,
             wait: d.wait,
         })
@@ -240,10 +205,10 @@ impl ConfigText<'_> {
     fn admission(&self, raw: &RawConfig) -> Checked<AdmissionSettings> {
         let d = AdmissionSettings::default();
         Ok(AdmissionSettings {
-            running: or_derived(self.count(&raw.max_running, 0, 0, 100_000)?, d.running),
-            running_per_client: self.count(&raw.max_running_per_client, 0, 0, 100_000)?,
-            cpu_share: self.count(&raw.cpu_share, d.cpu_share, 0, 100)?,
-            queue: self.count(&raw.queue, d.queue, 0, 1_000_000)?,
+            running: self.or_derived(&raw.max_running, d.running, 100_000)?,
+            running_per_client: self.number(&raw.max_running_per_client, 0, 0, 100_000)?,
+            cpu_share: self.number(&raw.cpu_share, d.cpu_share, 0, 100)?,
+            queue: self.number(&raw.queue, d.queue, 0, 1_000_000)?,
             wait: self.time(&raw.queue_wait, d.wait, 0, 3_600_000)?,
         })
     }
@@ -258,20 +223,14 @@ impl ConfigText<'_> {
                 return Err(self.bare(ending.span(), message));
             }
             let path = Path::new(program.get_ref());
-            let fail = |what| self.error(program.span(), format!("{} {what}", path.display()));
             if !path.is_absolute() {
-                return Err(fail(
-                    "is not absolute: write the whole path, as /usr/bin/php-cgi",
-                ));
+                let message = format!(
+                    "{} is not absolute: write the whole path, as /usr/bin/php-cgi",
+                    path.display()
+                );
+                return Err(self.error(program.span(), message));
             }
-            if !path.metadata().is_ok_and(|m| m.is_file()) {
-                return Err(fail(
-                    "is not a program here: install it or correct the path",
-                ));
-            }
-            if rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_err() {
-                return Err(fail("is not executable: chmod +x it or correct the path"));
-            }
+            self.is_program(program.span(), path, true)?;
             found.push((name.clone(), path.to_owned()));
         }
         found.sort_by_key(|(ending, _)| std::cmp::Reverse(ending.len()));
@@ -281,12 +240,21 @@ impl ConfigText<'_> {
     /// The options of programs: what is typed in `raw`, else what `d` says.
     pub(super) fn options(&self, raw: &RawOptions, d: &CgiOptions) -> Checked<CgiOptions> {
         const DAY: u64 = 24 * 3_600_000;
-        let max_running = d.max_running.map(|n| Count(n as u64));
         let (sandbox, strict) = self.sandbox(raw, d)?;
         Ok(CgiOptions {
-            start: self.start_mode(raw, d.start)?,
+            start: self.one_of(
+                &raw.start,
+                d.start,
+                &[("cold", StartMode::Cold), ("warm", StartMode::Warm)],
+                "is no way to start a program: choose \"cold\" or \"warm\"",
+            )?,
             pass_authorization: flag(&raw.pass_authorization, d.pass_authorization),
-            body: self.body_mode(raw, d.body)?,
+            body: self.one_of(
+                &raw.body,
+                d.body,
+                &[("stream", BodyMode::Stream), ("file", BodyMode::File)],
+                "is no way to hand over a body: choose \"stream\" or \"file\"",
+            )?,
             run_to_completion: flag(&raw.run_to_completion, d.run_to_completion),
             query_args: flag(&raw.query_args, d.query_args),
             drop_shellshock: flag(&raw.drop_shellshock, d.drop_shellshock),
@@ -294,9 +262,9 @@ impl ConfigText<'_> {
             idle_timeout: self.time(&raw.idle_timeout, d.idle_timeout, 1, DAY)?,
             total_timeout: self.time(&raw.total_timeout, d.total_timeout, 1, 7 * DAY)?,
             kill_grace: self.time(&raw.kill_grace, d.kill_grace, 0, 60_000)?,
-            max_body: self.size(&raw.max_body, d.max_body, 0, T)?,
-            max_reply_head: self.size(&raw.max_reply_head, d.max_reply_head, K, M)?,
-            max_stderr: self.size(&raw.max_stderr, d.max_stderr, 0, G)?,
+            max_body: self.number(&raw.max_body, d.max_body, 0, T)?,
+            max_reply_head: self.number(&raw.max_reply_head, d.max_reply_head, K, M)?,
+            max_stderr: self.number(&raw.max_stderr, d.max_stderr, 0, G)?,
             limits: Limits {
                 may_stay: flag(&raw.run_to_completion, d.run_to_completion),
                 ..self.limits(raw, &d.limits)?
@@ -304,69 +272,30 @@ impl ConfigText<'_> {
             no_new_privs: flag(&raw.no_new_privs, d.no_new_privs),
             sandbox,
             strict,
-            max_running: self
-                .optional(&raw.max_running, max_running, Count(1), Count(100_000))?
-                .map(|n| usize::try_from(n.0).unwrap_or(usize::MAX)),
+            max_running: self.optional(&raw.max_running, d.max_running, 1, 100_000)?,
         })
     }
 
     fn limits(&self, raw: &RawOptions, d: &Limits) -> Checked<Limits> {
         let (cpu, cpu_percent) = self.cpu(raw, d)?;
-        let size = |typed, default: Option<u64>, low| {
-            Ok(self
-                .optional(typed, default.map(Size), Size(low), Size(T))?
-                .map(|size| size.0))
-        };
-        let count = |typed, default: Option<u64>, low| {
-            let found = self.optional(typed, default.map(Count), Count(low), Count(1 << 20))?;
-            Ok(found.map(|count| count.0))
-        };
         Ok(Limits {
             cpu,
             cpu_percent,
-            memory: size(&raw.memory, d.memory, M)?,
-            file_size: size(&raw.file_size, d.file_size, 0)?,
-            open_files: count(&raw.open_files, d.open_files, 8)?,
-            processes: count(&raw.processes, d.processes, 1)?,
+            memory: self.optional(&raw.memory, d.memory, M, T)?,
+            file_size: self.optional(&raw.file_size, d.file_size, 0, T)?,
+            open_files: self.optional(&raw.open_files, d.open_files, 8, 1 << 20)?,
+            processes: self.optional(&raw.processes, d.processes, 1, 1 << 20)?,
             may_stay: d.may_stay,
             is_worker: d.is_worker,
         })
     }
-
-    fn start_mode(&self, raw: &RawOptions, default: StartMode) -> Checked<StartMode> {
-        let Some(mode) = &raw.start else {
-            return Ok(default);
-        };
-        match mode.get_ref().as_str() {
-            "cold" => Ok(StartMode::Cold),
-            "warm" => Ok(StartMode::Warm),
-            other => Err(self.error(
-                mode.span(),
-                format!("{other:?} is no way to start a program: choose \"cold\" or \"warm\""),
-            )),
-        }
-    }
-
-    fn body_mode(&self, raw: &RawOptions, default: BodyMode) -> Checked<BodyMode> {
-        let Some(mode) = &raw.body else {
-            return Ok(default);
-        };
-        match mode.get_ref().as_str() {
-            "stream" => Ok(BodyMode::Stream),
-            "file" => Ok(BodyMode::File),
-            other => Err(self.error(
-                mode.span(),
-                format!("{other:?} is no way to hand over a body: choose \"stream\" or \"file\""),
-            )),
-        }
-    }
 }
 
-/// Values with a range.
+/// Values with a range, and words.
 impl ConfigText<'_> {
     pub(super) fn within<U: Copy + PartialOrd + Display>(
         &self,
-        span: std::ops::Range<usize>,
+        span: Range<usize>,
         value: U,
         low: U,
         high: U,
@@ -389,65 +318,75 @@ impl ConfigText<'_> {
             return Ok(default);
         };
         let value = typed.get_ref().0;
-        Ok(self
-            .within(typed.span(), value, Time::ms(low), Time::ms(high))?
-            .0)
+        let time = self.within(typed.span(), value, Time::ms(low), Time::ms(high))?;
+        Ok(time.0)
     }
 
-    /// A size between `low` and `high` bytes.
-    pub(super) fn size<N: TryFrom<u64>>(
+    /// A number, or a size in bytes, between `low` and `high`.
+    pub(super) fn number<U: Number, N: TryFrom<u64>>(
         &self,
-        typed: &Typed<Value<Size>>,
+        typed: &Typed<Value<U>>,
         default: N,
         low: u64,
         high: u64,
     ) -> Checked<N> {
-        let Some(typed) = typed else {
-            return Ok(default);
-        };
-        let size = self
-            .within(typed.span(), typed.get_ref().0, Size(low), Size(high))?
-            .0;
-        N::try_from(size).map_err(|_| self.error(typed.span(), "is too large for this machine"))
+        match typed {
+            None => Ok(default),
+            Some(typed) => self.number_at(typed.span(), typed.get_ref().0, low, high),
+        }
     }
 
-    /// The lowest id of an account that is not the system's own.
-    fn lowest_id(&self, typed: &Typed<Value<Count>>, default: u32) -> Checked<u32> {
-        let id = self.count(typed, default as usize, 1, 60_000)?;
-        Ok(u32::try_from(id).unwrap_or(default))
+    /// The same where 0 stands for what is derived from the machine.
+    fn or_derived(&self, typed: &Typed<Value<u64>>, derived: usize, high: u64) -> Checked<usize> {
+        let number = self.number(typed, 0, 0, high)?;
+        Ok(if number == 0 { derived } else { number })
     }
 
-    pub(super) fn count(
+    /// The same where `"none"` may stand.
+    fn optional<U: Number, N: TryFrom<u64>>(
         &self,
-        typed: &Typed<Value<Count>>,
-        default: usize,
+        typed: &Typed<Value<Option<U>>>,
+        default: Option<N>,
         low: u64,
         high: u64,
-    ) -> Checked<usize> {
-        let Some(typed) = typed else {
-            return Ok(default);
-        };
-        let count = self
-            .within(typed.span(), typed.get_ref().0, Count(low), Count(high))?
-            .0;
-        usize::try_from(count)
-            .map_err(|_| self.error(typed.span(), "is too large for this machine"))
+    ) -> Checked<Option<N>> {
+        match typed
+            .as_ref()
+            .map(|typed| (typed.span(), typed.get_ref().0))
+        {
+            None => Ok(default),
+            Some((_, None)) => Ok(None),
+            Some((span, Some(number))) => self.number_at(span, number, low, high).map(Some),
+        }
     }
 
-    fn optional<U: Copy + PartialOrd + Display>(
+    /// The same of a number that is typed at `span`.
+    pub(super) fn number_at<U: Number, N: TryFrom<u64>>(
         &self,
-        typed: &Typed<Value<OrNone<U>>>,
-        default: Option<U>,
-        low: U,
-        high: U,
-    ) -> Checked<Option<U>> {
+        span: Range<usize>,
+        number: U,
+        low: u64,
+        high: u64,
+    ) -> Checked<N> {
+        let number = self.within(span.clone(), number, low.into(), high.into())?;
+        N::try_from(number.into()).map_err(|_| self.error(span, "is too large for this machine"))
+    }
+
+    /// What one of `words` stands for. `wrong`: what is said of another word.
+    pub(super) fn one_of<T: Copy>(
+        &self,
+        typed: &Typed<String>,
+        default: T,
+        words: &[(&str, T)],
+        wrong: &str,
+    ) -> Checked<T> {
         let Some(typed) = typed else {
             return Ok(default);
         };
-        match typed.get_ref().0.0 {
-            None => Ok(None),
-            Some(value) => self.within(typed.span(), value, low, high).map(Some),
-        }
+        let word = typed.get_ref();
+        let found = words.iter().find(|(known, _)| known == word);
+        let other = || self.error(typed.span(), format!("{word:?} {wrong}"));
+        found.map(|(_, meant)| *meant).ok_or_else(other)
     }
 
     /// A text that will become part of an environment or a path.
@@ -459,9 +398,13 @@ impl ConfigText<'_> {
     }
 }
 
-/// 0 stands for what is derived from the machine.
-fn or_derived(typed: usize, derived: usize) -> usize {
-    if typed == 0 { derived } else { typed }
+/// A number of some unit.
+pub(super) trait Number: Copy + PartialOrd + Display + From<u64> + Into<u64> {}
+
+impl<U: Copy + PartialOrd + Display + From<u64> + Into<u64>> Number for U {}
+
+fn mask(typed: &Typed<Value<Mask>>, default: u32) -> u32 {
+    typed.as_ref().map_or(default, |mask| mask.get_ref().0.0)
 }
 
 pub(super) fn flag(typed: &Typed<bool>, default: bool) -> bool {

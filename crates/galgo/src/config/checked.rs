@@ -142,15 +142,6 @@ pub struct TlsConfig {
     pub unreadable: Option<String>,
 }
 
-impl TlsConfig {
-    /// Whether a client without a certificate gets no further than the handshake.
-    pub fn requires_clients(&self) -> bool {
-        self.clients
-            .as_ref()
-            .is_some_and(|clients| clients.required)
-    }
-}
-
 /// A folder with a folder for each host, which is held open.
 #[derive(Debug)]
 pub struct Sites {

@@ -14,8 +14,8 @@ use toml::Spanned;
 use super::{
     checked::{Handler, Respond},
     error::{Checked, ConfigText},
-    raw::{self, RawConfig, RawRewrite, RawRoute, Typed},
-    units::{Count, Value},
+    raw::{self, RawConfig, RawRewrite, RawRoute, Typed, where_typed},
+    units::Value,
 };
 
 /// Where the route does not say: what is permanent cannot be taken back.
@@ -33,12 +33,14 @@ impl ConfigText<'_> {
                 "needs `to`: { to = \"https://www.example.org{path}\" }",
             ));
         };
-        let port = self.count(&raw.port, 0, 1, 65535)?;
+        let port = where_typed(&raw.port, |port| {
+            self.number_at(port.span(), port.get_ref().0, 1, 65535)
+        })?;
         Ok(Some(Redirect {
             to: self.destination(to, &[], true)?,
             status: self.redirect_status(&raw.status)?.unwrap_or(REDIRECT),
             https: self.scheme(&raw.scheme)?,
-            port: raw.port.as_ref().and_then(|_| u16::try_from(port).ok()),
+            port,
         }))
     }
 
@@ -53,27 +55,19 @@ impl ConfigText<'_> {
         route.redirect.as_ref().map(|_| Handler::Respond(nothing))
     }
 
-    fn redirect_status(&self, typed: &Typed<Value<Count>>) -> Checked<Option<u16>> {
-        let Some(typed) = typed else {
-            return Ok(None);
-        };
-        let status = u16::try_from(typed.get_ref().0.0).ok();
-        let good = status.filter(|status| [301, 302, 303, 307, 308].contains(status));
-        let message = "is not the status of a redirect: 301, 302, 303, 307 or 308";
-        good.map(Some)
-            .ok_or_else(|| self.error(typed.span(), message))
+    fn redirect_status(&self, typed: &Typed<Value<u64>>) -> Checked<Option<u16>> {
+        where_typed(typed, |typed| {
+            let status = u16::try_from(typed.get_ref().0).ok();
+            let good = status.filter(|status| [301, 302, 303, 307, 308].contains(status));
+            let message = "is not the status of a redirect: 301, 302, 303, 307 or 308";
+            good.ok_or_else(|| self.error(typed.span(), message))
+        })
     }
 
     /// Whether TLS is asked for.
     fn scheme(&self, typed: &Typed<String>) -> Checked<Option<bool>> {
-        match typed.as_ref().map(|t| (t.get_ref().as_str(), t.span())) {
-            None => Ok(None),
-            Some(("https", _)) => Ok(Some(true)),
-            Some(("http", _)) => Ok(Some(false)),
-            Some((other, at)) => {
-                Err(self.error(at, format!("{other:?} is neither \"http\" nor \"https\"")))
-            }
-        }
+        let words = [("https", Some(true)), ("http", Some(false))];
+        self.one_of(typed, None, &words, "is neither \"http\" nor \"https\"")
     }
 
     /// A path, or, for a redirect, a URI. No value may become a part of its host but the request's own host.
@@ -85,11 +79,8 @@ impl ConfigText<'_> {
     ) -> Checked<TargetTemplate> {
         let text = typed.get_ref();
         let fail = |message: String| Err(self.error(typed.span(), format!("{text:?} {message}")));
-        if text.is_empty()
-            || !text
-                .bytes()
-                .all(|b| matches!(b, b'!'..=b'~') && b != b'#' && b != b'\\')
-        {
+        let plain = |b: u8| matches!(b, b'!'..=b'~') && b != b'#' && b != b'\\';
+        if text.is_empty() || !text.bytes().all(plain) {
             return fail("holds something other than visible ASCII, or # or \\".into());
         }
         let is_dollar = |pair: &[u8]| pair[0] == b'$' && pair[1].is_ascii_alphanumeric();
@@ -112,15 +103,9 @@ impl ConfigText<'_> {
                 let end = own.find(['/', '?', '{']).unwrap_or(own.len());
                 let (host, behind) = own.split_at(end);
                 let named = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
-                let stays = ["", "/", "?", "{path}"];
-                let ends = |s: &&str| {
-                    if s.is_empty() {
-                        behind.is_empty()
-                    } else {
-                        behind.starts_with(*s)
-                    }
-                };
-                !host.is_empty() && host.bytes().all(named) && stays.iter().any(ends)
+                let begins = |start: &&str| behind.starts_with(*start);
+                let ends = behind.is_empty() || ["/", "?", "{path}"].iter().any(begins);
+                !host.is_empty() && host.bytes().all(named) && ends
             }
         };
         match (good, uri) {
@@ -201,16 +186,9 @@ impl ConfigText<'_> {
         };
         self.fits_paths(pattern)?;
         let path = self.regex(pattern, path_pattern)?;
-        let query = raw.query.as_ref();
-        let query = query
-            .map(|query| self.regex(query, query_pattern))
-            .transpose()?;
-        let mut groups: Vec<&str> = path.capture_names().flatten().collect();
-        groups.extend(
-            query
-                .iter()
-                .flat_map(|query| query.capture_names().flatten()),
-        );
+        let query = where_typed(&raw.query, |query| self.regex(query, query_pattern))?;
+        let of_query = query.iter().flat_map(|query| query.capture_names());
+        let groups: Vec<&str> = path.capture_names().chain(of_query).flatten().collect();
         let status = self.redirect_status(&raw.status)?;
         let to = self.destination(to, &groups, status.is_some())?;
         Ok(RewriteRule {
@@ -265,9 +243,6 @@ pub(super) fn statuses(text: &str) -> Option<(u16, u16)> {
         let class: u16 = class.parse().ok().filter(|class| (2..=5).contains(class))?;
         return Some((class * 100, class * 100 + 99));
     }
-    let status = text
-        .parse()
-        .ok()
-        .filter(|status| (200..=599).contains(status))?;
-    Some((status, status))
+    let status = text.parse().ok()?;
+    (200..=599).contains(&status).then_some((status, status))
 }

@@ -1,15 +1,14 @@
 //! Variables that a route gives its programs: `env`, `pass_env`, `env_file`, `load_env`.
 
 use std::{
+    env::VarError,
     io::{self, Read},
     os::unix::fs::PermissionsExt,
 };
 
-use toml::Spanned;
-
 use super::{
     error::{Checked, ConfigText},
-    raw::{self, RawRoute},
+    raw::{self, RawRoute, Typed, first_place},
 };
 
 impl ConfigText<'_> {
@@ -18,12 +17,13 @@ impl ConfigText<'_> {
         let mut env = self.variables("env", &route.env, computed)?;
         for typed in route.pass_env.iter().flat_map(|list| list.get_ref()) {
             let name = typed.get_ref();
-            self.variable(typed, computed)?;
-            let value = std::env::var_os(name).map(|value| value.into_string());
-            match value {
-                None => continue,
-                Some(Ok(value)) => env.push((name.clone(), value)),
-                Some(Err(_)) => {
+            if let Some(wrong) = wrong_name(name, computed) {
+                return Err(self.error(typed.span(), wrong));
+            }
+            match std::env::var(name) {
+                Ok(value) => env.push((name.clone(), value)),
+                Err(VarError::NotPresent) => continue,
+                Err(VarError::NotUnicode(_)) => {
                     let message =
                         format!("{name} is not UTF-8 in the server's environment: set it by `env`");
                     return Err(self.error(typed.span(), message));
@@ -36,14 +36,9 @@ impl ConfigText<'_> {
         env.sort_by(|(a, _), (b, _)| a.cmp(b));
         for ((name, _), (next, _)) in env.iter().zip(env.iter().skip(1)) {
             if name == next {
-                let places = [
-                    route.env_file.as_ref().map(Spanned::span),
-                    route.pass_env.as_ref().map(Spanned::span),
-                ];
-                let at = places.into_iter().flatten().next().unwrap_or(0..0);
-                return Err(
-                    self.error(at, format!("{name} is set twice on this route: delete one"))
-                );
+                let at = first_place!(route, env_file, pass_env).unwrap_or(0..0);
+                let message = format!("{name} is set twice on this route: delete one");
+                return Err(self.error(at, message));
             }
         }
         Ok(env)
@@ -102,23 +97,6 @@ impl ConfigText<'_> {
         Ok(env)
     }
 
-    fn variable(
-        &self,
-        typed: &raw::Text,
-        refused: impl Fn(&str) -> Option<&'static str>,
-    ) -> Checked<()> {
-        let name = typed.get_ref();
-        if !is_variable(name) {
-            let message =
-                format!("{name:?} is not the name of a variable: letters, digits and \"_\"");
-            return Err(self.error(typed.span(), message));
-        }
-        match refused(name) {
-            Some(why) => Err(self.error(typed.span(), format!("{name} {why}"))),
-            None => Ok(()),
-        }
-    }
-
     /// Only what a template has not got: everything else it may read, for all requests have the same.
     pub(super) fn load_env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
         self.variables("load_env", &route.load_env, |name| {
@@ -131,20 +109,14 @@ impl ConfigText<'_> {
     pub(super) fn variables(
         &self,
         key: &str,
-        map: &Option<Spanned<raw::Map>>,
+        map: &Typed<raw::Map>,
         refused: impl Fn(&str) -> Option<&'static str>,
     ) -> Checked<Vec<(String, String)>> {
         let mut env = Vec::new();
         for (name, value) in map.iter().flat_map(|map| map.get_ref()) {
             let text = name.get_ref();
-            if !is_variable(text) {
-                let message = format!(
-                    "{key}: {text:?} is not the name of a variable: letters, digits and \"_\""
-                );
-                return Err(self.bare(name.span(), message));
-            }
-            if let Some(why) = refused(text) {
-                return Err(self.bare(name.span(), format!("{key}: {text} {why}")));
+            if let Some(wrong) = wrong_name(text, &refused) {
+                return Err(self.bare(name.span(), format!("{key}: {wrong}")));
             }
             env.push((text.clone(), self.no_nul(value)?));
         }
@@ -156,6 +128,15 @@ impl ConfigText<'_> {
 pub(super) fn computed(name: &str) -> Option<&'static str> {
     galgo_proto::vars::is_computed(name)
         .then_some("is computed for each request and cannot be set: delete it")
+}
+
+/// What is wrong with the name of a variable.
+fn wrong_name(name: &str, refused: impl Fn(&str) -> Option<&'static str>) -> Option<String> {
+    if !is_variable(name) {
+        let message = format!("{name:?} is not the name of a variable: letters, digits and \"_\"");
+        return Some(message);
+    }
+    refused(name).map(|why| format!("{name} {why}"))
 }
 
 fn is_variable(name: &str) -> bool {

@@ -18,7 +18,7 @@ pub struct ConfigError {
     file: Option<PathBuf>,
     place: Option<(usize, usize)>,
     /// Where that is in all files together.
-    offset: usize,
+    pub(super) offset: usize,
     message: String,
     /// What is wrong behind it.
     more: Vec<ConfigError>,
@@ -60,16 +60,6 @@ impl ConfigError {
             more: errors.collect(),
             ..first
         })
-    }
-
-    /// Line and column in the file, counted from 1, in characters.
-    pub fn place(&self) -> Option<(usize, usize)> {
-        self.place
-    }
-
-    /// Where it is in all files together, counted in bytes.
-    pub(super) fn offset(&self) -> usize {
-        self.offset
     }
 
     /// What is wrong and how to mend it, without the place.
@@ -189,29 +179,29 @@ impl<'a> ConfigText<'a> {
             file: Some(source.file.clone()),
             place: Some((line, column)),
             offset: span.start,
-            message: message.into(),
-            more: Vec::new(),
+            ..ConfigError::new(message)
         }
+    }
+
+    /// Refuses what is typed there, if anything is.
+    pub(super) fn refuse(
+        &self,
+        place: Option<Range<usize>>,
+        message: impl fmt::Display,
+    ) -> Checked<()> {
+        place.map_or(Ok(()), |at| Err(self.error(at, message)))
     }
 
     /// An error about the file as a whole.
     pub(super) fn whole(&self, message: impl Into<String>) -> ConfigError {
         ConfigError {
             file: Some(self.main.file.clone()),
-            place: None,
-            offset: 0,
-            message: message.into(),
-            more: Vec::new(),
+            ..ConfigError::new(message)
         }
     }
 
-    /// What the TOML reader has to say, in our words.
-    pub(super) fn parse_error(&self, error: &toml::de::Error) -> ConfigError {
-        self.parse_error_at(error, error.span())
-    }
-
-    /// The same of an included file, whose spans begin elsewhere.
-    pub(super) fn parse_error_at(
+    /// What the TOML reader has to say about `span`, in our words.
+    pub(super) fn parse_error(
         &self,
         error: &toml::de::Error,
         span: Option<Range<usize>>,
@@ -339,89 +329,55 @@ fn plain(message: &str) -> String {
         )
 }
 
-/// What people type who know another server, and what they want here.
-const ELSEWHERE: &[(&[&str], &str)] = &[
-    (
-        &["auth", "auth_basic", "basic_auth", "htpasswd", "password"],
-        "for passwords write passwords = \"site.htpasswd\" in a [[route]]; for an application that decides, authorizer",
-    ),
-    (
-        &["error_page", "error_pages", "error_document"],
-        "write errors = { 404 = \"/404.html\" }",
-    ),
-    (
-        &["server", "http", "main", "global"],
-        "the server's keys stand at the top of the file, in no table",
-    ),
-    (
-        &["server_user", "run_as", "runas", "suexec"],
-        "whom the server becomes is `user` at the top of the file; whom programs run as, `user` in a [[route]] or under [defaults]",
-    ),
-    (
-        &["locations", "routes", "vhost", "virtualhost", "site"],
-        "write [[route]] in front of each, with its `path`, and `host` where it is for one",
-    ),
-    (
-        &["server_name", "server_alias", "hosts", "domain"],
-        "write host = \"example.org\" in a [[route]]",
-    ),
-    (
-        &["ssl", "https", "ssl_certificate", "cert"],
-        "listen on \"https://0.0.0.0:443\", and write the certificate under [tls]",
-    ),
-    (
-        &["port", "bind", "address"],
-        "write listen = [\"127.0.0.1:8080\"]",
-    ),
-    (
-        &["gzip", "compression", "brotli", "encode"],
-        "write compress = true in a [[route]]",
-    ),
-    (
-        &["location", "script_alias"],
-        "write path = \"/…\" in a [[route]]",
-    ),
-    (
-        &["add_header", "header", "set_header"],
-        "write headers = { Name = \"value\" } in a [[route]]",
-    ),
-    (
-        &["exec_cgi", "add_handler", "cgi_extensions"],
-        "write cgi_names = [\"*.cgi\"] in a route of files",
-    ),
-    (
-        &["websocket", "websockets"],
-        "write upgrade = true in a route of programs",
-    ),
-    (
-        &["user_agent", "referer"],
-        "write headers = { User-Agent = \"…\" } in one of `env_rules`",
-    ),
-    (
-        &["document_root", "docroot", "static", "alias"],
-        "write files = \"public\" in a [[route]]",
-    ),
-    (
-        &["proxy", "proxy_pass", "reverse_proxy"],
-        "galgo passes requests on to FastCGI and SCGI applications only: fastcgi = \"unix:/run/app.sock\"",
-    ),
-    (
-        &["redirects", "return"],
-        "write redirect = { to = \"/new{path}\" } in a [[route]]",
-    ),
-    (
-        &["rewrites", "rewrite_rule"],
-        "write [[rewrite]] with `pattern` and `to`",
-    ),
-    (
-        &["try_files"],
-        "write try = [\"{path}\", \"/index.cgi\"] in a route of files",
-    ),
-    (
-        &["allow", "deny", "order", "methods"],
-        "write access = { allow = [\"10.0.0.0/8\"] } in a [[route]]",
-    ),
-];
+/// What somebody wants here who types a key of another server, which is given in lower case, without `_` and `-`.
+fn instead(key: &str) -> Option<&'static str> {
+    let instead = match key {
+        "auth" | "authbasic" | "basicauth" | "htpasswd" | "password" => {
+            "for passwords write passwords = \"site.htpasswd\" in a [[route]]; for an application that decides, authorizer"
+        }
+        "errorpage" | "errorpages" | "errordocument" => "write errors = { 404 = \"/404.html\" }",
+        "server" | "http" | "main" | "global" => {
+            "the server's keys stand at the top of the file, in no table"
+        }
+        "serveruser" | "runas" | "suexec" => {
+            "whom the server becomes is `user` at the top of the file; whom programs run as, `user` in a [[route]] or under [defaults]"
+        }
+        "locations" | "routes" | "vhost" | "virtualhost" | "site" => {
+            "write [[route]] in front of each, with its `path`, and `host` where it is for one"
+        }
+        "servername" | "serveralias" | "hosts" | "domain" => {
+            "write host = \"example.org\" in a [[route]]"
+        }
+        "ssl" | "https" | "sslcertificate" | "cert" => {
+            "listen on \"https://0.0.0.0:443\", and write the certificate under [tls]"
+        }
+        "port" | "bind" | "address" => "write listen = [\"127.0.0.1:8080\"]",
+        "gzip" | "compression" | "brotli" | "encode" => "write compress = true in a [[route]]",
+        "location" | "scriptalias" => "write path = \"/…\" in a [[route]]",
+        "addheader" | "header" | "setheader" => {
+            "write headers = { Name = \"value\" } in a [[route]]"
+        }
+        "execcgi" | "addhandler" | "cgiextensions" => {
+            "write cgi_names = [\"*.cgi\"] in a route of files"
+        }
+        "websocket" | "websockets" => "write upgrade = true in a route of programs",
+        "useragent" | "referer" => "write headers = { User-Agent = \"…\" } in one of `env_rules`",
+        "documentroot" | "docroot" | "static" | "alias" => {
+            "write files = \"public\" in a [[route]]"
+        }
+        "proxy" | "proxypass" | "reverseproxy" => {
+            "galgo passes requests on to FastCGI and SCGI applications only: fastcgi = \"unix:/run/app.sock\""
+        }
+        "redirects" | "return" => "write redirect = { to = \"/new{path}\" } in a [[route]]",
+        "rewrites" | "rewriterule" => "write [[rewrite]] with `pattern` and `to`",
+        "tryfiles" => "write try = [\"{path}\", \"/index.cgi\"] in a route of files",
+        "allow" | "deny" | "order" | "methods" => {
+            "write access = { allow = [\"10.0.0.0/8\"] } in a [[route]]"
+        }
+        _ => return None,
+    };
+    Some(instead)
+}
 
 /// Names where the key belongs, or the nearest right key, or the keys there are.
 fn suggestion(key: &str, known: &[&str]) -> String {
@@ -432,10 +388,8 @@ fn suggestion(key: &str, known: &[&str]) -> String {
         return format!("unknown key {key:?} here; it belongs at the top of the file");
     }
     // `DocumentRoot` is a `document_root`.
-    let bare = |word: &str| word.replace(['_', '-'], "").to_ascii_lowercase();
-    let same = |word: &&str| bare(word) == bare(key);
-    let elsewhere = ELSEWHERE.iter().find(|(words, _)| words.iter().any(same));
-    if let Some((_, instead)) = elsewhere {
+    let bare = key.replace(['_', '-'], "").to_ascii_lowercase();
+    if let Some(instead) = instead(&bare) {
         return format!("unknown key {key:?}: {instead}");
     }
     let distance = |name: &str| strsim::damerau_levenshtein(key, name);

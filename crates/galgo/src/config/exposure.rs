@@ -4,10 +4,7 @@
 use std::{
     fs,
     ops::Range,
-    os::{
-        fd::{AsFd, AsRawFd},
-        unix::ffi::OsStrExt,
-    },
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -15,8 +12,8 @@ use galgo_proto::{glob::Glob, hosts::Hosts};
 
 use super::{
     checked::{Application, CgiRoot, Config, Files, Handler, Placed, Route, Sites},
-    error::ConfigError,
-    error::ConfigText,
+    error::{ConfigError, ConfigText},
+    folder::of_open,
     raw::RawConfig,
 };
 
@@ -27,12 +24,9 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Conf
         };
         let base = real(files);
         for (cgi_route, _) in routes {
-            let programs = match &cgi_route.handler {
-                // What a route knows as a program it does not show.
-                _ if std::ptr::eq(cgi_route, files_route) || knows(files, cgi_route) => None,
-                Handler::Upstream(up) => up.scripts.as_ref(),
-                _ => cgi_route.programs().map(|cgi| &cgi.root),
-            };
+            // What a route knows as a program it does not show.
+            let known = std::ptr::eq(cgi_route, files_route) || knows(files, cgi_route);
+            let programs = programs_of(cgi_route).filter(|_| !known);
             let judge = cgi_route.judge().map(|cgi| &cgi.root);
             for programs in programs.into_iter().chain(judge) {
                 let Ok(root) = fs::canonicalize(programs.path()) else {
@@ -51,6 +45,14 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Conf
         }
     }
     Ok(())
+}
+
+/// The programs of a route, or the scripts of its application.
+fn programs_of(route: &Route) -> Option<&CgiRoot> {
+    match &route.handler {
+        Handler::Upstream(up) => up.scripts.as_ref(),
+        _ => route.programs().map(|cgi| &cgi.root),
+    }
 }
 
 /// That the programs of a route would be shown at a URL, and what to do.
@@ -155,11 +157,7 @@ pub(super) fn sites(
                 ));
             }
         }
-        let programs = match &route.handler {
-            Handler::Upstream(up) => up.scripts.as_ref(),
-            _ => route.programs().map(|cgi| &cgi.root),
-        };
-        let programs = programs.and_then(|root| fs::canonicalize(root.path()).ok());
+        let programs = programs_of(route).and_then(|root| fs::canonicalize(root.path()).ok());
         if let Some(path) = programs.filter(|path| is_public(&base, path)) {
             return fail(format!(
                 "the programs of {:?} lie in {}, where their sources could be read: move them out of there",
@@ -226,8 +224,7 @@ pub(super) fn secrets(
 
 /// The path of the folder that was opened, links resolved.
 fn real(files: &Files) -> PathBuf {
-    let link = format!("/proc/self/fd/{}", files.fd.as_fd().as_raw_fd());
-    fs::read_link(link)
+    of_open(&files.fd)
         .or_else(|_| fs::canonicalize(&files.path))
         .unwrap_or(files.path.clone())
 }

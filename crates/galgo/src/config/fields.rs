@@ -1,6 +1,9 @@
 //! Fields and media types that an operator adds to responses.
 
-use super::{error::Checked, error::ConfigText, raw};
+use super::{
+    error::{Checked, ConfigText},
+    raw,
+};
 
 impl ConfigText<'_> {
     /// A media type, as far as a field value can be spoilt by it.
@@ -57,8 +60,7 @@ impl ConfigText<'_> {
 
 /// RFC 9110, 5.6.2.
 pub(super) fn token(text: &str) -> bool {
-    let tchar = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    !text.is_empty() && text.bytes().all(tchar)
+    !text.is_empty() && text.bytes().all(galgo_proto::fields::is_token)
 }
 
 /// RFC 9110, 5.5, without obs-text.

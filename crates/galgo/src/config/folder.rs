@@ -1,12 +1,15 @@
 //! Paths as they are typed, and why what is there could not be opened.
 
 use std::{
-    fmt::Display,
     fs, io,
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::PermissionsExt,
+    },
     path::{Component, Path, PathBuf},
 };
 
-use super::error::ConfigError;
+use super::{checked::Folder, error::ConfigError};
 
 /// `typed` from `folder`, without `.` segments and doubled slashes; `..` and links stay as they are.
 pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
@@ -22,7 +25,7 @@ pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
 /// # Errors
 /// It cannot be read, or is no text.
 pub(super) fn text(file: &Path) -> Result<String, ConfigError> {
-    let bytes = fs::read(file).map_err(|e| ConfigError::new(unopened(file, &e).to_string()))?;
+    let bytes = fs::read(file).map_err(|e| ConfigError::new(unopened(file, &e)))?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         let line = e.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;
@@ -33,18 +36,29 @@ pub(super) fn text(file: &Path) -> Result<String, ConfigError> {
     })
 }
 
+/// The path of a folder that is open, links resolved.
+pub(super) fn of_open(folder: &Folder) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()))
+}
+
+/// What to say of a secret that everybody can read.
+pub(super) fn readable_by_all(path: &Path) -> Option<String> {
+    let meta = fs::metadata(path).ok()?;
+    let shown = path.display();
+    (meta.permissions().mode() & 0o007 != 0)
+        .then(|| format!("{shown} can be read by everybody on this machine: chmod o= {shown}"))
+}
+
 /// Why a folder or a file could not be opened, and what to do.
-pub(super) fn unopened(path: &Path, error: &io::Error) -> impl Display {
+pub(super) fn unopened(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     match error.kind() {
         io::ErrorKind::NotFound => format!("{path} does not exist: create it or correct the path"),
         io::ErrorKind::NotADirectory => format!("{path} is not a folder: name one"),
         io::ErrorKind::IsADirectory => format!("{path} is a folder: name a file"),
-        io::ErrorKind::PermissionDenied => {
-            format!(
-                "{path} may not be entered by this user: check the permissions on the way to it"
-            )
-        }
+        io::ErrorKind::PermissionDenied => format!(
+            "{path} may not be entered by this user: check the permissions on the way to it"
+        ),
         _ => format!("{path}: {error}"),
     }
 }

@@ -4,9 +4,8 @@ use galgo_proto::forwarded::{Block, ForwardedField, Trusted};
 
 use super::{
     checked::{Config, Files, Sendfile},
-    error::Checked,
-    error::ConfigText,
-    raw::{self, RawConfig, RawRoute},
+    error::{Checked, ConfigText},
+    raw::{self, RawConfig, RawRoute, each_typed, where_typed},
 };
 
 impl ConfigText<'_> {
@@ -55,20 +54,18 @@ impl ConfigText<'_> {
     }
 
     pub(super) fn socket_group(&self, raw: &RawConfig) -> Checked<Option<u32>> {
-        let Some(typed) = &raw.socket_group else {
-            return Ok(None);
-        };
-        let gid = galgo_spawn::identity::group(typed.get_ref());
-        let missing = |e| self.error(typed.span(), format!("{e}: create it or correct the name"));
-        gid.map(Some).map_err(missing)
+        where_typed(&raw.socket_group, |typed| {
+            let gid = galgo_spawn::identity::group(typed.get_ref());
+            gid.map_err(|e| self.error(typed.span(), format!("{e}: create it or correct the name")))
+        })
     }
 
     /// Folders are opened now, and what programs name is looked up beneath them.
     pub(super) fn sendfile(&self, route: &RawRoute, config: &Config) -> Checked<Sendfile> {
-        let mut sendfile = Sendfile::default();
-        for typed in route.sendfile.iter().flat_map(|list| list.get_ref()) {
-            sendfile.folders.push(self.handed(typed, config)?);
-        }
+        let mut sendfile = Sendfile {
+            folders: each_typed(&route.sendfile, |typed| self.handed(typed, config))?,
+            ..Sendfile::default()
+        };
         for (prefix, typed) in route.accel_redirect.iter().flat_map(|map| map.get_ref()) {
             let text = prefix.get_ref();
             if !text.starts_with('/') || !text.ends_with('/') || text.contains("//") {
@@ -86,10 +83,9 @@ impl ConfigText<'_> {
         Ok(sendfile)
     }
 
-    fn handed(&self, typed: &raw::Text, config: &Config) -> Checked<Files> {
-        let path = self.path(typed)?;
-        let opened = Files::open(&path);
-        let mut files = opened.map_err(|e| self.unopened(typed, &path, &e))?;
+    /// A folder of files.
+    pub(super) fn handed(&self, typed: &raw::Text, config: &Config) -> Checked<Files> {
+        let mut files = self.opened(typed, Files::open)?;
         files.interpreters = config.interpreters.clone();
         Ok(files)
     }

@@ -1,17 +1,17 @@
 //! Who may come in: `access`, `passwords`.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt};
+use std::collections::BTreeMap;
 
 use galgo_handlers::steps::{
     access::{Access, Addresses},
     passwords::Passwords,
 };
 use galgo_proto::forwarded::Block;
-use toml::Spanned;
 
 use super::{
     error::{Checked, ConfigText},
-    raw::{self, RawRoute},
+    folder::readable_by_all,
+    raw::{self, RawRoute, each_typed, first_place, place},
 };
 
 /// What a client is told that it needs a password for, where the route does not say.
@@ -23,20 +23,13 @@ impl ConfigText<'_> {
             return Ok(None);
         };
         let raw = typed.get_ref();
-        let any = match raw.satisfy.as_ref().map(|t| (t.get_ref().as_str(), t)) {
-            None | Some(("all", _)) => false,
-            Some(("any", at)) if raw.allow.is_none() || route.passwords.is_none() => {
-                let message = "\"any\" is about addresses that need no password: it needs `allow`, and `passwords` on the route";
-                return Err(self.error(at.span(), message));
-            }
-            Some(("any", _)) => true,
-            Some((other, at)) => {
-                return Err(self.error(
-                    at.span(),
-                    format!("{other:?} is neither \"all\" nor \"any\""),
-                ));
-            }
-        };
+        let words = [("all", false), ("any", true)];
+        let wrong = "is neither \"all\" nor \"any\"";
+        let any = self.one_of(&raw.satisfy, false, &words, wrong)?;
+        if any && (raw.allow.is_none() || route.passwords.is_none()) {
+            let message = "\"any\" is about addresses that need no password: it needs `allow`, and `passwords` on the route";
+            self.refuse(place(&raw.satisfy), message)?;
+        }
         Ok(Some(Access {
             allow: self.addresses(&raw.allow)?,
             deny: self.addresses(&raw.deny)?,
@@ -54,8 +47,7 @@ impl ConfigText<'_> {
             good.then(|| text.clone())
                 .ok_or_else(|| self.error(typed.span(), message))
         };
-        let typed = typed.iter().flat_map(|list| list.get_ref());
-        typed.map(method).collect()
+        each_typed(typed, method)
     }
 
     pub(super) fn addresses(&self, typed: &raw::Typed<Vec<raw::Text>>) -> Checked<Addresses> {
@@ -90,15 +82,9 @@ impl ConfigText<'_> {
         warnings: &mut Vec<String>,
     ) -> Checked<Option<Passwords>> {
         let Some(file) = &route.passwords else {
-            let alone = [
-                route.realm.as_ref().map(Spanned::span),
-                route.require.as_ref().map(Spanned::span),
-                route.groups.as_ref().map(Spanned::span),
-            ];
-            return match alone.into_iter().flatten().next() {
-                Some(at) => Err(self.error(at, "needs `passwords` beside it: name the file")),
-                None => Ok(None),
-            };
+            let alone = first_place!(route, realm, require, groups);
+            self.refuse(alone, "needs `passwords` beside it: name the file")?;
+            return Ok(None);
         };
         let realm = match &route.realm {
             Some(typed) => self.realm(typed)?,
@@ -110,11 +96,7 @@ impl ConfigText<'_> {
         let shown = path.display();
         let doubts = passwords.doubts();
         warnings.extend(doubts.iter().map(|doubt| format!("{shown}: {doubt}")));
-        if fs::metadata(&path).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0) {
-            warnings.push(format!(
-                "{shown} can be read by everybody on this machine: chmod o= {shown}"
-            ));
-        }
+        warnings.extend(readable_by_all(&path));
         Ok(Some(passwords))
     }
 
@@ -164,14 +146,12 @@ impl ConfigText<'_> {
     fn user_name(&self, typed: &raw::Text) -> Checked<()> {
         let text = typed.get_ref();
         let good = !text.is_empty() && !text.starts_with('@') && !text.contains([':', '\n']);
-        match good {
-            true => Ok(()),
-            false => {
-                let message = format!(
-                    "{text:?} is not the name of a user: it holds no \":\" and begins with no \"@\""
-                );
-                Err(self.error(typed.span(), message))
-            }
+        if good {
+            return Ok(());
         }
+        let message = format!(
+            "{text:?} is not the name of a user: it holds no \":\" and begins with no \"@\""
+        );
+        Err(self.error(typed.span(), message))
     }
 }

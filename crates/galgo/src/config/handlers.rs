@@ -9,19 +9,18 @@ use std::{
     time::Duration,
 };
 
-use galgo_handlers::{cache::AnswerCache, modules::is_module};
+use galgo_handlers::{cache::AnswerCache, modules::is_module, root};
 use galgo_proto::glob::Glob;
+use rustix::fs::{Access, access};
 use toml::Spanned;
 
 use super::{
     check::flag,
     checked::{Cgi, CgiRoot, Config, Files, GuestAccess, Handler, Respond},
-    error::ConfigText,
-    error::{Checked, ConfigError},
+    error::{Checked, ConfigError, ConfigText},
     folder::{self, unopened},
     host_names::RawHosts,
-    raw::Raw,
-    raw::{self, RawRespond, RawRoute},
+    raw::{self, Raw, RawRespond, RawRoute, first_place, place, where_typed},
 };
 
 /// Bytes of a file that a `respond` route keeps in memory.
@@ -39,9 +38,7 @@ impl ConfigText<'_> {
         self.only_for_files(route, "cgi")?;
         self.no_index(route, "cgi")?;
         self.only_for_upstreams(route, "cgi")?;
-        let path = self.path(typed)?;
-        let root = CgiRoot::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
-        self.programs(route, typed, root, all, config)
+        self.programs(route, typed, all, config)
     }
 
     /// Programs in the folder of a `files` route, which `cgi_names` names.
@@ -60,9 +57,7 @@ impl ConfigText<'_> {
                 "is an option of `files` routes: a `cgi` route runs every program of its folder",
             ));
         };
-        let path = self.path(typed)?;
-        let root = CgiRoot::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
-        let mut cgi = self.programs(route, typed, root, all, config)?;
+        let mut cgi = self.programs(route, typed, all, config)?;
         cgi.names = self.cgi_names(route)?;
         Ok(Some(Arc::new(cgi)))
     }
@@ -90,10 +85,10 @@ impl ConfigText<'_> {
         &self,
         route: &RawRoute,
         typed: &raw::Text,
-        root: CgiRoot,
         all: &[Raw],
         config: &Config,
     ) -> Checked<Cgi> {
+        let root = self.opened(typed, CgiRoot::open)?;
         let document_root = self
             .document_root(route, all)?
             .unwrap_or_else(|| root.folder().to_owned());
@@ -124,31 +119,27 @@ impl ConfigText<'_> {
         let authorized = route.authorizer.is_some() || route.env_rules.is_some();
         let remit = self.remit(&route.user, &route.group, &cgi, config, authorized)?;
         if remit.is_some() {
-            let key = route.user.as_ref().map(Spanned::span);
-            let key = key.or_else(|| route.sandbox.as_ref().map(Spanned::span));
+            let key = first_place!(route, user, sandbox);
             self.names_a_folder(route, key.unwrap_or_else(|| typed.span()))?;
         }
         Ok(Cgi { remit, ..cgi })
     }
 
     fn keeps_answers(&self, route: &RawRoute) -> Checked<Option<Arc<AnswerCache>>> {
-        let Some(_) = &route.cache else {
-            return Ok(None);
-        };
-        let most = self.time(&route.cache, Duration::ZERO, 100, 3_600_000)?;
-        Ok(Some(Arc::new(AnswerCache::new(most))))
+        where_typed(&route.cache, |_| {
+            let most = self.time(&route.cache, Duration::ZERO, 100, 3_600_000)?;
+            Ok(Arc::new(AnswerCache::new(most)))
+        })
     }
 
     /// A helper starts whatever lies in the folder of its route: a pattern for names would hold for requests only.
     fn names_a_folder(&self, route: &RawRoute, key: Range<usize>) -> Checked<()> {
         let pattern = |path: &raw::Text| path.get_ref().contains('*');
-        match route.cgi_names.is_some() || route.path.as_ref().is_some_and(pattern) {
-            true => Err(self.error(
-                key,
-                "takes a folder of programs: give them a `cgi` folder of their own, and a path without \"*\"",
-            )),
-            false => Ok(()),
-        }
+        let named = route.cgi_names.is_some() || route.path.as_ref().is_some_and(pattern);
+        self.refuse(
+            named.then_some(key),
+            "takes a folder of programs: give them a `cgi` folder of their own, and a path without \"*\"",
+        )
     }
 
     /// What the modules of a route see: `preopen`, `preopen_rw`, `network`.
@@ -165,9 +156,8 @@ impl ConfigText<'_> {
                 if folders.iter().any(|(other, ..)| *other == name) {
                     return fail("is opened twice: keep one of `preopen` and `preopen_rw`");
                 }
-                let path = self.path(host)?;
-                galgo_handlers::root::open(&path).map_err(|e| self.unopened(host, &path, &e))?;
-                folders.push((name, path, write));
+                let open = |path: &Path| root::open(path).map(|_| path.to_owned());
+                folders.push((name, self.opened(host, open)?, write));
             }
         }
         Ok(GuestAccess {
@@ -179,27 +169,19 @@ impl ConfigText<'_> {
     /// The folder of the `/` files route of the same host, else of any host.
     pub(super) fn document_root(&self, route: &RawRoute, all: &[Raw]) -> Checked<Option<PathBuf>> {
         let host = |r: &RawRoute| {
-            let names = r.host.as_ref().map(RawHosts::names).unwrap_or_default();
-            let mut names: Vec<_> = names
-                .iter()
-                .map(|n| n.get_ref().to_ascii_lowercase())
-                .collect();
+            let names = r.host.iter().flat_map(RawHosts::names);
+            let mut names: Vec<_> = names.map(|n| n.get_ref().to_ascii_lowercase()).collect();
             names.sort();
             names
         };
-        let at_top = |r: &&RawRoute| r.path.as_ref().is_some_and(|p| p.get_ref() == "/");
-        let top = || {
-            all.iter()
-                .map(Spanned::get_ref)
-                .filter(at_top)
-                .filter(|r| r.files.is_some())
-        };
+        let at_top = |r: &RawRoute| r.path.as_ref().is_some_and(|p| p.get_ref() == "/");
+        let routes = || all.iter().map(Spanned::get_ref);
+        let top = || routes().filter(|r| at_top(r) && r.files.is_some());
         let same = top().find(|r| host(r) == host(route));
         let found = same.or_else(|| top().find(|r| r.host.is_none()));
-        found
-            .and_then(|r| r.files.as_ref())
-            .map(|files| self.path(files))
-            .transpose()
+        found.map_or(Ok(None), |r| {
+            where_typed(&r.files, |files| self.path(files))
+        })
     }
 }
 
@@ -215,30 +197,22 @@ impl ConfigText<'_> {
             self.only_for_cgi(route, "files")?;
         }
         self.only_for_upstreams(route, "files")?;
-        let path = self.path(typed)?;
-        let mut files = Files::open(&path).map_err(|e| self.unopened(typed, &path, &e))?;
-        files.interpreters = config.interpreters.clone();
+        let mut files = self.handed(typed, config)?;
         if let Some(index) = &route.index {
-            files.index = index
-                .get_ref()
-                .iter()
-                .map(|name| self.index(name))
-                .collect::<Checked<_>>()?;
+            let names = index.get_ref().iter().map(|name| self.index(name));
+            files.index = names.collect::<Checked<_>>()?;
         }
         files.cgi_names = self.cgi_names(route)?;
         files.listing = flag(&route.listing, files.listing);
         files.precompressed = flag(&route.precompressed, files.precompressed);
         for (ending, media) in route.types.iter().flat_map(|map| map.get_ref()) {
-            let name = ending
-                .get_ref()
-                .strip_prefix('.')
-                .unwrap_or(ending.get_ref());
+            let name = ending.get_ref();
+            let name = name.strip_prefix('.').unwrap_or(name);
             if name.is_empty() || name.contains('/') {
                 return Err(self.bare(ending.span(), "types: an ending is written as in \"wasm\""));
             }
-            files
-                .types
-                .push((name.to_ascii_lowercase(), self.media_type(media)?));
+            let media = self.media_type(media)?;
+            files.types.push((name.to_ascii_lowercase(), media));
         }
         if let Some(media) = &route.default_type {
             files.default_type = self.media_type(media)?;
@@ -272,10 +246,10 @@ impl ConfigText<'_> {
         let status = self.status(raw)?;
         let (body, guess) = match (&raw.body, &raw.file) {
             (None, None) => (Vec::new(), None),
-            (Some(body), None) => (
-                body.get_ref().clone().into_bytes(),
-                Some("text/plain; charset=utf-8".to_owned()),
-            ),
+            (Some(body), None) => {
+                let guess = "text/plain; charset=utf-8".to_owned();
+                (body.get_ref().clone().into_bytes(), Some(guess))
+            }
             (None, Some(file)) => {
                 let guess = mime_guess::from_path(file.get_ref()).first_or_octet_stream();
                 (self.constant(file)?, Some(guess.to_string()))
@@ -288,15 +262,11 @@ impl ConfigText<'_> {
             let message = format!("a response with status {status} has no body: delete it");
             return Err(self.bare(typed.span(), message));
         }
-        let content_type = match &raw.r#type {
-            Some(media) => Some(self.media_type(media)?),
-            None => guess,
-        };
-        let headers = self.headers(&raw.headers)?;
+        let media = where_typed(&raw.r#type, |media| self.media_type(media))?;
         Ok(Handler::Respond(Respond {
             status,
-            content_type,
-            headers,
+            content_type: media.or(guess),
+            headers: self.headers(&raw.headers)?,
             body: body.into(),
         }))
     }
@@ -305,7 +275,7 @@ impl ConfigText<'_> {
         let Some(typed) = &raw.status else {
             return Ok(200);
         };
-        let status = u16::try_from(typed.get_ref().0.0).ok();
+        let status = u16::try_from(typed.get_ref().0).ok();
         let message = "is not a final status: 200 to 599";
         status
             .filter(|s| (200..=599).contains(s))
@@ -334,57 +304,46 @@ impl ConfigText<'_> {
 impl ConfigText<'_> {
     /// Refuses the keys of `files` on a route of another kind.
     pub(super) fn only_for_files(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let span = |span: Option<Range<usize>>| span;
-        let typed = span(r.listing.as_ref().map(Spanned::span))
-            .or_else(|| r.precompressed.as_ref().map(Spanned::span))
-            .or_else(|| r.types.as_ref().map(Spanned::span))
-            .or_else(|| r.default_type.as_ref().map(Spanned::span))
-            .or_else(|| r.r#try.as_ref().map(Spanned::span));
-        self.misplaced(typed, "files", kind)
+        let place = first_place!(r, listing, precompressed, types, default_type, r#try);
+        self.misplaced(place, "files", kind)
     }
 
     /// Refuses `index` where there is no folder that could have one.
     fn no_index(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        self.misplaced(r.index.as_ref().map(Spanned::span), "files", kind)
+        self.misplaced(place(&r.index), "files", kind)
     }
 
     /// Refuses the keys of `cgi` on a route of another kind.
     fn only_for_cgi(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let typed = [
-            r.user.as_ref().map(Spanned::span),
-            r.group.as_ref().map(Spanned::span),
-            r.env.as_ref().map(Spanned::span),
-            r.env_rules.as_ref().map(Spanned::span),
-            r.pass_env.as_ref().map(Spanned::span),
-            r.env_file.as_ref().map(Spanned::span),
-            r.load_env.as_ref().map(Spanned::span),
-            r.preopen.as_ref().map(Spanned::span),
-            r.preopen_rw.as_ref().map(Spanned::span),
-            r.network.as_ref().map(Spanned::span),
-            r.upgrade.as_ref().map(Spanned::span),
-            r.cache.as_ref().map(Spanned::span),
-            r.sendfile.as_ref().map(Spanned::span),
-            r.accel_redirect.as_ref().map(Spanned::span),
-        ];
-        let typed = typed.into_iter().flatten().next();
-        self.misplaced(typed.or_else(|| r.options().any()), "cgi", kind)
+        let place = first_place!(
+            r,
+            user,
+            group,
+            env,
+            env_rules,
+            pass_env,
+            env_file,
+            load_env,
+            preopen,
+            preopen_rw,
+            network,
+            upgrade,
+            cache,
+            sendfile,
+            accel_redirect
+        );
+        self.misplaced(place.or_else(|| r.option_typed()), "cgi", kind)
     }
 
     pub(super) fn misplaced(
         &self,
-        typed: Option<Range<usize>>,
+        place: Option<Range<usize>>,
         owner: &str,
         kind: &str,
     ) -> Checked<()> {
-        match typed {
-            None => Ok(()),
-            Some(at) => Err(self.error(
-                at,
-                format!(
-                    "is an option of `{owner}` routes, and this is a `{kind}` route: delete it"
-                ),
-            )),
-        }
+        let message =
+            format!("is an option of `{owner}` routes, and this is a `{kind}` route: delete it");
+        self.refuse(place, message)
     }
 
     /// The path of a file that is read with the configuration.
@@ -405,6 +364,28 @@ impl ConfigText<'_> {
             self.folder(&typed.span()),
             &self.no_nul(typed)?,
         ))
+    }
+
+    /// What `open` makes of a path.
+    pub(super) fn opened<T>(
+        &self,
+        typed: &raw::Text,
+        open: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> Checked<T> {
+        let path = self.path(typed)?;
+        open(&path).map_err(|e| self.unopened(typed, &path, &e))
+    }
+
+    /// Refuses a path that is no program here, or, where this process starts it, one that it may not execute.
+    pub(super) fn is_program(&self, at: Range<usize>, path: &Path, starts: bool) -> Checked<()> {
+        let what = match path.metadata().is_ok_and(|m| m.is_file()) {
+            false => "is not a program here: install it or correct the path",
+            true if starts && access(path, Access::EXEC_OK).is_err() => {
+                "is not executable: chmod +x it or correct the path"
+            }
+            true => return Ok(()),
+        };
+        Err(self.error(at, format!("{} {what}", path.display())))
     }
 
     pub(super) fn unopened(

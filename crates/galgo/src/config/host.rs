@@ -4,7 +4,6 @@
 use std::{
     fs,
     io::{self, ErrorKind},
-    os::fd::{AsFd, AsRawFd},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -20,6 +19,7 @@ use toml::Spanned;
 use super::{
     checked::{Cgi, CgiRoot, Config, Files, Folder, Handler, RateLimit, Route, Sites},
     error::{Checked, ConfigText},
+    folder::of_open,
     raw::{RawConfig, RawSites, Typed},
 };
 
@@ -40,9 +40,13 @@ pub(super) fn programs(
     url: String,
     (path, fd): (PathBuf, Folder),
     document_root: PathBuf,
+    remit: Option<Arc<Remit>>,
     config: &Config,
 ) -> Route {
-    let cgi = below_folder((path, fd), document_root, config);
+    let cgi = Cgi {
+        remit,
+        ..below_folder((path, fd), document_root, config)
+    };
     route(url, Handler::Cgi(Arc::new(cgi)), config)
 }
 
@@ -69,7 +73,7 @@ impl ConfigText<'_> {
         };
         let at = || typed.span();
         let (path, user): (_, &Typed<String>) = match typed.get_ref() {
-            RawSites::Path(path) => (Some(Spanned::new(at(), path.clone())), &None),
+            RawSites::Text(path) => (Some(Spanned::new(at(), path.clone())), &None),
             RawSites::Table(table) => (table.path.clone(), &table.user),
         };
         let Some(typed) = path else {
@@ -120,14 +124,8 @@ impl Sites {
         let document_root = folder.map(|(path, _)| path.clone()).unwrap_or_default();
         let remit = self.remit.as_ref();
         let remit = remit.and_then(|remit| remit_of(remit, host)).map(Arc::new);
-        let programs = programs.map(|programs| {
-            let cgi = Cgi {
-                remit,
-                ..below_folder(programs, document_root, config)
-            };
-            let handler = Handler::Cgi(Arc::new(cgi));
-            route(format!("/{PROGRAMS}/"), handler, config)
-        });
+        let url = format!("/{PROGRAMS}/");
+        let programs = programs.map(|at| self::programs(url, at, document_root, remit, config));
         let files = public.map(|(path, fd)| files("/".into(), path, fd, config));
         let hosts = Hosts::new(vec![host.to_owned()]);
         let routes = programs.into_iter().chain(files).map(|route| {
@@ -181,9 +179,7 @@ fn unopened(base: &Path, name: &str, error: &io::Error) -> String {
 
 /// Whether one of two folders lies in the other.
 fn overlap(a: &Folder, b: &Folder) -> bool {
-    let path =
-        |folder: &Folder| fs::read_link(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
-    match (path(a), path(b)) {
+    match (of_open(a), of_open(b)) {
         (Ok(a), Ok(b)) => a.starts_with(&b) || b.starts_with(&a),
         _ => true,
     }

@@ -2,7 +2,7 @@
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, SeqAccess, Visitor},
+    de::{self, SeqAccess, Visitor, value::SeqAccessDeserializer},
 };
 use toml::Spanned;
 
@@ -37,12 +37,8 @@ impl<'de> Deserialize<'de> for RawHosts {
                 Ok(RawHosts::One(text.to_owned()))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<RawHosts, A::Error> {
-                let mut names = Vec::new();
-                while let Some(name) = list.next_element()? {
-                    names.push(name);
-                }
-                Ok(RawHosts::Many(names))
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<RawHosts, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(RawHosts::Many)
             }
         }
         deserializer.deserialize_any(Either)

@@ -95,11 +95,8 @@ impl Config {
                 self.listen.push(one);
             }
             ListenAt::Passed(one) => {
-                if self
-                    .listen_passed
-                    .iter()
-                    .any(|other| other.name == one.name)
-                {
+                let same = |other: &PassedName| other.name == one.name;
+                if self.listen_passed.iter().any(same) {
                     return twice(&one);
                 }
                 self.listen_passed.push(one);

@@ -6,7 +6,7 @@ use super::{
     checked::{Config, LogFormat, LogSettings, LogTo, Placed},
     error::{Checked, ConfigText},
     folder,
-    raw::{self, RawConfig, RawRoute, Typed},
+    raw::{self, RawConfig, RawRoute, Typed, place},
 };
 use crate::log::own::OwnLog;
 
@@ -27,17 +27,15 @@ impl ConfigText<'_> {
         let default = LogSettings::default();
         let access = match &raw.access_log {
             None => default.access,
-            Some(to) if to.get_ref() == "off" => None,
-            Some(to) => Some(self.log_to(to)?),
+            Some(to) => self.log_to(to)?,
         };
         let format = self.log_format(&raw.log_format)?;
         let error = match &raw.error_log {
             None => default.error,
-            Some(to) if to.get_ref() == "off" => {
+            Some(to) => self.log_to(to)?.ok_or_else(|| {
                 let message = "is never off: write \"stderr\", \"-\" (standard output) or a file";
-                return Err(self.error(to.span(), message));
-            }
-            Some(to) => self.log_to(to)?,
+                self.error(to.span(), message)
+            })?,
         };
         Ok(LogSettings {
             access,
@@ -55,40 +53,31 @@ impl ConfigText<'_> {
     ) -> Checked<Option<Arc<OwnLog>>> {
         let format = self.log_format(&route.log_format)?;
         let Some(to) = &route.access_log else {
-            return match &route.log_format {
-                None => Ok(None),
-                Some(at) => Err(self.error(at.span(), "needs an `access_log` beside it")),
-            };
-        };
-        let place = match to.get_ref().as_str() {
-            "off" => None,
-            _ => Some(self.log_to(to)?),
+            self.refuse(place(&route.log_format), "needs an `access_log` beside it")?;
+            return Ok(None);
         };
         let format = format.unwrap_or(config.log.format);
-        Ok(Some(Arc::new(OwnLog::new(place, format))))
+        Ok(Some(Arc::new(OwnLog::new(self.log_to(to)?, format))))
     }
 
     fn log_format(&self, typed: &Typed<String>) -> Checked<Option<LogFormat>> {
-        match typed.as_ref().map(|f| (f.get_ref().as_str(), f.span())) {
-            None => Ok(None),
-            Some(("combined", _)) => Ok(Some(LogFormat::Combined)),
-            Some(("host_combined", _)) => Ok(Some(LogFormat::HostCombined)),
-            Some(("json", _)) => Ok(Some(LogFormat::Json)),
-            Some((other, at)) => {
-                let message = format!(
-                    "{other:?} is no format: choose \"combined\", \"host_combined\" or \"json\""
-                );
-                Err(self.error(at, message))
-            }
-        }
+        let words = [
+            ("combined", Some(LogFormat::Combined)),
+            ("host_combined", Some(LogFormat::HostCombined)),
+            ("json", Some(LogFormat::Json)),
+        ];
+        let wrong = "is no format: choose \"combined\", \"host_combined\" or \"json\"";
+        self.one_of(typed, None, &words, wrong)
     }
 
-    fn log_to(&self, to: &raw::Text) -> Checked<LogTo> {
-        Ok(match to.get_ref().as_str() {
+    /// `None`: "off".
+    fn log_to(&self, to: &raw::Text) -> Checked<Option<LogTo>> {
+        Ok(Some(match to.get_ref().as_str() {
+            "off" => return Ok(None),
             "-" => LogTo::Stdout,
             "stderr" => LogTo::Stderr,
             "" => return Err(self.error(to.span(), "is empty: write \"-\", \"stderr\" or a file")),
             file => LogTo::File(folder::absolute(self.folder(&to.span()), file)),
-        })
+        }))
     }
 }

@@ -13,7 +13,7 @@
 //! | `steps`, `guard`, `elsewhere`, `response_steps` | what stands before and after the handler of a route: who may come in, paths that stand for others, fields |
 //! | `host` | routes to folders that a home or a host has |
 //! | `exposure` | no program's source is served as a file |
-//! | `folder`, `identity` | what the file system and the system's accounts say |
+//! | `folder` | what the file system says |
 //! | `dev_errors` | which clients are shown why a program has failed |
 //! | `front`, `tls` | whose word about a client counts, files that programs hand over; certificates |
 //! | `defaults`, `source` | defaults, where a configuration comes from |
@@ -33,7 +33,6 @@ mod guard;
 mod handlers;
 mod host;
 mod host_names;
-mod identity;
 mod include;
 mod listen;
 mod logs;
@@ -60,6 +59,6 @@ pub use checked::{
     SpoolSettings, StartMode, TemplateSettings, TlsConfig, To, UserDir, Workers,
 };
 pub use error::ConfigError;
+pub use galgo_spawn::identity::{Identity, lookup as identity};
 pub(crate) use host::remit_of;
-pub use identity::{Identity, identity};
 pub use listen::ListenAt;

@@ -26,20 +26,20 @@ impl ConfigText<'_> {
             return Ok(default);
         };
         let raw = match typed.get_ref() {
-            RawRateLimit::None => return Ok(None),
-            RawRateLimit::Limit(raw) => raw,
+            RawRateLimit::Text(_) => return Ok(None),
+            RawRateLimit::Table(raw) => raw,
         };
         if raw.requests.is_none() {
             let message =
                 "lacks `requests`: write it as in { requests = 10, per = \"1s\", burst = 20 }";
             return Err(self.error(typed.span(), message));
         }
-        let requests = self.count(&raw.requests, 1, 1, MOST as u64)?;
+        let requests = self.number(&raw.requests, 1, 1, MOST as u64)?;
         let at_once = requests.min(MOST_AT_ONCE);
         Ok(Some(RateSettings {
             requests,
             per: self.time(&raw.per, Duration::from_secs(1), 1, DAY)?,
-            burst: self.count(&raw.burst, at_once, 1, MOST_AT_ONCE as u64)?,
+            burst: self.number(&raw.burst, at_once, 1, MOST_AT_ONCE as u64)?,
         }))
     }
 }

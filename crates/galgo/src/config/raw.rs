@@ -1,6 +1,6 @@
 //! What was typed, exactly: every key optional, every value with its place.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, ops::Range};
 
 use serde::{
     Deserialize, Deserializer,
@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::{
     host_names::RawHosts,
-    units::{Count, Cpu, Mask, OrNone, Size, Switch, Time, Value},
+    units::{Cpu, Mask, Size, Switch, Time, Value},
 };
 
 pub(super) type Typed<T> = Option<Spanned<T>>;
@@ -21,98 +21,112 @@ pub(super) type Groups = BTreeMap<Text, Vec<Text>>;
 /// A route as it is typed.
 pub(super) type Raw = Spanned<RawRoute>;
 
-/// Reads what is a text or a table.
-struct TextOrTable<T, X> {
-    expecting: &'static str,
-    /// `None`: it is not one of the texts that may stand there.
-    text: fn(&str) -> Option<X>,
-    table: fn(Box<T>) -> X,
+/// What `check` makes of a value that is typed.
+pub(super) fn where_typed<T, X, E>(
+    typed: &Typed<T>,
+    check: impl FnOnce(&Spanned<T>) -> Result<X, E>,
+) -> Result<Option<X>, E> {
+    typed.as_ref().map(check).transpose()
 }
 
-impl<'de, T: Deserialize<'de>, X> Visitor<'de> for TextOrTable<T, X> {
-    type Value = X;
+/// What `check` makes of each value of a list, which is empty where none is typed.
+pub(super) fn each_typed<T, X, E>(
+    typed: &Typed<Vec<T>>,
+    check: impl FnMut(&T) -> Result<X, E>,
+) -> Result<Vec<X>, E> {
+    let values = typed.iter().flat_map(|list| list.get_ref());
+    values.map(check).collect()
+}
 
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.expecting)
+/// Where a value is typed.
+pub(super) fn place<T>(typed: &Typed<T>) -> Option<Range<usize>> {
+    typed.as_ref().map(Spanned::span)
+}
+
+/// Where the first of these keys of a table is typed.
+macro_rules! first_place {
+    ($table:expr, $($key:ident),*) => {
+        None$(.or_else(|| $crate::config::raw::place(&$table.$key)))*
+    };
+}
+pub(super) use first_place;
+
+/// A table, or a text in its place.
+#[derive(Debug, Clone)]
+pub(super) enum TextOr<T> {
+    Text(String),
+    Table(Box<T>),
+}
+
+/// A table in whose place a text may stand.
+pub(super) trait OrText {
+    /// How both are written, for messages.
+    const FORM: &str;
+    /// Whether this text may.
+    fn takes(_text: &str) -> bool {
+        true
+    }
+}
+
+struct TextOrVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + OrText> Visitor<'de> for TextOrVisitor<T> {
+    type Value = TextOr<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::FORM)
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<X, E> {
-        let wrong = || E::invalid_value(de::Unexpected::Str(text), &self);
-        (self.text)(text).ok_or_else(wrong)
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        match T::takes(text) {
+            true => Ok(TextOr::Text(text.to_owned())),
+            false => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+        }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<X, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
         let table = T::deserialize(MapAccessDeserializer::new(map))?;
-        Ok((self.table)(Box::new(table)))
+        Ok(TextOr::Table(Box::new(table)))
+    }
+}
+
+impl<'de, T: Deserialize<'de> + OrText> Deserialize<'de> for TextOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrVisitor(PhantomData))
     }
 }
 
 /// `fastcgi = "address"` or `fastcgi = { run = […], … }`.
-#[derive(Debug, Clone)]
-pub(super) enum RawTo {
-    Address(String),
-    Workers(Box<RawWorkers>),
-}
+pub(super) type RawTo = TextOr<RawWorkers>;
 
-impl<'de> Deserialize<'de> for RawTo {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrTable {
-            expecting: "an address (\"unix:/path\", \"127.0.0.1:9000\") or a table with `run`",
-            text: |text| Some(Self::Address(text.to_owned())),
-            table: Self::Workers,
-        })
-    }
+impl OrText for RawWorkers {
+    const FORM: &str = "an address (\"unix:/path\", \"127.0.0.1:9000\") or a table with `run`";
 }
 
 /// `rate_limit = "none"` or `rate_limit = { requests = 10, … }`.
-#[derive(Debug, Clone)]
-pub(super) enum RawRateLimit {
-    None,
-    Limit(Box<RawRate>),
-}
+pub(super) type RawRateLimit = TextOr<RawRate>;
 
-impl<'de> Deserialize<'de> for RawRateLimit {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrTable {
-            expecting: "a table, as in { requests = 10, per = \"1s\", burst = 20 }, or \"none\"",
-            text: |text| (text == "none").then_some(Self::None),
-            table: Self::Limit,
-        })
+impl OrText for RawRate {
+    const FORM: &str = "a table, as in { requests = 10, per = \"1s\", burst = 20 }, or \"none\"";
+
+    fn takes(text: &str) -> bool {
+        text == "none"
     }
 }
 
 /// `sandbox = "strict"` or `sandbox = { read = […], … }`.
-#[derive(Debug, Clone)]
-pub(super) enum RawSandbox {
-    Name(String),
-    Strict(Box<RawConfinement>),
-}
+pub(super) type RawSandbox = TextOr<RawConfinement>;
 
-impl<'de> Deserialize<'de> for RawSandbox {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrTable {
-            expecting: "\"off\", \"standard\", \"strict\", or a table, as in { write = [\"data\"] }",
-            text: |text| Some(Self::Name(text.to_owned())),
-            table: Self::Strict,
-        })
-    }
+impl OrText for RawConfinement {
+    const FORM: &str =
+        "\"off\", \"standard\", \"strict\", or a table, as in { write = [\"data\"] }";
 }
 
 /// `sites = "/srv/www"` or `sites = { path = "/srv/www", user = "owner" }`.
-#[derive(Debug, Clone)]
-pub(super) enum RawSites {
-    Path(String),
-    Table(Box<RawSitesTable>),
-}
+pub(super) type RawSites = TextOr<RawSitesTable>;
 
-impl<'de> Deserialize<'de> for RawSites {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrTable {
-            expecting: "a folder, or a table, as in { path = \"/srv/www\", user = \"owner\" }",
-            text: |text| Some(Self::Path(text.to_owned())),
-            table: Self::Table,
-        })
-    }
+impl OrText for RawSitesTable {
+    const FORM: &str = "a folder, or a table, as in { path = \"/srv/www\", user = \"owner\" }";
 }
 
 /// A table of the file. Unknown keys are refused; `KEYS` are the known ones.
@@ -168,7 +182,7 @@ macro_rules! options {
                 root: String,
                 scripts: Vec<Text>,
                 connect_timeout: Value<Time>,
-                keep_connections: Value<Count>,
+                keep_connections: Value<u64>,
                 files: String,
                 cgi_names: Vec<Text>,
                 respond: RawRespond,
@@ -215,15 +229,10 @@ macro_rules! options {
                     $($field: self.$field.clone(),)*
                 }
             }
-        }
 
-        impl RawOptions {
-            /// The place of one that is set.
-            pub(super) fn any(&self) -> Option<Range<usize>> {
-                $(if let Some(value) = &self.$field {
-                    return Some(value.span());
-                })*
-                None
+            /// Where one of them is typed.
+            pub(super) fn option_typed(&self) -> Option<Range<usize>> {
+                first_place!(self, $($field),*)
             }
         }
     };
@@ -243,14 +252,14 @@ options! {
     max_body: Value<Size>,
     max_reply_head: Value<Size>,
     max_stderr: Value<Size>,
-    cpu: Value<OrNone<Cpu>>,
-    memory: Value<OrNone<Size>>,
-    file_size: Value<OrNone<Size>>,
-    open_files: Value<OrNone<Count>>,
-    processes: Value<OrNone<Count>>,
+    cpu: Value<Option<Cpu>>,
+    memory: Value<Option<Size>>,
+    file_size: Value<Option<Size>>,
+    open_files: Value<Option<u64>>,
+    processes: Value<Option<u64>>,
     no_new_privs: bool,
     sandbox: RawSandbox,
-    max_running: Value<OrNone<Count>>,
+    max_running: Value<Option<u64>>,
 }
 
 table! {
@@ -263,9 +272,9 @@ table! {
         forwarded: Vec<Text>,
         user: String,
         group: String,
-        min_uid: Value<Count>,
-        min_gid: Value<Count>,
-        workers: Value<Count>,
+        min_uid: Value<u64>,
+        min_gid: Value<u64>,
+        workers: Value<u64>,
         umask: Value<Mask>,
         path: String,
         pid_file: String,
@@ -283,19 +292,19 @@ table! {
         min_rate: Value<Size>,
         rate_grace: Value<Time>,
         busy_rate: Value<Size>,
-        max_connections: Value<Count>,
-        max_connections_per_client: Value<Count>,
+        max_connections: Value<u64>,
+        max_connections_per_client: Value<u64>,
         max_head: Value<Size>,
-        max_fields: Value<Count>,
+        max_fields: Value<u64>,
         max_target: Value<Size>,
         encoded_slash: String,
-        max_templates: Value<Count>,
+        max_templates: Value<u64>,
         templates_memory: Value<Size>,
         template_idle: Value<Time>,
-        max_running: Value<Count>,
-        max_running_per_client: Value<Count>,
-        cpu_share: Value<Count>,
-        queue: Value<Count>,
+        max_running: Value<u64>,
+        max_running_per_client: Value<u64>,
+        cpu_share: Value<u64>,
+        queue: Value<u64>,
         queue_wait: Value<Time>,
         defaults: RawOptions,
         route: Vec<Spanned<RawRoute>>,
@@ -346,7 +355,7 @@ table! {
 table! {
     /// `respond = { … }`.
     RawRespond {
-        status: Value<Count>,
+        status: Value<u64>,
         r#type: String,
         headers: Map,
         body: String,
@@ -359,8 +368,8 @@ table! {
     RawWorkers {
         cgi: String,
         run: Vec<Text>,
-        workers: Value<Count>,
-        max_requests: Value<Count>,
+        workers: Value<u64>,
+        max_requests: Value<u64>,
     }
 }
 
@@ -377,9 +386,9 @@ table! {
 table! {
     /// `rate_limit = { … }`.
     RawRate {
-        requests: Value<Count>,
+        requests: Value<u64>,
         per: Value<Time>,
-        burst: Value<Count>,
+        burst: Value<u64>,
     }
 }
 
@@ -415,9 +424,9 @@ table! {
     /// `redirect = { … }`.
     RawRedirect {
         to: String,
-        status: Value<Count>,
+        status: Value<u64>,
         scheme: String,
-        port: Value<Count>,
+        port: Value<u64>,
     }
 }
 
@@ -427,7 +436,7 @@ table! {
         pattern: String,
         query: String,
         to: String,
-        status: Value<Count>,
+        status: Value<u64>,
         host: RawHosts,
         scheme: String,
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::de::DeserializeOwned;
 use toml::{
     Spanned,
-    de::{DeArray, DeTable, DeValue, Deserializer},
+    de::{DeTable, DeValue, Deserializer},
 };
 
 use super::error::{ConfigError, ConfigText};
@@ -30,10 +30,9 @@ impl Misread {
 
     /// What is wrong as it is typed, and what else is wrong with tables that nothing was taken out of.
     pub(super) fn with(self, checked: Vec<ConfigError>) -> Vec<ConfigError> {
-        let whole = |error: &ConfigError| !self.torn.iter().any(|t| t.contains(&error.offset()));
+        let whole = |error: &ConfigError| !self.torn.iter().any(|t| t.contains(&error.offset));
         let each = checked.into_iter().flat_map(ConfigError::each);
-        let others: Vec<_> = each.filter(whole).collect();
-        self.errors.into_iter().chain(others).collect()
+        self.errors.into_iter().chain(each.filter(whole)).collect()
     }
 
     /// Reads the file whose spans begin at `from`; `None`: nothing of it can be used.
@@ -46,7 +45,7 @@ impl Misread {
         let shifted = |span: Range<usize>| span.start + from..span.end + from;
         let table = DeTable::parse(source).map_err(|e| {
             let span = e.span().map(shifted);
-            self.errors.push(text.parse_error_at(&e, span));
+            self.errors.push(text.parse_error(&e, span));
         });
         let table = table.ok()?;
         let span = shifted(table.span());
@@ -58,7 +57,7 @@ impl Misread {
                 Ok(read) => return Some(read),
                 Err(e) => e,
             };
-            self.errors.push(text.parse_error(&error));
+            self.errors.push(text.parse_error(&error, error.span()));
             let at = error.span()?;
             self.torn.extend(outermost(&table, &at));
             if !take_out(&mut table, &at) {
@@ -142,10 +141,7 @@ fn shift(value: &mut Spanned<DeValue<'_>>, by: usize) {
     let mut inner = std::mem::replace(value.get_mut(), DeValue::Boolean(false));
     match &mut inner {
         DeValue::Table(table) => shift_entries(table, by),
-        DeValue::Array(items) => {
-            let items: &mut DeArray<'_> = items;
-            items.iter_mut().for_each(|item| shift(item, by));
-        }
+        DeValue::Array(items) => items.iter_mut().for_each(|item| shift(item, by)),
         _ => {}
     }
     *value = Spanned::new(span.start + by..span.end + by, inner);

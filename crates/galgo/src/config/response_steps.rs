@@ -12,7 +12,8 @@ use super::{
     check::flag,
     elsewhere::statuses,
     error::{Checked, ConfigText},
-    raw::{self, RawHeaderRule, RawRoute, Typed},
+    fields::token,
+    raw::{self, RawHeaderRule, RawRoute, Typed, each_typed, first_place},
     units::{G, Time},
 };
 
@@ -27,10 +28,9 @@ impl ConfigText<'_> {
             (fine.changes.set, error.changes.default) = (fields.clone(), fields);
             rules.extend([fine, error]);
         }
-        let typed = route.header_rules.iter().flat_map(|list| list.get_ref());
-        for rule in typed {
-            rules.push(self.header_rule(rule.get_ref())?);
-        }
+        rules.extend(each_typed(&route.header_rules, |rule| {
+            self.header_rule(rule.get_ref())
+        })?);
         if flag(&route.security_headers, false) {
             let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
             let mut rule = HeaderRule::default();
@@ -46,23 +46,20 @@ impl ConfigText<'_> {
     }
 
     fn header_rule(&self, raw: &RawHeaderRule) -> Checked<HeaderRule> {
-        let mut rule = HeaderRule::default();
-        for typed in raw.status.iter().flat_map(|list| list.get_ref()) {
+        let status = |typed: &raw::Text| {
             let message = "is no status: write \"404\" or \"2xx\"";
-            let range = statuses(typed.get_ref());
-            rule.statuses
-                .push(range.ok_or_else(|| self.error(typed.span(), message))?);
-        }
-        for typed in raw.types.iter().flat_map(|list| list.get_ref()) {
-            rule.types.push(self.type_pattern(typed)?);
-        }
-        rule.changes = FieldChanges {
-            remove: self.field_names(&raw.remove)?,
-            set: self.headers(&raw.set)?,
-            add: self.headers(&raw.add)?,
-            default: self.headers(&raw.default)?,
+            statuses(typed.get_ref()).ok_or_else(|| self.error(typed.span(), message))
         };
-        Ok(rule)
+        Ok(HeaderRule {
+            statuses: each_typed(&raw.status, status)?,
+            types: each_typed(&raw.types, |typed| self.type_pattern(typed))?,
+            changes: FieldChanges {
+                remove: self.field_names(&raw.remove)?,
+                set: self.headers(&raw.set)?,
+                add: self.headers(&raw.add)?,
+                default: self.headers(&raw.default)?,
+            },
+        })
     }
 
     pub(super) fn type_pattern(&self, typed: &raw::Text) -> Checked<TypePattern> {
@@ -130,20 +127,15 @@ impl ConfigText<'_> {
             return Ok(None);
         };
         let raw = typed.get_ref();
-        let Some(list) = raw
-            .origins
-            .as_ref()
-            .filter(|list| !list.get_ref().is_empty())
-        else {
+        let list = raw.origins.as_ref();
+        let Some(list) = list.filter(|list| !list.get_ref().is_empty()) else {
             return Err(self.error(
                 typed.span(),
                 "needs `origins`: [\"https://app.example.org\"], or [\"*\"]",
             ));
         };
-        let mut origins = Vec::new();
-        for origin in list.get_ref() {
-            origins.push(self.origin(origin)?);
-        }
+        let origins = list.get_ref().iter().map(|origin| self.origin(origin));
+        let mut origins = origins.collect::<Checked<Vec<_>>>()?;
         let any = origins.iter().any(|origin| origin == "*");
         let credentials = flag(&raw.credentials, false);
         if any && (credentials || origins.len() > 1) {
@@ -188,7 +180,7 @@ impl ConfigText<'_> {
         let mut tokens = Vec::new();
         for typed in typed.iter().flat_map(|list| list.get_ref()) {
             let text = typed.get_ref();
-            if text.is_empty() || !text.bytes().all(galgo_proto::fields::is_token) {
+            if !token(text) {
                 let message = format!("{text:?} is no name of a method or field");
                 return Err(self.error(typed.span(), message));
             }
@@ -199,14 +191,9 @@ impl ConfigText<'_> {
 
     pub(super) fn compress(&self, route: &RawRoute) -> Checked<Option<Compress>> {
         if !flag(&route.compress, false) {
-            let keys = [
-                route.compress_types.as_ref().map(Spanned::span),
-                route.compress_min.as_ref().map(Spanned::span),
-            ];
-            return match keys.into_iter().flatten().next() {
-                Some(at) => Err(self.error(at, "needs `compress = true` beside it")),
-                None => Ok(None),
-            };
+            let place = first_place!(route, compress_types, compress_min);
+            self.refuse(place, "needs `compress = true` beside it")?;
+            return Ok(None);
         }
         let types = match &route.compress_types {
             None => compress::TYPES
@@ -218,7 +205,7 @@ impl ConfigText<'_> {
                 types.collect::<Checked<_>>()?
             }
         };
-        let least = self.size(&route.compress_min, compress::LEAST, 0, G)?;
+        let least = self.number(&route.compress_min, compress::LEAST, 0, G)?;
         Ok(Some(Compress { types, least }))
     }
 }

@@ -11,7 +11,7 @@ use super::{
     exposure,
     host_names::RawHosts,
     logs,
-    raw::{self, Raw, RawConfig, RawRoute, Typed},
+    raw::{self, Raw, RawConfig, RawRoute, Typed, where_typed},
     userdir,
 };
 
@@ -29,10 +29,8 @@ pub(super) fn fill(
         (None, None, None, None) => conventional(text),
         _ => Vec::new(),
     };
-    let routes = raw
-        .route
-        .as_ref()
-        .map_or(&conventional[..], |routes| routes.get_ref());
+    let routes = raw.route.as_ref();
+    let routes = routes.map_or(&conventional, |routes| routes.get_ref());
     let mut placed = place(text, raw, routes, config)?;
     if !all_read {
         return Ok(());
@@ -44,22 +42,13 @@ pub(super) fn fill(
     distinct(text, &placed)?;
     exposure::check(text, &placed)?;
     exposure::sites(text, raw, config, &placed)?;
-    let env_file = |route: &Raw| {
-        let typed = route.get_ref().env_file.as_ref()?;
-        Some(text.path(typed).map(|path| (path, typed.span())))
-    };
-    let env_files = routes.iter().filter_map(env_file);
-    exposure::secrets(
-        text,
-        &placed,
-        &env_files.collect::<Checked<Vec<_>>>()?,
-        config.sites.as_ref(),
-    )?;
+    let env_files = routes.iter().filter_map(|r| r.get_ref().env_file.as_ref());
+    let env_files = env_files.map(|typed| Ok((text.path(typed)?, typed.span())));
+    let env_files = env_files.collect::<Checked<Vec<_>>>()?;
+    exposure::secrets(text, &placed, &env_files, config.sites.as_ref())?;
     config.log.own = logs::own(&placed);
-    config.routes = placed
-        .into_iter()
-        .map(|(route, _)| Arc::new(route))
-        .collect();
+    let routes = placed.into_iter().map(|(route, _)| Arc::new(route));
+    config.routes = routes.collect();
     Ok(())
 }
 
@@ -191,15 +180,12 @@ impl ConfigText<'_> {
         if let Some(files) = route.files.as_ref().filter(|_| names.is_none()) {
             self.is_no_file(path, &own, files)?;
         }
-        let authorizer = route.authorizer.as_ref();
         Ok(Route {
             host,
             path: shape(own, &handler),
             names,
             among_files: self.among_files(route, all, config)?,
-            authorizer: authorizer
-                .map(|to| self.authorizer(to, config))
-                .transpose()?,
+            authorizer: where_typed(&route.authorizer, |to| self.authorizer(to, config))?,
             steps: self.steps(route, config, warnings)?,
             rate_limit: self
                 .rate_limit(&route.rate_limit, config.rate_limit)?
@@ -211,40 +197,34 @@ impl ConfigText<'_> {
 
     fn handler(&self, raw: &Raw, all: &[Raw], config: &Config) -> Checked<Handler> {
         let route = raw.get_ref();
-        let upstream = |protocol, to| self.upstream(route, protocol, to, all, config);
-        let mut handlers = Vec::new();
-        if let Some(cgi) = &route.cgi {
-            handlers.push(Handler::Cgi(Arc::new(self.cgi(route, cgi, all, config)?)));
-        }
-        if let Some(to) = &route.fastcgi {
-            handlers.push(Handler::Upstream(Arc::new(upstream(
-                Protocol::Fastcgi,
-                to,
-            )?)));
-        }
-        if let Some(to) = &route.scgi {
-            handlers.push(Handler::Upstream(Arc::new(upstream(Protocol::Scgi, to)?)));
-        }
-        if let Some(files) = &route.files {
-            handlers.push(Handler::Files(self.files(route, files, config)?));
-        }
-        if let Some(respond) = &route.respond {
-            handlers.push(self.respond(route, respond)?);
-        }
+        let cgi = |cgi: &_| self.cgi(route, cgi, all, config).map(Arc::new);
+        let upstream = |protocol, to: &_| {
+            let app = self.upstream(route, protocol, to, all, config)?;
+            Ok(Handler::Upstream(Arc::new(app)))
+        };
+        let files = |files: &_| self.files(route, files, config).map(Handler::Files);
+        let handlers = [
+            where_typed(&route.cgi, cgi)?.map(Handler::Cgi),
+            where_typed(&route.fastcgi, |to| upstream(Protocol::Fastcgi, to))?,
+            where_typed(&route.scgi, |to| upstream(Protocol::Scgi, to))?,
+            where_typed(&route.files, files)?,
+            where_typed(&route.respond, |respond| self.respond(route, respond))?,
+        ];
+        let mut handlers = handlers.into_iter().flatten();
         let fail = |what| {
             let message = format!("this route has {what} one of {HANDLERS}");
             Err(self.bare(raw.span(), message))
         };
-        match (handlers.pop(), handlers.len()) {
-            (Some(handler), 0) => Ok(handler),
-            (None, _) => match self.redirects_alone(route) {
-                Some(handler) => Ok(handler),
-                None => match &route.root {
-                    Some(root) => Err(self.error(root.span(), ROOT_ALONE)),
-                    None => fail("no handler: give it"),
-                },
-            },
-            _ => fail("more than one handler: keep"),
+        match (handlers.next(), handlers.next()) {
+            (Some(handler), None) => Ok(handler),
+            (None, _) => {
+                if let Some(handler) = self.redirects_alone(route) {
+                    return Ok(handler);
+                }
+                self.refuse(route.root.as_ref().map(Spanned::span), ROOT_ALONE)?;
+                fail("no handler: give it")
+            }
+            (Some(_), Some(_)) => fail("more than one handler: keep"),
         }
     }
 
@@ -308,10 +288,7 @@ impl ConfigText<'_> {
         if path.contains("//") {
             return fail("holds an empty segment: write one \"/\"");
         }
-        if path
-            .split('/')
-            .any(|segment| segment == "." || segment == "..")
-        {
+        if path.split('/').any(|name| matches!(name, "." | "..")) {
             return fail(
                 "holds a dot segment, which no request is answered by: write the path without it",
             );

@@ -14,8 +14,8 @@ use toml::Spanned;
 use super::{
     checked::{Application, Cgi, CgiOptions, Config, StartMode, To},
     error::{Checked, ConfigText},
-    raw::{RawConfinement, RawOptions, RawSandbox, Text, Typed},
-    units::{Count, Cpu, Time},
+    raw::{RawConfinement, RawOptions, RawSandbox, Text, Typed, each_typed, place},
+    units::{Cpu, Time},
 };
 
 /// Stands for the owner of the program's file.
@@ -28,7 +28,7 @@ impl ConfigText<'_> {
             return Ok((d.cpu, d.cpu_percent));
         };
         let at = || typed.span();
-        match typed.get_ref().0.0 {
+        match typed.get_ref().0 {
             None => Ok((None, None)),
             Some(Cpu::Time(Time(time))) if time.subsec_nanos() != 0 => {
                 Err(self.error(at(), "is counted in whole seconds"))
@@ -38,8 +38,7 @@ impl ConfigText<'_> {
                 Ok((Some(time.0.as_secs()), None))
             }
             Some(Cpu::Percent(percent)) => {
-                let percent = self.within(at(), Count(percent), Count(1), Count(100_000))?;
-                Ok((None, u32::try_from(percent.0).ok()))
+                Ok((None, Some(self.number_at(at(), percent, 1, 100_000)?)))
             }
         }
     }
@@ -53,11 +52,11 @@ impl ConfigText<'_> {
         let (at, strict) = match &raw.sandbox {
             None => (None, d.strict.clone()),
             Some(typed) => match typed.get_ref() {
-                RawSandbox::Strict(table) => (Some(typed.span()), Some(self.confinement(table)?)),
-                RawSandbox::Name(name) if name == "strict" => {
+                RawSandbox::Table(table) => (Some(typed.span()), Some(self.confinement(table)?)),
+                RawSandbox::Text(name) if name == "strict" => {
                     (Some(typed.span()), Some(Arc::default()))
                 }
-                RawSandbox::Name(name) => return Ok((self.sandbox_name(typed, name)?, None)),
+                RawSandbox::Text(name) => return Ok((self.sandbox_name(typed, name)?, None)),
             },
         };
         let Some(strict) = strict else {
@@ -68,17 +67,12 @@ impl ConfigText<'_> {
             let message = "a strict sandbox takes no_new_privs = true: delete this, or set sandbox = \"standard\"";
             return Err(self.error(typed.span(), message));
         }
-        match at {
-            Some(at) if raw.no_new_privs.is_none() && !d.no_new_privs => {
-                let message = "a strict sandbox takes no_new_privs = true beside it";
-                Err(self.error(at, message))
-            }
-            _ => {
-                // Looked at while this process may have root's rights still.
-                kernel();
-                Ok((Sandbox::Standard, Some(strict)))
-            }
-        }
+        let lacks = raw.no_new_privs.is_none() && !d.no_new_privs;
+        let message = "a strict sandbox takes no_new_privs = true beside it";
+        self.refuse(at.filter(|_| lacks), message)?;
+        // Looked at while this process may have root's rights still.
+        kernel();
+        Ok((Sandbox::Standard, Some(strict)))
     }
 
     fn sandbox_name(&self, typed: &Spanned<RawSandbox>, name: &str) -> Checked<Sandbox> {
@@ -93,21 +87,12 @@ impl ConfigText<'_> {
     }
 
     fn confinement(&self, raw: &RawConfinement) -> Checked<Arc<Confinement>> {
-        let network = match &raw.network {
-            None => Network::None,
-            Some(typed) => {
-                let mut all = Network::NAMES.into_iter();
-                let found = all.find(|(name, _)| name == typed.get_ref());
-                let (_, network) = found.ok_or_else(|| {
-                    let message = format!(
-                        "{:?} is no network: choose \"none\", \"loopback\", \"out\" or \"all\"",
-                        typed.get_ref()
-                    );
-                    self.error(typed.span(), message)
-                })?;
-                network
-            }
-        };
+        let network = self.one_of(
+            &raw.network,
+            Network::None,
+            &Network::NAMES,
+            "is no network: choose \"none\", \"loopback\", \"out\" or \"all\"",
+        )?;
         Ok(Arc::new(Confinement {
             read: self.existing(&raw.read)?,
             write: self.existing(&raw.write)?,
@@ -118,8 +103,7 @@ impl ConfigText<'_> {
 
     /// Files and folders that are there.
     fn existing(&self, list: &Typed<Vec<Text>>) -> Checked<Vec<PathBuf>> {
-        let all = list.iter().flat_map(|list| list.get_ref());
-        all.map(|typed| {
+        each_typed(list, |typed| {
             let path = self.path(typed)?;
             match path.symlink_metadata() {
                 // Whoever starts the programs may look where this process may not.
@@ -129,7 +113,6 @@ impl ConfigText<'_> {
                 _ => Ok(path),
             }
         })
-        .collect()
     }
 
     /// Whom the programs of a route run as; `None`: as the server does. `authorized`: an authorizer may give the variables of
@@ -184,7 +167,8 @@ impl ConfigText<'_> {
     /// Whom the workers of an application run as, where a helper starts them.
     pub(super) fn worker_remit(
         &self,
-        (user, group): (&Typed<String>, &Typed<String>),
+        user: &Typed<String>,
+        group: &Typed<String>,
         up: &Application,
         config: &Config,
     ) -> Checked<Option<Arc<Remit>>> {
@@ -230,7 +214,7 @@ impl ConfigText<'_> {
     ) -> Checked<Option<RunsAs>> {
         let runs_as = match (user, group) {
             (None, None) => config.runs_as.clone(),
-            (user, group) => self.user_and_group(user, group, config)?,
+            (user, group) => self.runs_as(user, group, config)?,
         };
         // Looked at while this process may have root's rights still.
         are_delegated();
@@ -239,35 +223,17 @@ impl ConfigText<'_> {
         Ok(runs_as.or_else(|| strict.then(|| RunsAs::Server(own()))))
     }
 
-    /// Whom programs run as where their route does not say.
-    pub(super) fn default_user(
-        &self,
-        raw: &RawOptions,
-        config: &Config,
-    ) -> Checked<Option<RunsAs>> {
-        self.user_and_group(&raw.user, &raw.group, config)
-    }
-
-    fn user_and_group(
+    /// Whom programs run as; `None`: nobody is named, or the server's own user.
+    pub(super) fn runs_as(
         &self,
         user: &Typed<String>,
         group: &Typed<String>,
         config: &Config,
     ) -> Checked<Option<RunsAs>> {
-        match (user, group) {
-            (Some(user), group) => self.runs_as(user, group, config),
-            (None, None) => Ok(None),
-            (None, Some(group)) => Err(self.error(group.span(), "needs a `user` beside it")),
-        }
-    }
-
-    /// `None`: it is the server's own user.
-    fn runs_as(
-        &self,
-        typed: &Text,
-        group: &Typed<String>,
-        config: &Config,
-    ) -> Checked<Option<RunsAs>> {
+        let Some(typed) = user else {
+            self.refuse(place(group), "needs a `user` beside it")?;
+            return Ok(None);
+        };
         if typed.get_ref() == OWNER {
             return match group {
                 None => Ok(Some(RunsAs::Owner {

@@ -2,12 +2,13 @@
 
 use std::{io, path::Path, sync::Arc};
 
+use galgo_spawn::identity::Identity;
+
 use super::{
     check,
     checked::{Cgi, CgiRoot, Config, DevErrors, Files, Handler, Route},
     error::ConfigError,
     folder::{self, unopened},
-    identity::Identity,
 };
 
 impl Config {
@@ -41,15 +42,12 @@ impl Config {
     /// # Errors
     /// The folder has neither, or one of them cannot be opened.
     pub fn convention(dir: &Path) -> Result<Self, ConfigError> {
-        let fail = |path: &Path, e: &io::Error| ConfigError::new(unopened(path, e).to_string());
+        let fail = |path: &Path, e: &io::Error| ConfigError::new(unopened(path, e));
         let dir = std::path::absolute(dir).map_err(|e| fail(dir, &e))?;
         if !dir.is_dir() {
-            return Err(fail(
-                &dir,
-                &dir.metadata()
-                    .err()
-                    .unwrap_or(io::ErrorKind::NotADirectory.into()),
-            ));
+            let not_a_folder = || io::ErrorKind::NotADirectory.into();
+            let error = dir.metadata().err().unwrap_or_else(not_a_folder);
+            return Err(fail(&dir, &error));
         }
         let (programs, public) = (dir.join("cgi-bin"), dir.join("public"));
         let present = |path: &Path| match path.symlink_metadata() {
@@ -71,16 +69,12 @@ impl Config {
                 return Err(fail(&programs, &io::ErrorKind::NotADirectory.into()));
             }
             let document_root = if has_public { &public } else { &programs };
-            add(
-                "/cgi-bin/",
-                Handler::Cgi(Arc::new(Cgi::new(root, document_root.clone()))),
-            );
+            let cgi = Cgi::new(root, document_root.clone());
+            add("/cgi-bin/", Handler::Cgi(Arc::new(cgi)));
         }
         if has_public {
-            add(
-                "/",
-                Handler::Files(Files::open(&public).map_err(|e| fail(&public, &e))?),
-            );
+            let files = Files::open(&public).map_err(|e| fail(&public, &e))?;
+            add("/", Handler::Files(files));
         }
         if config.routes.is_empty() {
             let dir = dir.display();

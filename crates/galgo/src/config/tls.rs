@@ -2,7 +2,6 @@
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt,
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -15,8 +14,11 @@ use super::{
     check::flag,
     checked::{Automatic, Config, Speaks, TlsConfig},
     error::{Checked, ConfigText},
-    folder::unopened,
-    raw::{self, RawAutomatic, RawCertificate, RawConfig, RawTls},
+    folder::{readable_by_all, unopened},
+    raw::{
+        self, RawAutomatic, RawCertificate, RawConfig, RawTls, Typed, each_typed, first_place,
+        where_typed,
+    },
 };
 use crate::certificates::settings::{FilesVersion, FromFiles, LETS_ENCRYPT, public_host};
 
@@ -47,9 +49,7 @@ impl ConfigText<'_> {
             };
             self.certificate(chain, key, &mut tls, warnings)?;
         }
-        if let Some(automatic) = &table.get_ref().automatic {
-            tls.automatic = Some(self.automatic(automatic)?);
-        }
+        tls.automatic = where_typed(&table.get_ref().automatic, |raw| self.automatic(raw))?;
         tls.clients = self.clients(table.get_ref())?;
         let none = tls.certificates.is_empty() && tls.unreadable.is_none();
         if none && tls.automatic.is_none() {
@@ -75,7 +75,7 @@ impl ConfigText<'_> {
             Ok(secret) => secret,
             // A server that was root at its start has read it then.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                tls.unreadable = Some(unopened(&key_path, &e).to_string());
+                tls.unreadable = Some(unopened(&key_path, &e));
                 return Ok(());
             }
             Err(e) => return Err(failed(key, &key_path, &e)),
@@ -86,11 +86,7 @@ impl ConfigText<'_> {
             read.map_err(|e| self.error(chain.span(), format!("{file} with {key_file}: {e}")))?;
         let doubts = read.doubts(SystemTime::now()).into_iter();
         warnings.extend(doubts.map(|doubt| format!("{file}: {doubt}")));
-        if fs::metadata(&key_path).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0) {
-            warnings.push(format!(
-                "{key_file} can be read by everybody on this machine: chmod o= {key_file}"
-            ));
-        }
+        warnings.extend(readable_by_all(&key_path));
         tls.certificates.push(FromFiles {
             chain: chain_path,
             key: key_path,
@@ -104,9 +100,7 @@ impl ConfigText<'_> {
 impl ConfigText<'_> {
     fn automatic(&self, raw: &Spanned<RawAutomatic>) -> Checked<Automatic> {
         let (at, raw) = (raw.span(), raw.get_ref());
-        let hosts = raw.hosts.iter().flat_map(|list| list.get_ref());
-        let hosts = hosts.map(|typed| self.public_host(typed));
-        let mut hosts = hosts.collect::<Checked<Vec<_>>>()?;
+        let mut hosts = each_typed(&raw.hosts, |typed| self.public_host(typed))?;
         hosts.sort();
         hosts.dedup();
         if hosts.is_empty() {
@@ -117,20 +111,15 @@ impl ConfigText<'_> {
             text if text.starts_with(with) && text.is_ascii() => Ok(text.clone()),
             _ => Err(self.error(typed.span(), format!("begins with {with:?}: {like:?}"))),
         };
-        let contact = raw.contact.as_ref();
-        let contact = contact.map(|typed| starts(typed, "mailto:", "mailto:me@example.org"));
-        let authority = raw.authority.as_ref();
-        let authority = authority.map(|typed| starts(typed, "https://", LETS_ENCRYPT));
-        let authority_ca = raw.authority_ca.as_ref().map(|t| self.file(t));
-        let state = raw.state.as_ref().map(|t| self.path(t));
+        let contact = |typed: &raw::Text| starts(typed, "mailto:", "mailto:me@example.org");
+        let authority = |typed: &raw::Text| starts(typed, "https://", LETS_ENCRYPT);
         let automatic = Automatic {
             hosts,
-            contact: contact.transpose()?,
-            authority: authority
-                .transpose()?
+            contact: where_typed(&raw.contact, contact)?,
+            authority: where_typed(&raw.authority, authority)?
                 .unwrap_or_else(|| LETS_ENCRYPT.into()),
-            authority_ca: authority_ca.transpose()?,
-            state: state.transpose()?,
+            authority_ca: where_typed(&raw.authority_ca, |typed| self.file(typed))?,
+            state: where_typed(&raw.state, |typed| self.path(typed))?,
         };
         if let (Some(typed), Some(path)) = (&raw.authority_ca, &automatic.authority_ca) {
             fs::read(path).map_err(|e| self.unopened(typed, path, &e))?;
@@ -141,20 +130,16 @@ impl ConfigText<'_> {
     /// What clients are asked for.
     fn clients(&self, raw: &RawTls) -> Checked<Option<Clients>> {
         let Some(typed) = &raw.client_ca else {
-            return match raw.client_certificate.as_ref().or(raw.client_user.as_ref()) {
-                Some(alone) => Err(self.error(alone.span(), "needs a `client_ca` beside it")),
-                None => Ok(None),
-            };
+            let alone = first_place!(raw, client_certificate, client_user);
+            self.refuse(alone, "needs a `client_ca` beside it")?;
+            return Ok(None);
         };
-        let one_of = |typed: &Option<raw::Text>, allowed: [&str; 2]| match typed {
-            None => Ok(None),
-            Some(typed) => {
+        let one_of = |typed: &Typed<String>, allowed: [&str; 2]| {
+            where_typed(typed, |typed| {
                 let found = allowed.iter().position(|one| typed.get_ref() == one);
                 let words = format!("is {:?} or {:?}", allowed[0], allowed[1]);
-                found
-                    .map(Some)
-                    .ok_or_else(|| self.error(typed.span(), words))
-            }
+                found.ok_or_else(|| self.error(typed.span(), words))
+            })
         };
         let optional = one_of(&raw.client_certificate, ["required", "optional"])? == Some(1);
         let user = one_of(&raw.client_user, ["common_name", "subject"])?;

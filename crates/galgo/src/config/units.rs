@@ -11,10 +11,16 @@ use serde::{
 pub(super) trait Unit: Sized {
     /// What it is and how it is written, for messages.
     const FORM: &str;
+    /// The same where `"none"` may stand in its place: a constant cannot be put together from another one.
+    const FORM_OR_NONE: &str = "";
     /// From a plain number.
-    fn of_number(number: u64) -> Option<Self>;
+    fn of_number(_number: u64) -> Option<Self> {
+        None
+    }
     /// From a text.
-    fn of_text(text: &str) -> Option<Self>;
+    fn of_text(_text: &str) -> Option<Self> {
+        None
+    }
     /// What was probably meant by a text that is none.
     fn meant(_text: &str) -> Option<String> {
         None
@@ -48,13 +54,10 @@ impl<U: Unit> Visitor<'_> for UnitVisitor<U> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        let value = U::of_text(text);
-        value.map(Value).ok_or_else(|| match U::meant(text) {
-            Some(meant) => E::custom(format!(
-                "{text:?} is not {}; did you mean {meant}?",
-                U::FORM
-            )),
-            None => E::custom(format!("{text:?} is not {}", U::FORM)),
+        U::of_text(text).map(Value).ok_or_else(|| {
+            let meant = U::meant(text).map(|meant| format!("; did you mean {meant}?"));
+            let meant = meant.unwrap_or_default();
+            E::custom(format!("{text:?} is not {}{meant}", U::FORM))
         })
     }
 }
@@ -75,6 +78,7 @@ impl Time {
 
 impl Unit for Time {
     const FORM: &str = r#"a duration: seconds (10), or "250ms", "10s", "2m", "1h""#;
+    const FORM_OR_NONE: &str = r#"a duration: seconds (10), or "10s", "2m", "1h"; or "none""#;
 
     fn of_number(number: u64) -> Option<Self> {
         Some(Self::secs(number))
@@ -94,9 +98,8 @@ impl Unit for Time {
 
     fn meant(text: &str) -> Option<String> {
         match whole(text)? {
-            (number, "") => Some(format!("\"{number}s\"")),
             (number, "d" | "day" | "days") => Some(format!("\"{}h\"", number.checked_mul(24)?)),
-            (number, "sec" | "secs" | "second" | "seconds") => Some(format!("\"{number}s\"")),
+            (number, "" | "sec" | "secs" | "second" | "seconds") => Some(format!("\"{number}s\"")),
             (number, "min" | "mins" | "minute" | "minutes") => Some(format!("\"{number}m\"")),
             (number, "hour" | "hours") => Some(format!("\"{number}h\"")),
             _ => None,
@@ -123,7 +126,8 @@ pub(super) enum Cpu {
 }
 
 impl Unit for Cpu {
-    const FORM: &str = <Time as Unit>::FORM;
+    const FORM: &str = Time::FORM;
+    const FORM_OR_NONE: &str = r#"a duration: seconds (10), or "10s", "2m", "1h"; a part of a processor: "50%"; or "none""#;
 
     fn of_number(number: u64) -> Option<Self> {
         Time::of_number(number).map(Self::Time)
@@ -152,6 +156,7 @@ pub(super) const T: u64 = 1 << 40;
 
 impl Unit for Size {
     const FORM: &str = r#"a size: bytes (65536), or "64K", "16M", "1G" (powers of 1024)"#;
+    const FORM_OR_NONE: &str = r#"a size: bytes (65536), or "64K", "16M", "1G"; or "none""#;
 
     fn of_number(number: u64) -> Option<Self> {
         Some(Self(number))
@@ -184,6 +189,18 @@ impl Unit for Size {
     }
 }
 
+impl From<u64> for Size {
+    fn from(bytes: u64) -> Self {
+        Self(bytes)
+    }
+}
+
+impl From<Size> for u64 {
+    fn from(size: Size) -> Self {
+        size.0
+    }
+}
+
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(T, "T"), (G, "G"), (M, "M"), (K, "K")];
@@ -198,67 +215,31 @@ impl fmt::Display for Size {
 }
 
 /// A plain number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
-pub(super) struct Count(pub(super) u64);
-
-impl Unit for Count {
+impl Unit for u64 {
     const FORM: &str = "a number from 0";
+    const FORM_OR_NONE: &str = r#"a number from 0, or "none""#;
 
     fn of_number(number: u64) -> Option<Self> {
-        Some(Self(number))
-    }
-
-    fn of_text(_text: &str) -> Option<Self> {
-        None
-    }
-}
-
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        Some(number)
     }
 }
 
 /// A value that may be absent: `"none"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct OrNone<U>(pub(super) Option<U>);
-
-/// `FORM` cannot be put together from another one in a constant, hence the table of its users.
-pub(super) trait OptionalForm {
-    const FORM: &str;
-}
-
-impl OptionalForm for Time {
-    const FORM: &str = r#"a duration: seconds (10), or "10s", "2m", "1h"; or "none""#;
-}
-
-impl OptionalForm for Cpu {
-    const FORM: &str = r#"a duration: seconds (10), or "10s", "2m", "1h"; a part of a processor: "50%"; or "none""#;
-}
-
-impl OptionalForm for Size {
-    const FORM: &str = r#"a size: bytes (65536), or "64K", "16M", "1G"; or "none""#;
-}
-
-impl OptionalForm for Count {
-    const FORM: &str = r#"a number from 0, or "none""#;
-}
-
-impl<U: Unit + OptionalForm> Unit for OrNone<U> {
-    const FORM: &str = <U as OptionalForm>::FORM;
+impl<U: Unit> Unit for Option<U> {
+    const FORM: &str = U::FORM_OR_NONE;
 
     fn meant(text: &str) -> Option<String> {
         U::meant(text)
     }
 
     fn of_number(number: u64) -> Option<Self> {
-        U::of_number(number).map(|value| Self(Some(value)))
+        U::of_number(number).map(Some)
     }
 
     fn of_text(text: &str) -> Option<Self> {
         match text {
-            "none" => Some(Self(None)),
-            _ => U::of_text(text).map(|value| Self(Some(value))),
+            "none" => Some(None),
+            _ => U::of_text(text).map(Some),
         }
     }
 }
@@ -269,10 +250,6 @@ pub(super) struct Mask(pub(super) u32);
 
 impl Unit for Mask {
     const FORM: &str = r#"a mask: three octal digits in quotes ("022")"#;
-
-    fn of_number(_number: u64) -> Option<Self> {
-        None
-    }
 
     fn of_text(text: &str) -> Option<Self> {
         let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));

@@ -11,11 +11,9 @@ use super::{
         Address, Application, Cgi, CgiOptions, CgiRoot, Config, Listen, Protocol, Speaks, To,
         Workers,
     },
-    error::Checked,
-    error::ConfigText,
+    error::{Checked, ConfigText},
     folder,
-    raw::Raw,
-    raw::{self, RawRoute, RawTo, RawWorkers, Typed},
+    raw::{self, Raw, RawRoute, RawTo, RawWorkers, first_place, place, where_typed},
 };
 use crate::{address::fits, route::Authorizer};
 
@@ -49,12 +47,12 @@ impl ConfigText<'_> {
         self.never_for_upstreams(route, kind)?;
         let to = self.to(protocol, typed, route.user.is_some())?;
         let options = self.options(&route.options(), &config.options)?;
-        match (&to, &route.max_running) {
-            (To::Address(_), _) => self.only_for_processes(route, kind)?,
-            (To::Workers(_), Some(at)) => {
-                return Err(self.error(at.span(), "is the number of `workers` here: delete it"));
+        match &to {
+            To::Address(_) => self.only_for_processes(route, kind)?,
+            To::Workers(_) => {
+                let message = "is the number of `workers` here: delete it";
+                self.refuse(place(&route.max_running), message)?;
             }
-            (To::Workers(_), None) => {}
         }
         let fresh = Application::new(protocol, to, options);
         let scripts = self.scripts(route)?;
@@ -71,14 +69,14 @@ impl ConfigText<'_> {
             sendfile: self.sendfile(route, config)?,
             connect_timeout: self.time(&route.connect_timeout, CONNECT, 1, 600_000)?,
             keep: match &fresh.to {
-                To::Address(_) => self.count(&route.keep_connections, 0, 0, 10_000)?,
+                To::Address(_) => self.number(&route.keep_connections, 0, 0, 10_000)?,
                 // Each worker has a connection of its own. None is kept unless that is asked for: a program with threads
                 // may wait for another connection and never look at the one that is kept (libfcgi's FCGX_Accept_r).
-                To::Workers(_) => self.count(&route.keep_connections, 0, 0, 1)? * fresh.running,
+                To::Workers(_) => self.number(&route.keep_connections, 0, 0, 1)? * fresh.running,
             },
             ..fresh
         };
-        let remit = self.worker_remit((&route.user, &route.group), &app, config)?;
+        let remit = self.worker_remit(&route.user, &route.group, &app, config)?;
         Ok(Application { remit, ..app })
     }
 
@@ -93,7 +91,7 @@ impl ConfigText<'_> {
             pass_authorization: true,
             ..config.options.clone()
         };
-        if let RawTo::Workers(table) = typed.get_ref()
+        if let RawTo::Table(table) = typed.get_ref()
             && let Some(program) = &table.cgi
         {
             let cgi = self.judge(program, table, options, config)?;
@@ -103,7 +101,7 @@ impl ConfigText<'_> {
         let app = Application::new(Protocol::Fastcgi, to, options);
         Ok(Authorizer::Application(Box::new(Application {
             role: Role::Authorizer,
-            remit: self.worker_remit((&None, &None), &app, config)?,
+            remit: self.worker_remit(&None, &None, &app, config)?,
             ..app
         })))
     }
@@ -116,16 +114,11 @@ impl ConfigText<'_> {
         options: CgiOptions,
         config: &Config,
     ) -> Checked<Cgi> {
-        let beside = span(&table.run)
-            .or_else(|| span(&table.workers))
-            .or_else(|| span(&table.max_requests));
-        if let Some(at) = beside {
-            let message =
-                "is about a FastCGI application, and stands beside `cgi`: keep one of them";
-            return Err(self.error(at, message));
-        }
-        let path = self.path(program)?;
-        let root = CgiRoot::open(&path).map_err(|e| self.unopened(program, &path, &e))?;
+        self.refuse(
+            first_place!(table, run, workers, max_requests),
+            "is about a FastCGI application, and stands beside `cgi`: keep one of them",
+        )?;
+        let root = self.opened(program, CgiRoot::open)?;
         let fault = match &root {
             CgiRoot::Folder { .. } => Some("is a folder: name the program in it"),
             CgiRoot::Program { path } if is_module(path.as_os_str().as_bytes()) => Some(
@@ -153,29 +146,25 @@ impl ConfigText<'_> {
     /// `as_user`: workers run as a user that this process may not be.
     fn to(&self, protocol: Protocol, typed: &Spanned<RawTo>, as_user: bool) -> Checked<To> {
         match typed.get_ref() {
-            RawTo::Address(text) => self.address(typed, text).map(To::Address),
-            RawTo::Workers(_) if protocol == Protocol::Scgi => {
+            RawTo::Text(text) => self.address(typed, text).map(To::Address),
+            RawTo::Table(_) if protocol == Protocol::Scgi => {
                 let message = "takes an address: only `fastcgi` programs are started by galgo";
                 Err(self.error(typed.span(), message))
             }
-            RawTo::Workers(raw) => self.workers(typed, raw, as_user).map(To::Workers),
+            RawTo::Table(raw) => self.workers(typed, raw, as_user).map(To::Workers),
         }
     }
 
     fn scripts(&self, route: &RawRoute) -> Checked<Option<CgiRoot>> {
-        let Some(typed) = &route.root else {
-            return Ok(None);
-        };
-        // php-fpm takes no path with `..` in it, wherever that leads.
-        let typed_path = self.path(typed)?;
-        let path = match typed_path.components().any(|c| c == Component::ParentDir) {
-            true => typed_path.canonicalize().unwrap_or(typed_path),
-            false => typed_path,
-        };
-        let opened = CgiRoot::open(&path);
-        opened
-            .map(Some)
-            .map_err(|e| self.unopened(typed, &path, &e))
+        where_typed(&route.root, |typed| {
+            let path = self.path(typed)?;
+            // php-fpm takes no path with `..` in it, wherever that leads.
+            let path = match path.components().any(|c| c == Component::ParentDir) {
+                true => path.canonicalize().unwrap_or(path),
+                false => path,
+            };
+            CgiRoot::open(&path).map_err(|e| self.unopened(typed, &path, &e))
+        })
     }
 
     /// What the names of scripts in a folder end in; empty where there is no folder.
@@ -205,11 +194,8 @@ impl ConfigText<'_> {
     fn script_index(&self, route: &RawRoute, endings: &[String]) -> Checked<Vec<String>> {
         let is_script = |name: &str| endings.iter().any(|ending| name.ends_with(ending));
         let Some(names) = &route.index else {
-            return Ok(Some(INDEX)
-                .filter(|i| is_script(i))
-                .map(Into::into)
-                .into_iter()
-                .collect());
+            let index = is_script(INDEX).then(|| INDEX.to_owned());
+            return Ok(index.into_iter().collect());
         };
         if endings.is_empty() {
             return Err(self.error(names.span(), NO_FOLDER));
@@ -229,9 +215,8 @@ impl ConfigText<'_> {
 
     /// The address of an upstream; a relative path starts at the folder of the file.
     fn address<T>(&self, typed: &Spanned<T>, text: &str) -> Checked<Address> {
-        let listen: Listen = text
-            .parse()
-            .map_err(|e: String| self.error(typed.span(), e))?;
+        let wrong = |e: String| self.error(typed.span(), e);
+        let listen: Listen = text.parse().map_err(wrong)?;
         match listen.address {
             _ if listen.speaks != Speaks::Http => {
                 let message = "names a protocol of listeners: write the address alone";
@@ -239,7 +224,7 @@ impl ConfigText<'_> {
             }
             Address::Unix(path) => {
                 let path = folder::absolute(self.folder(&typed.span()), &path.to_string_lossy());
-                fits(&path).map_err(|e| self.error(typed.span(), e))?;
+                fits(&path).map_err(wrong)?;
                 Ok(Address::Unix(path))
             }
             tcp @ Address::Tcp(_) => Ok(tcp),
@@ -247,11 +232,10 @@ impl ConfigText<'_> {
     }
 
     fn workers(&self, typed: &Spanned<RawTo>, raw: &RawWorkers, as_user: bool) -> Checked<Workers> {
-        if let Some(at) = &raw.cgi {
-            let message =
-                "is for `authorizer`: name a FastCGI program by `run`, and others by a `cgi` route";
-            return Err(self.error(at.span(), message));
-        }
+        self.refuse(
+            place(&raw.cgi),
+            "is for `authorizer`: name a FastCGI program by `run`, and others by a `cgi` route",
+        )?;
         let Some(run) = &raw.run else {
             let message = "lacks `run`: name the program, as in run = [\"/usr/bin/php-cgi\"]";
             return Err(self.error(typed.span(), message));
@@ -262,69 +246,57 @@ impl ConfigText<'_> {
             return Err(self.error(run.span(), "is empty: name the program first"));
         };
         let path = folder::absolute(self.folder(&run.span()), program);
-        let fail = |what| self.error(run.span(), format!("{} {what}", path.display()));
-        if !path.metadata().is_ok_and(|m| m.is_file()) {
-            return Err(fail(
-                "is not a program here: install it or correct the path",
-            ));
-        }
         // Whether that user may execute it, its helper sees.
-        if !as_user && rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).is_err() {
-            return Err(fail("is not executable: chmod +x it or correct the path"));
-        }
-        let max_requests = self.count(&raw.max_requests, MAX_REQUESTS, 0, 1_000_000_000)?;
+        self.is_program(run.span(), &path, !as_user)?;
+        let max_requests = self.number(&raw.max_requests, MAX_REQUESTS, 0, 1_000_000_000)?;
         Ok(Workers {
             run: path,
             args: words.into_iter().skip(1).collect(),
-            count: self.count(&raw.workers, WORKERS, 1, 1000)?,
+            count: self.number(&raw.workers, WORKERS, 1, 1000)?,
             max_requests: (max_requests > 0).then_some(max_requests),
         })
     }
 
     /// Refuses the keys of upstreams on a route of another kind.
     pub(super) fn only_for_upstreams(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let at = span(&r.root)
-            .or_else(|| span(&r.scripts))
-            .or_else(|| span(&r.connect_timeout))
-            .or_else(|| span(&r.keep_connections));
-        self.misplaced(at, "fastcgi", kind)
+        let place = first_place!(r, root, scripts, connect_timeout, keep_connections);
+        self.misplaced(place, "fastcgi", kind)
     }
 
     fn never_for_upstreams(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let at = span(&r.query_args)
-            .or_else(|| span(&r.run_to_completion))
-            .or_else(|| span(&r.start))
-            .or_else(|| span(&r.load_env))
-            .or_else(|| span(&r.preopen))
-            .or_else(|| span(&r.preopen_rw))
-            .or_else(|| span(&r.network))
-            .or_else(|| span(&r.upgrade))
-            .or_else(|| span(&r.cache));
-        self.misplaced(at, "cgi", kind)
+        let place = first_place!(
+            r,
+            query_args,
+            run_to_completion,
+            start,
+            load_env,
+            preopen,
+            preopen_rw,
+            network,
+            upgrade,
+            cache
+        );
+        self.misplaced(place, "cgi", kind)
     }
 
     /// Refuses options of processes where galgo starts none.
     fn only_for_processes(&self, r: &RawRoute, kind: &str) -> Checked<()> {
-        let at = span(&r.user)
-            .or_else(|| span(&r.group))
-            .or_else(|| span(&r.kill_grace))
-            .or_else(|| span(&r.cpu))
-            .or_else(|| span(&r.memory))
-            .or_else(|| span(&r.file_size))
-            .or_else(|| span(&r.open_files))
-            .or_else(|| span(&r.processes))
-            .or_else(|| span(&r.no_new_privs))
-            .or_else(|| span(&r.sandbox));
-        match at {
-            None => Ok(()),
-            Some(at) => Err(self.error(
-                at,
-                format!("is about processes that galgo starts, and this `{kind}` route names an address: delete it"),
-            )),
-        }
+        let place = first_place!(
+            r,
+            user,
+            group,
+            kill_grace,
+            cpu,
+            memory,
+            file_size,
+            open_files,
+            processes,
+            no_new_privs,
+            sandbox
+        );
+        let message = format!(
+            "is about processes that galgo starts, and this `{kind}` route names an address: delete it"
+        );
+        self.refuse(place, message)
     }
-}
-
-fn span<T>(typed: &Typed<T>) -> Option<std::ops::Range<usize>> {
-    typed.as_ref().map(Spanned::span)
 }

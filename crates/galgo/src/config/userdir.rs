@@ -2,20 +2,19 @@
 
 use std::{
     io,
-    ops::Range,
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
+use galgo_spawn::identity::{IdentityError, home_of};
 use toml::Spanned;
 
 use super::{
     checked::{Config, Handler, Placed, Route, UserDir},
-    error::Checked,
-    error::ConfigText,
+    error::{Checked, ConfigText},
     folder::unopened,
-    host, identity,
-    raw::{self, RawUserDir},
+    host,
+    raw::{self, RawUserDir, each_typed, where_typed},
 };
 
 /// Looks the users up and adds a route for each folder that is there. A folder that is missing, or a
@@ -74,7 +73,7 @@ pub(super) fn route(
         HomeRouteKind::Cgi => {
             let document_root = home.join(userdir.files.as_deref().unwrap_or(name));
             let url = format!("/~{user}/cgi-bin/");
-            host::programs(url, (path, fd), document_root, config)
+            host::programs(url, (path, fd), document_root, None, config)
         }
     })
 }
@@ -82,32 +81,16 @@ pub(super) fn route(
 impl ConfigText<'_> {
     fn userdir(&self, raw: &Spanned<RawUserDir>) -> Checked<UserDir> {
         let (at, raw) = (raw.span(), raw.get_ref());
-        let files = raw
-            .files
-            .as_ref()
-            .map(|typed| self.below_home(typed))
-            .transpose()?;
-        let cgi = raw
-            .cgi
-            .as_ref()
-            .map(|typed| self.below_home(typed))
-            .transpose()?;
+        let files = where_typed(&raw.files, |typed| self.below_home(typed))?;
+        let cgi = where_typed(&raw.cgi, |typed| self.below_home(typed))?;
         if files.is_none() && cgi.is_none() {
             return Err(self.bare(at, "userdir: name at least one of `files` and `cgi`"));
         }
-        let users = raw
-            .users
-            .as_ref()
-            .filter(|users| !users.get_ref().is_empty());
-        let Some(users) = users else {
+        let users = each_typed(&raw.users, |user| self.user(user))?;
+        if users.is_empty() {
             let message = "userdir: name the users that have one: users = [\"alice\"]";
             return Err(self.bare(at, message));
-        };
-        let users = users
-            .get_ref()
-            .iter()
-            .map(|user| self.user(user))
-            .collect::<Checked<_>>()?;
+        }
         Ok(UserDir { files, cgi, users })
     }
 
@@ -123,25 +106,24 @@ impl ConfigText<'_> {
 
     fn user(&self, typed: &raw::Text) -> Checked<(String, PathBuf)> {
         let user = typed.get_ref();
-        let fail = |at: Range<usize>, message: String| Err(self.error(at, message));
-        if user == "*" {
-            let message =
-                "every account would be published, those of the system too: name the users";
-            return fail(typed.span(), message.to_owned());
-        }
-        if user == "root" {
-            return fail(
-                typed.span(),
-                "the home of root is not published: delete it".to_owned(),
-            );
-        }
-        match identity::home(user) {
-            Ok(home) if home.is_absolute() && home != Path::new("/") => Ok((user.clone(), home)),
-            Ok(home) => fail(
-                typed.span(),
-                format!("{user} has no home (\"{}\")", home.display()),
-            ),
-            Err(e) => fail(typed.span(), format!("{e}: delete it or correct the name")),
-        }
+        let message = match user.as_str() {
+            "*" => {
+                "every account would be published, those of the system too: name the users".into()
+            }
+            "root" => "the home of root is not published: delete it".into(),
+            user => match home(user) {
+                Ok(home) if home.is_absolute() && home != Path::new("/") => {
+                    return Ok((user.to_owned(), home));
+                }
+                Ok(home) => format!("{user} has no home (\"{}\")", home.display()),
+                Err(e) => format!("{e}: delete it or correct the name"),
+            },
+        };
+        Err(self.error(typed.span(), message))
     }
+}
+
+/// The home of a user.
+fn home(user: &str) -> Result<PathBuf, IdentityError> {
+    home_of(user)?.ok_or_else(|| IdentityError::NoUser(user.to_owned()))
 }

@@ -11,7 +11,7 @@ use super::{
     environment::computed,
     error::{Checked, ConfigText},
     fields::token,
-    raw::{self, RawRoute, RawVariableRule, Typed},
+    raw::{self, RawRoute, RawVariableRule, Typed, each_typed, where_typed},
 };
 
 impl ConfigText<'_> {
@@ -20,10 +20,7 @@ impl ConfigText<'_> {
         route: &RawRoute,
         config: &Config,
     ) -> Checked<Vec<VariableRule>> {
-        let rules = route.env_rules.iter().flat_map(|rules| rules.get_ref());
-        let rules: Vec<_> = rules
-            .map(|rule| self.variable_rule(rule))
-            .collect::<Checked<_>>()?;
+        let rules = each_typed(&route.env_rules, |rule| self.variable_rule(rule))?;
         let helped = route.user.is_some() || config.runs_as.is_some();
         if let (Some(at), true) = (&route.env_rules, helped) {
             let named = |name: &String| {
@@ -60,10 +57,7 @@ impl ConfigText<'_> {
             query: self.optional_pattern(&raw.query)?,
             methods: self.methods(&raw.methods)?,
             host: self.hosts(&raw.host)?,
-            from: match &raw.from {
-                None => None,
-                from => Some(self.addresses(from)?),
-            },
+            from: where_typed(&raw.from, |_| self.addresses(&raw.from))?,
             set: Vec::new(),
         };
         if rule == VariableRule::default() {
@@ -79,7 +73,7 @@ impl ConfigText<'_> {
     }
 
     fn optional_pattern(&self, typed: &Typed<String>) -> Checked<Option<Pattern>> {
-        typed.as_ref().map(|typed| self.pattern(typed)).transpose()
+        where_typed(typed, |typed| self.pattern(typed))
     }
 
     fn pattern(&self, typed: &raw::Text) -> Checked<Pattern> {

@@ -106,7 +106,7 @@ impl CertificateServices {
             automatic: site.config.tls.automatic.clone(),
             store: self.store.clone(),
             http: settings.listen.iter().any(plain),
-            required: site.config.tls.requires_clients(),
+            required: site.config.tls.clients.as_ref().is_some_and(|c| c.required),
         };
         match &self.keeper {
             Some(keeper) => keeper.work(work),
