@@ -127,7 +127,7 @@ fn begin(input: &Input, id: u16, content: &[u8]) -> Result<Option<Begun>, Fault>
     let &[high, low, flags, ..] = content else {
         return Err(BROKEN);
     };
-    if Role::of(u16::from_be_bytes([high, low])) != Role::Responder {
+    if Role(u16::from_be_bytes([high, low])) != Role::Responder {
         say(input, &fcgi::end(id, 0, Outcome::UnknownRole));
         return Ok(None);
     }
