@@ -26,7 +26,7 @@ mod tests;
 
 pub use error::{LineFault, ReplyError};
 
-use crate::{Fields, Parsed};
+use crate::{Fields, Parsed, digits::number};
 use field::{FieldLine, FieldRole};
 
 /// How large a response head may be: 502 beyond.
@@ -210,7 +210,7 @@ impl ReplyScan {
                 );
             }
             FieldRole::ContentLength => {
-                let length = field::content_length(value);
+                let length = number(value);
                 self.content_length = Some(length.ok_or_else(|| self.at(LineFault::Length, line))?);
             }
             FieldRole::ContentType | FieldRole::Location if value.is_empty() => {

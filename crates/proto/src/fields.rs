@@ -120,6 +120,11 @@ pub fn is_token(b: u8) -> bool {
     TOKEN[b as usize]
 }
 
+/// Whether `b` may stand in a field value: anything but control bytes, tab allowed.
+pub(crate) fn is_text(b: u8) -> bool {
+    b == b'\t' || !b.is_ascii_control()
+}
+
 /// Asked for every byte of a name or method, so it is a table.
 const TOKEN: [bool; 256] = {
     let mut table = [false; 256];

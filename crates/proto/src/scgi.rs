@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::{Parsed, vars::Sink};
+use crate::{Parsed, digits, vars::Sink};
 
 /// Writes the variables of a request. CONTENT_LENGTH is the first of them and always there: the
 /// protocol knows no other end of a body.
@@ -121,7 +121,7 @@ fn checked(block: &[u8]) -> Result<u64, ScgiError> {
     }
     let mut pairs = ScgiPairs { rest: block };
     let length = match pairs.next() {
-        Some((b"CONTENT_LENGTH", value)) => digits(value),
+        Some((b"CONTENT_LENGTH", value)) => digits::length(value),
         _ => None,
     };
     let length = length.ok_or(ScgiError("the first variable is not a CONTENT_LENGTH"))?;
@@ -130,12 +130,6 @@ fn checked(block: &[u8]) -> Result<u64, ScgiError> {
         (Some((_, b"1")), None) => Ok(length),
         _ => Err(ScgiError("there is not one variable SCGI with the value 1")),
     }
-}
-
-fn digits(value: &[u8]) -> Option<u64> {
-    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    let n: u64 = std::str::from_utf8(value).ok()?.parse().ok()?;
-    (digits && n < 1 << 63).then_some(n)
 }
 
 impl<'b> Variables<'b> {

@@ -1,6 +1,11 @@
 //! How a response is framed: its head, and how the end of its body is marked (RFC 9112, 6).
 
-use galgo_proto::{fields::lists, h1::Version, status::reason};
+use galgo_proto::{
+    digits::{DIGITS, decimal},
+    fields::lists,
+    h1::Version,
+    status::reason,
+};
 use galgo_service::{
     body::{Body, Output, Response},
     request::Request,
@@ -164,33 +169,4 @@ pub(super) fn head(
     put(&[b"\r\n"]);
     debug_assert!(!lists(&response.fields, "transfer-encoding", "chunked"));
     out
-}
-
-/// The digits of the largest number.
-const DIGITS: usize = 20;
-
-/// A number as text: `write!` takes four times the instructions for it.
-fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
-    let mut first = DIGITS;
-    loop {
-        first -= 1;
-        // INVARIANT: a digit is below ten, and there are no more than DIGITS.
-        digits[first] = b'0' + u8::try_from(n % 10).unwrap_or_default();
-        n /= 10;
-        if n == 0 {
-            return &digits[first..];
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_as_display_has_them() {
-        for n in [0, 7, 10, 200, 65_535, 1_000_000, u64::MAX] {
-            assert_eq!(decimal(n, &mut [0; DIGITS]), n.to_string().as_bytes());
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! How a request body is framed (RFC 9112, 6).
 
 use super::{error::HeadError, method::Version, once::Once};
-use crate::fields::is_token;
+use crate::{digits::length, fields::is_token};
 
 /// How a request body is framed, decided once (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,22 +41,9 @@ impl BodyLen {
     }
 }
 
-/// 1*DIGIT (RFC 9110, 8.6) below 2^63, so that it is a file offset everywhere.
+/// A length (RFC 9110, 8.6).
 pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
-    let bad = HeadError::new(400, "Content-Length is not a length");
-    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-        return Err(bad);
-    }
-    let zeros = value.iter().take_while(|&&b| b == b'0').count();
-    let digits = &value[zeros..];
-    // Nineteen digits fit a u64.
-    if digits.len() > 19 {
-        return Err(bad);
-    }
-    let n = digits
-        .iter()
-        .fold(0u64, |n, &d| n * 10 + u64::from(d - b'0'));
-    if n < 1 << 63 { Ok(n) } else { Err(bad) }
+    length(value).ok_or(HeadError::new(400, "Content-Length is not a length"))
 }
 
 fn transfer_coding(version: Version, value: &[u8]) -> Result<BodyLen, HeadError> {

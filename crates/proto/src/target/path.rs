@@ -6,6 +6,7 @@
 use memchr::{memchr, memmem, memrchr};
 
 use super::error::TargetError;
+use crate::digits::percent;
 
 /// A decoded path without dot segments, twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,17 +45,6 @@ impl<'p> UrlPath<'p> {
     }
 }
 
-/// The byte that the two digits behind a `%` stand for.
-fn percent(digits: &[u8]) -> Result<u8, TargetError> {
-    let digit = |at: usize| match digits.get(at) {
-        Some(&b @ b'0'..=b'9') => Ok(b - b'0'),
-        Some(&b @ b'a'..=b'f') => Ok(b - b'a' + 10),
-        Some(&b @ b'A'..=b'F') => Ok(b - b'A' + 10),
-        _ => Err(TargetError::Percent),
-    };
-    Ok(digit(0)? << 4 | digit(1)?)
-}
-
 /// Decodes a path once. An encoded slash is a segment's text for some and a separator for the file system:
 /// it is refused, unless `slashes` has it count as a separator for everybody. `None`: nothing is encoded.
 pub(super) fn decode(path: &[u8], slashes: bool) -> Result<Option<Vec<u8>>, TargetError> {
@@ -65,7 +55,7 @@ pub(super) fn decode(path: &[u8], slashes: bool) -> Result<Option<Vec<u8>>, Targ
     let mut out = Vec::with_capacity(path.len());
     while let Some(at) = memchr(b'%', rest) {
         out.extend_from_slice(&rest[..at]);
-        let b = percent(&rest[at + 1..])?;
+        let b = percent(&rest[at + 1..]).ok_or(TargetError::Percent)?;
         if (b == b'/' && !slashes) || b.is_ascii_control() {
             return Err(TargetError::Percent);
         }
