@@ -16,16 +16,16 @@ impl<'a> FieldLine<'a> {
     /// Parses `line`, which has lost its line end.
     pub(super) fn parse(line: &'a [u8]) -> Result<Self, LineFault> {
         if let [b' ' | b'\t', ..] = line {
-            return Err(LineFault::Folded);
+            return Err(LineFault::FOLDED);
         }
         let Some(colon) = memchr::memchr(b':', line) else {
             return Err(no_colon(line));
         };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         match name {
-            [] => return Err(LineFault::EmptyName),
+            [] => return Err(LineFault::EMPTY_NAME),
             [.., b' ' | b'\t'] if token(name.trim_ascii_end()) => {
-                return Err(LineFault::SpaceBeforeColon);
+                return Err(LineFault::SPACE_BEFORE_COLON);
             }
             _ if !token(name) => return Err(bad_name(name)),
             _ => {}
@@ -34,9 +34,9 @@ impl<'a> FieldLine<'a> {
         let value_area = &line[colon + 1..];
         match value_area.iter().find(|&&b| !is_text(b)) {
             None => Ok(Self { name, value }),
-            Some(b'\r') => Err(LineFault::BareCr),
-            Some(0) => Err(LineFault::Nul),
-            Some(_) => Err(LineFault::Control),
+            Some(b'\r') => Err(LineFault::BARE_CR),
+            Some(0) => Err(LineFault::NUL),
+            Some(_) => Err(LineFault::CONTROL),
         }
     }
 }
@@ -48,29 +48,29 @@ fn token(name: &[u8]) -> bool {
 /// Why a line without a colon is not a field, the likeliest mistake first.
 fn no_colon(line: &[u8]) -> LineFault {
     if line.starts_with(b"HTTP/") {
-        LineFault::StatusLine
+        LineFault::STATUS_LINE
     } else if line.contains(&0) {
-        LineFault::Nul
+        LineFault::NUL
     } else if line.contains(&b'\r') {
-        LineFault::BareCr
+        LineFault::BARE_CR
     } else {
-        LineFault::NoColon
+        LineFault::NO_COLON
     }
 }
 
 /// Why a line whose `name` is no token is not a field.
 fn bad_name(name: &[u8]) -> LineFault {
     if name.starts_with(b"\xef\xbb\xbf") {
-        LineFault::ByteOrderMark
+        LineFault::BYTE_ORDER_MARK
     } else if name.contains(&0) {
-        LineFault::Nul
+        LineFault::NUL
     } else if name.contains(&b'\r') {
-        LineFault::BareCr
+        LineFault::BARE_CR
     } else if name.iter().any(|b| b" <".contains(b)) {
         // A sentence or a document that happens to hold a colon: "Traceback (most recent call last):".
-        LineFault::NoColon
+        LineFault::NO_COLON
     } else {
-        LineFault::BadName
+        LineFault::BAD_NAME
     }
 }
 
