@@ -20,6 +20,7 @@ use std::net::IpAddr;
 
 use crate::{
     Fields,
+    fields::is_text,
     h1::{BodyLen, Head, HeadError, HeadLimits, Method, Version},
     target::{Authority, Target},
 };
@@ -79,10 +80,6 @@ const NAMES: [&str; 19] = [
     "REMOTE_USER",
 ];
 
-const fn bad(why: &'static str) -> HeadError {
-    HeadError::new(400, why)
-}
-
 impl<'p> HeadVariables<'p> {
     /// The value of a variable; one that is empty is not set.
     fn value(&self, name: &str) -> Option<&'p [u8]> {
@@ -113,7 +110,7 @@ pub fn request<'p>(
         }
         if let Some(at) = NAMES.iter().position(|n| n.as_bytes() == name) {
             if known.values[at].replace(value).is_some() && name == b"CONTENT_LENGTH" {
-                return Err(bad("CONTENT_LENGTH came twice"));
+                return Err(HeadError::bad("CONTENT_LENGTH came twice"));
             }
         } else if name == b"AUTH_TYPE" {
             auth_type = Some(value);
@@ -194,7 +191,9 @@ fn path<'p>(known: &HeadVariables<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError
         .iter()
         .any(|part| !part.is_empty() && !part.starts_with(b"/"))
     {
-        return Err(bad("SCRIPT_NAME or PATH_INFO does not begin with a slash"));
+        return Err(HeadError::bad(
+            "SCRIPT_NAME or PATH_INFO does not begin with a slash",
+        ));
     }
     // nginx's PATH_INFO without a split, and that of some others, is the whole path again.
     match script_name == path_info {
@@ -238,9 +237,7 @@ fn head(
 /// Host, else SERVER_NAME, which may be a pattern and is no reason to refuse anything.
 fn authority(known: &HeadVariables<'_>, fields: &Fields) -> Result<Authority, HeadError> {
     match fields.first("host") {
-        Some(host) if !host.is_empty() => {
-            Authority::parse(host).ok_or(bad("Host is not a host and a port"))
-        }
+        Some(host) if !host.is_empty() => Authority::parse(host).ok_or(HeadError::HOST),
         _ => Ok(known
             .value("SERVER_NAME")
             .and_then(Authority::parse)
@@ -259,8 +256,8 @@ fn push(
     if variable.is_empty() || !variable.iter().all(named) {
         return Ok(());
     }
-    if value.iter().any(|&b| b.is_ascii_control() && b != b'\t') {
-        return Err(bad("a field value with a control byte"));
+    if !value.iter().copied().all(is_text) {
+        return Err(HeadError::CONTROL);
     }
     let letter = |&b: &u8| match b {
         b'_' => b'-',
@@ -269,15 +266,12 @@ fn push(
     let name: Vec<u8> = variable.iter().map(letter).collect();
     if fields.has(str::from_utf8(&name).unwrap_or_default()) {
         if variable == b"TRANSFER_ENCODING" {
-            return Err(bad("HTTP_TRANSFER_ENCODING came twice"));
+            return Err(HeadError::bad("HTTP_TRANSFER_ENCODING came twice"));
         }
         fields.retain(|other, _| other != name);
     }
     if fields.len() >= limits.fields {
-        return Err(HeadError::new(
-            431,
-            "more header fields than are taken (max_fields)",
-        ));
+        return Err(HeadError::MANY_FIELDS);
     }
     fields.push(name, value.trim_ascii());
     Ok(())

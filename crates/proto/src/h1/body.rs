@@ -25,13 +25,10 @@ impl BodyLen {
         match (coding, length) {
             (Once::Absent, Once::Absent) => Ok(Self::None),
             (Once::Absent, Once::One(value)) => Ok(Self::Length(content_length(value)?)),
-            (Once::Absent, Once::Several) => Err(HeadError::new(400, "several Content-Length")),
+            (Once::Absent, Once::Several) => Err(HeadError::bad("several Content-Length")),
             (Once::One(value), Once::Absent) => transfer_coding(version, value),
-            (Once::Several, Once::Absent) => Err(HeadError::new(400, "several Transfer-Encoding")),
-            (_, _) => Err(HeadError::new(
-                400,
-                "both Transfer-Encoding and Content-Length",
-            )),
+            (Once::Several, Once::Absent) => Err(HeadError::bad("several Transfer-Encoding")),
+            (_, _) => Err(HeadError::bad("both Transfer-Encoding and Content-Length")),
         }
     }
 
@@ -43,12 +40,12 @@ impl BodyLen {
 
 /// A length (RFC 9110, 8.6).
 pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
-    length(value).ok_or(HeadError::new(400, "Content-Length is not a length"))
+    length(value).ok_or(HeadError::bad("Content-Length is not a length"))
 }
 
 fn transfer_coding(version: Version, value: &[u8]) -> Result<BodyLen, HeadError> {
     if version == Version::Http10 {
-        return Err(HeadError::new(400, "Transfer-Encoding in HTTP/1.0"));
+        return Err(HeadError::bad("Transfer-Encoding in HTTP/1.0"));
     }
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(BodyLen::Chunked);
@@ -63,6 +60,6 @@ fn transfer_coding(version: Version, value: &[u8]) -> Result<BodyLen, HeadError>
     if codings.all(unknown) && (unknown(last) || last.eq_ignore_ascii_case(b"chunked")) {
         Err(HeadError::new(501, "a transfer coding other than chunked"))
     } else {
-        Err(HeadError::new(400, "Transfer-Encoding is not one chunked"))
+        Err(HeadError::bad("Transfer-Encoding is not one chunked"))
     }
 }
