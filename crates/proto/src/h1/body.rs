@@ -1,7 +1,10 @@
 //! How a request body is framed (RFC 9112, 6).
 
 use super::{error::HeadError, method::Version, once::Once};
-use crate::{digits::length, fields::is_token};
+use crate::{
+    digits::length,
+    fields::{elements, is_token},
+};
 
 /// How a request body is framed, decided once (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +53,7 @@ fn transfer_coding(version: Version, value: &[u8]) -> Result<BodyLen, HeadError>
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(BodyLen::Chunked);
     }
-    let mut codings = value.split(|&b| b == b',').map(<[u8]>::trim_ascii);
+    let mut codings = elements(value);
     let last = codings.next_back().unwrap_or_default();
     let unknown = |c: &[u8]| {
         !c.is_empty() && c.iter().copied().all(is_token) && !c.eq_ignore_ascii_case(b"chunked")

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     Fields,
+    fields::elements,
     target::{Authority, LastHost, Target},
 };
 
@@ -185,7 +186,8 @@ impl<'b> FramingFields<'b> {
         match name.len() {
             4 if is("host") => self.host.add(value),
             6 if is("expect") => {
-                for e in elements(value) {
+                // RFC 9110, 5.6.1.2: empty elements of a list are skipped.
+                for e in elements(value).filter(|e| !e.is_empty()) {
                     let known = e.eq_ignore_ascii_case(b"100-continue");
                     self.continues |= known;
                     self.other_expectation |= !known;
@@ -202,14 +204,6 @@ impl<'b> FramingFields<'b> {
             _ => {}
         }
     }
-}
-
-/// The elements of a list that are not empty (RFC 9110, 5.6.1.2).
-fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|&b| b == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|e| !e.is_empty())
 }
 
 /// Who the request is for: the host of an absolute target, whatever Host says (RFC 9112, 3.2.2), as long as that is
