@@ -58,7 +58,10 @@ struct HeadVariables<'p> {
     values: [Option<&'p [u8]>; NAMES.len()],
 }
 
-const NAMES: [&str; 19] = [
+/// Variables that are no fields are not counted against clients: fronts add some thirty.
+const OTHERS: usize = 83;
+
+const NAMES: [&str; 20] = [
     "REQUEST_METHOD",
     "REQUEST_URI",
     "DOCUMENT_URI",
@@ -78,6 +81,7 @@ const NAMES: [&str; 19] = [
     "HTTPS",
     "REQUEST_SCHEME",
     "REMOTE_USER",
+    "AUTH_TYPE",
 ];
 
 impl<'p> HeadVariables<'p> {
@@ -102,18 +106,14 @@ pub fn request<'p>(
 ) -> Result<Gateway, HeadError> {
     let mut known = HeadVariables::default();
     let mut fields = Fields::new();
-    let mut auth_type = None;
     for (count, (name, value)) in params.into_iter().enumerate() {
-        // Variables that are no fields are not counted against clients: fronts add some thirty.
-        if count >= limits.fields.saturating_add(NAMES.len() + 64) {
+        if count >= limits.fields.saturating_add(OTHERS) {
             return Err(HeadError::new(431, "too many variables"));
         }
         if let Some(at) = NAMES.iter().position(|n| n.as_bytes() == name) {
             if known.values[at].replace(value).is_some() && name == b"CONTENT_LENGTH" {
                 return Err(HeadError::bad("CONTENT_LENGTH came twice"));
             }
-        } else if name == b"AUTH_TYPE" {
-            auth_type = Some(value);
         } else if let Some(field) = name.strip_prefix(b"HTTP_") {
             // nginx sends these besides; CONTENT_TYPE and CONTENT_LENGTH say the same.
             if matches!(field, b"CONTENT_TYPE" | b"CONTENT_LENGTH") {
@@ -141,7 +141,7 @@ pub fn request<'p>(
         local: known.text("SERVER_ADDR").and_then(address),
         port: known.text("SERVER_PORT").and_then(|p| p.parse().ok()),
         https: https(&known),
-        user: user(&known, auth_type),
+        user: user(&known),
     })
 }
 
@@ -176,9 +176,9 @@ fn https(known: &HeadVariables<'_>) -> bool {
     }
 }
 
-fn user(known: &HeadVariables<'_>, auth_type: Option<&[u8]>) -> Option<(String, String)> {
+fn user(known: &HeadVariables<'_>) -> Option<(String, String)> {
     let user = known.text("REMOTE_USER").filter(|u| !u.contains('\0'))?;
-    let scheme = str::from_utf8(auth_type.unwrap_or_default()).ok()?;
+    let scheme = str::from_utf8(known.value("AUTH_TYPE").unwrap_or_default()).ok()?;
     Some((user.to_owned(), scheme.replace('\0', "")))
 }
 
