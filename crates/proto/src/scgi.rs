@@ -1,8 +1,6 @@
 //! SCGI ("SCGI: A Simple Common Gateway Interface alternative", N. Schemenauer, 2008), both sides of it:
 //! a request is a netstring of variables and the body behind it; the reply is that of a CGI program.
 
-use std::fmt;
-
 use crate::{Parsed, digits, vars::Sink};
 
 /// Writes the variables of a request. CONTENT_LENGTH is the first of them and always there: the
@@ -63,14 +61,6 @@ pub const TOO_LARGE: ScgiError = ScgiError("the variables are larger than is tak
 /// The bytes are no SCGI: why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScgiError(pub &'static str);
-
-impl fmt::Display for ScgiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for ScgiError {}
 
 /// Reads the variables of a request, of at most `most` bytes, from the beginning of a connection.
 /// Nothing but the length is looked at before all of them are there.
