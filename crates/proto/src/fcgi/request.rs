@@ -49,11 +49,6 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Whether the input ended between two records.
-    pub fn between(&self) -> bool {
-        !self.records.within()
-    }
-
     /// The next event of `input`. [`Parsed::Partial`] has used all of it. Content stands behind what was
     /// used, and the next call begins behind it.
     ///
