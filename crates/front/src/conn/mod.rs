@@ -368,12 +368,10 @@ impl<'l, S: SiteService> Conn<'l, S> {
             named,
             ..Request::new(head, link, &mut client, entry)
         };
-        let began = request.began;
         let mut unfinished = Unfinished {
             event_loop: self.event_loop,
             sock: Some(self.sender.sock.clone()),
             entry: request.entry.clone(),
-            began,
             over: false,
         };
         let Ok(mut response) = site.call(&mut request).await else {
