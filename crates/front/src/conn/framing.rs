@@ -7,7 +7,7 @@ use galgo_proto::{
     status::reason,
 };
 use galgo_service::{
-    body::{Body, Output, Response},
+    body::{Output, Response},
     request::Request,
 };
 
@@ -82,26 +82,6 @@ pub(super) fn keeps_alive(
         && request.client.left().is_none_or(|n| n <= DRAIN)
         // The client was not asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
         && (!request.client.owes_continue() || request.client.is_over())
-}
-
-/// The head of a response whose body is not a program's: HEAD gets the length the body would have.
-pub(super) fn static_head(
-    event_loop: &EventLoop<impl SiteService>,
-    request: &Request<'_>,
-    response: &Response,
-    body: &Body,
-    framing: Framing,
-    wire: WireFormat,
-    keep_alive: bool,
-) -> Vec<u8> {
-    let head_only = framing == Framing::Bodiless && !matches!(response.status, 204 | 304);
-    let framing = if head_only {
-        Framing::Length(body.len())
-    } else {
-        framing
-    };
-    let version = request.head.version;
-    head(event_loop, response, framing, wire, version, keep_alive)
 }
 
 /// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on
