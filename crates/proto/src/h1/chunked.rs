@@ -130,11 +130,6 @@ pub enum Chunk {
 pub struct ChunkError(pub &'static str);
 
 impl Chunked {
-    /// A decoder at the start of a body.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Reads framing from the front of `input`. `Complete(Data(n), used)`: after `used` bytes of framing
     /// come `n` bytes of data, all of them in `input` (`n >= 1`); they count as consumed by this call,
     /// so the caller drops `used + n`. `Complete(End, used)`: the body is over, and stays so. `Partial`:
