@@ -17,7 +17,7 @@ struct Decoded {
 }
 
 fn decode(input: &[u8], step: usize) -> Decoded {
-    let mut body = Chunked::new();
+    let mut body = Chunked::default();
     let mut out = Decoded {
         data: Vec::new(),
         end: None,

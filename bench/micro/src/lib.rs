@@ -143,7 +143,7 @@ pub fn reply(text: &[u8]) -> Reply {
 
 /// Takes a chunked body apart: its length.
 pub fn decode(mut text: &[u8]) -> usize {
-    let (mut chunked, mut length) = (Chunked::new(), 0);
+    let (mut chunked, mut length) = (Chunked::default(), 0);
     loop {
         match chunked.step(text).expect("valid") {
             Parsed::Complete(Chunk::Data(n), used) => {

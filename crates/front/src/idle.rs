@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use galgo_io::rate_allowance::nanos;
+
 use crate::crowd::{BUSY, Since};
 
 /// What an idle connection waits for: which list it is in. Each begins and ends at an entry that no connection has.
@@ -32,10 +34,6 @@ const LEAST: Duration = Duration::from_millis(10);
 fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     nanos(Duration::try_from(now).unwrap_or_default())
-}
-
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The idle connections of one event loop.

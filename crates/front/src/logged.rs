@@ -7,7 +7,6 @@ use galgo_io::transport::Transport;
 use galgo_service::{
     body::Output, fault::Fault, link::Link, log::access::AccessEntry, request::Request,
 };
-use tokio::time::Instant;
 
 use crate::{event_loop::EventLoop, site::SiteService};
 
@@ -18,7 +17,6 @@ pub(crate) struct Unfinished<'l, S: SiteService> {
     /// The connection, where nothing else would tell the client.
     pub(crate) sock: Option<Rc<Transport>>,
     pub(crate) entry: Rc<RefCell<AccessEntry>>,
-    pub(crate) began: Instant,
     pub(crate) over: bool,
 }
 
@@ -35,7 +33,7 @@ impl<S: SiteService> Drop for Unfinished<'_, S> {
         if entry.status == 0 {
             entry.status = 503;
         }
-        entry.total = self.began.elapsed();
+        entry.total = entry.began.elapsed();
         self.event_loop.log(&entry);
     }
 }

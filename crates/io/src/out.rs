@@ -22,13 +22,6 @@ pub struct Out {
 }
 
 impl Out {
-    /// Bytes that were not looked at yet.
-    pub fn of(bytes: &[u8]) -> Self {
-        let mut out = Self::default();
-        out.bytes.extend_from_slice(bytes);
-        out
-    }
-
     /// All of `bytes` is output.
     pub fn whole(bytes: Vec<u8>) -> Self {
         let mut out = Self::default();

@@ -160,14 +160,12 @@ impl ReadingClient {
 }
 
 impl RateAllowance {
-    /// `grace` of waiting is free, and each byte moved earns `1 / min_rate` seconds more, up to `grace`. With a rate of 0 all
-    /// of it is.
-    pub fn new(grace: Duration, min_rate: u64) -> Self {
-        let grace = nanos(grace);
+    /// The allowance of a client that may be as slow as it likes.
+    pub fn endless() -> Self {
         Self {
-            least: Allowance::new(grace, min_rate),
-            busy: Allowance::new(grace, 0),
-            grace,
+            least: Allowance::new(0, 0),
+            busy: Allowance::new(0, 0),
+            grace: 0,
             since: None,
             timer: None,
             tick: tick::Wait::default(),
@@ -176,14 +174,10 @@ impl RateAllowance {
         }
     }
 
-    /// The allowance of a client that may be as slow as it likes.
-    pub fn endless() -> Self {
-        Self::new(Duration::ZERO, 0)
-    }
-
-    /// The allowance of a client, as configured.
+    /// The allowance of a client, as configured: `grace` of waiting is free, and each byte moved earns `1 / least` seconds more,
+    /// up to `grace`. With a rate of 0 all of it is.
     pub fn of(rates: &Rates) -> Self {
-        let mut allowance = Self::new(rates.grace, rates.least);
+        let mut allowance = Self::endless();
         allowance.begin(rates);
         allowance
     }
@@ -275,7 +269,7 @@ impl RateAllowance {
         }
         loop {
             let since = *self.since.get_or_insert_with(Instant::now);
-            let look = since + self.until_look();
+            let look = since + self.step().min(Duration::from_nanos(self.least.left));
             let timer = self
                 .timer
                 .get_or_insert_with(|| Box::pin(sleep_until(look)));
@@ -297,12 +291,7 @@ impl RateAllowance {
         Poll::Pending
     }
 
-    /// How long until that is looked at.
-    fn until_look(&self) -> Duration {
-        let step = self.step();
-        step.min(Duration::from_nanos(self.least.left))
-    }
-
+    /// How long until it is looked at what has become of the allowances, at most.
     fn step(&self) -> Duration {
         let quarter = Duration::from_nanos(self.grace / 4);
         quarter.clamp(Duration::from_millis(1), LOOK)
@@ -364,8 +353,9 @@ impl RateAllowance {
     }
 }
 
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(ENDLESS)
+/// The nanoseconds of a duration, as many as a number holds.
+pub fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Polls `f` once; `Pending` if it is not ready.
@@ -377,9 +367,17 @@ pub async fn poll_once<F: Future>(mut f: Pin<&mut F>) -> Poll<F::Output> {
 mod tests {
     use super::*;
 
+    fn allowance(grace: Duration, least: u64) -> RateAllowance {
+        RateAllowance::of(&Rates {
+            least,
+            busy: 0,
+            grace,
+        })
+    }
+
     #[test]
     fn bytes_earn_time_up_to_the_grace() {
-        let mut p = RateAllowance::new(Duration::from_secs(10), 1000);
+        let mut p = allowance(Duration::from_secs(10), 1000);
         p.spend(Duration::from_secs(20));
         p.grow(2000);
         assert_eq!(p.least.left, 2_000_000_000);
@@ -397,7 +395,7 @@ mod tests {
             .build()
             .unwrap();
         rt.block_on(async {
-            let mut p = RateAllowance::new(Duration::from_millis(1), 1);
+            let mut p = allowance(Duration::from_millis(1), 1);
             let late = p.wait(std::future::pending()).await.unwrap_err();
             assert_eq!(late.kind(), io::ErrorKind::TimedOut);
             assert_eq!(p.wait(async { Ok(5) }).await.unwrap(), 5);

@@ -268,18 +268,12 @@ impl Sock {
     /// As [`Sock::read_later`], but never waits: `None` when nothing is there.
     pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         pool::room(buf);
-        match rustix::io::read(&self.fd, spare_capacity(buf)) {
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            done => Ok(Some(done?)),
-        }
+        at_once(rustix::io::read(&self.fd, spare_capacity(buf)))
     }
 
     /// As [`Sock::try_read`], no more than fits into `buf`.
     pub fn try_take(&self, buf: &mut [u8]) -> io::Result<Option<usize>> {
-        match rustix::io::read(&self.fd, buf) {
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            done => Ok(Some(done?)),
-        }
+        at_once(rustix::io::read(&self.fd, buf))
     }
 
     /// Writes what fits of `bufs`. `waits`: it was tried at once already, and is awaited.
@@ -380,10 +374,7 @@ impl Sock {
 
     /// Writes what fits of `bytes`, but never waits: `None` when nothing does.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        match rustix::io::write(&self.fd, bytes) {
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            done => Ok(Some(done?)),
-        }
+        at_once(rustix::io::write(&self.fd, bytes))
     }
 
     /// Waits for the next request; holds no memory while there is none.
@@ -461,6 +452,14 @@ impl Sock {
             }
             guard.clear_ready_matching(Ready::WRITABLE);
         }
+    }
+}
+
+/// What a call has done that does not wait; `None`: there is nothing that could be done.
+fn at_once(done: Result<usize, Errno>) -> io::Result<Option<usize>> {
+    match done {
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        done => Ok(Some(done?)),
     }
 }
 

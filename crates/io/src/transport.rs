@@ -17,7 +17,7 @@ use crate::{
     buf::Buf,
     pool,
     sock::Sock,
-    tls::{self, Agreed, Session, TlsServer},
+    tls::{Agreed, Session, TlsServer},
 };
 
 /// A connection, with an event loop of its own thread.
@@ -60,17 +60,8 @@ impl Transport {
         self.tls.get()?.borrow().agreed()
     }
 
-    /// Whether HTTP/2 was agreed upon (ALPN).
-    pub fn alpn_is_h2(&self) -> bool {
-        self.alpn_is(tls::H2)
-    }
-
-    /// Whether the client only makes sure that a host is ours (ALPN; RFC 8737).
-    pub fn alpn_is_acme(&self) -> bool {
-        self.alpn_is(tls::ACME)
-    }
-
-    fn alpn_is(&self, protocol: &[u8]) -> bool {
+    /// Whether that was agreed upon (ALPN, RFC 7301): [`H2`](crate::tls::H2), or [`ACME`](crate::tls::ACME).
+    pub fn alpn_is(&self, protocol: &[u8]) -> bool {
         let tls = self.tls.get();
         tls.is_some_and(|tls| tls.borrow().alpn() == Some(protocol))
     }

@@ -26,7 +26,7 @@ mod tests;
 
 pub use error::{LineFault, ReplyError};
 
-use crate::{Fields, Parsed};
+use crate::{Fields, Parsed, digits::number};
 use field::{FieldLine, FieldRole};
 
 /// How large a response head may be: 502 beyond.
@@ -176,7 +176,7 @@ impl ReplyScan {
         rest.lines += 1;
         match FieldLine::parse(tail) {
             Err(fault) => rest.at(fault, tail),
-            Ok(_) => rest.at(LineFault::Unfinished, tail),
+            Ok(_) => rest.at(LineFault::UNFINISHED, tail),
         }
     }
 
@@ -197,24 +197,24 @@ impl ReplyScan {
             _ => false,
         };
         if twice {
-            return Err(self.at(LineFault::Twice, line));
+            return Err(self.at(LineFault::TWICE, line));
         }
         match role {
             FieldRole::Removed => {}
             FieldRole::Upgrade if !upgrade => {}
-            FieldRole::TransferEncoding => return Err(self.at(LineFault::TransferEncoding, line)),
+            FieldRole::TransferEncoding => return Err(self.at(LineFault::TRANSFER_ENCODING, line)),
             FieldRole::Status => {
                 self.status = Some(
                     field::status(value, upgrade)
-                        .ok_or_else(|| self.at(LineFault::Status, line))?,
+                        .ok_or_else(|| self.at(LineFault::STATUS, line))?,
                 );
             }
             FieldRole::ContentLength => {
-                let length = field::content_length(value);
-                self.content_length = Some(length.ok_or_else(|| self.at(LineFault::Length, line))?);
+                let length = number(value);
+                self.content_length = Some(length.ok_or_else(|| self.at(LineFault::LENGTH, line))?);
             }
             FieldRole::ContentType | FieldRole::Location if value.is_empty() => {
-                return Err(self.at(LineFault::NoValue, line));
+                return Err(self.at(LineFault::NO_VALUE, line));
             }
             FieldRole::ContentType
             | FieldRole::Location

@@ -1,6 +1,6 @@
 //! Content codings: which one a client prefers (RFC 9110, 12.5.3).
 
-use crate::Fields;
+use crate::{Fields, fields::elements};
 
 /// The content codings that galgo may have a representation in (8.4.1; RFC 7932, RFC 8878).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,10 +49,8 @@ impl AcceptedCodings {
     pub fn of(fields: &Fields) -> Self {
         let mut named: [Option<u16>; 4] = [None; 4];
         let mut star = None;
-        let elements = fields
-            .all("accept-encoding")
-            .flat_map(|v| v.split(|&b| b == b','));
-        for (name, q) in elements.filter_map(element) {
+        let all = fields.all("accept-encoding").flat_map(elements);
+        for (name, q) in all.filter_map(element) {
             let slot = match Coding::of(name) {
                 Some(coding) => &mut named[coding as usize],
                 None if name == b"*" => &mut star,

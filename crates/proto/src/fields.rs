@@ -109,15 +109,23 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 
 /// Whether any comma-separated element of the fields called `name` equals `token`, in any case.
 pub fn lists(fields: &Fields, name: &str, token: &str) -> bool {
-    fields.all(name).any(|v| {
-        v.split(|&b| b == b',')
-            .any(|e| e.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
-    })
+    let is = |e: &[u8]| e.eq_ignore_ascii_case(token.as_bytes());
+    fields.all(name).any(|v| elements(v).any(is))
+}
+
+/// The elements of a comma-separated list (RFC 9110, 5.6.1), empty ones too.
+pub(crate) fn elements(list: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    list.split(|&b| b == b',').map(<[u8]>::trim_ascii)
 }
 
 /// Whether `b` may stand in a token (RFC 9110, 5.6.2).
 pub fn is_token(b: u8) -> bool {
     TOKEN[b as usize]
+}
+
+/// Whether `b` may stand in a field value: anything but control bytes, tab allowed.
+pub(crate) fn is_text(b: u8) -> bool {
+    b == b'\t' || !b.is_ascii_control()
 }
 
 /// Asked for every byte of a name or method, so it is a table.

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::{
     Fields,
-    fields::is_token,
+    fields::{elements, is_token},
     target::{Authority, parse_port},
 };
 
@@ -177,7 +177,7 @@ impl Trusted {
         let bad = Unreadable(ForwardedField::Forwarded.name());
         let mut hops = Vec::new();
         for line in fields.all("forwarded") {
-            elements(line, &mut hops).ok_or(bad)?;
+            add_hops(line, &mut hops).ok_or(bad)?;
         }
         let mut origin = ForwardedParams::default();
         for hop in hops.iter().rev() {
@@ -208,11 +208,7 @@ impl Trusted {
     fn x_forwarded(&self, fields: &Fields) -> Result<ForwardedParams, Unreadable> {
         let list = |field: ForwardedField| -> Vec<&[u8]> {
             match self.fields.contains(&field) {
-                true => fields
-                    .all(field.name())
-                    .flat_map(|line| line.split(|&b| b == b','))
-                    .map(<[u8]>::trim_ascii)
-                    .collect(),
+                true => fields.all(field.name()).flat_map(elements).collect(),
                 false => Vec::new(),
             }
         };
@@ -230,28 +226,27 @@ impl Trusted {
                 break;
             }
         }
-        // One for all, or one for each hop.
-        let pick = |field: ForwardedField| -> Result<Option<&[u8]>, Unreadable> {
-            let said = list(field);
-            match said.len() {
-                0 => Ok(None),
-                1 => Ok(said.first().copied()),
-                n if n == nodes.len() => Ok(said.get(at).copied()),
-                _ => Err(Unreadable(field.name())),
-            }
-        };
-        let read = |field: ForwardedField| move || Unreadable(field.name());
-        origin.https = pick(ForwardedField::Proto)?
-            .map(|p| scheme(p).ok_or_else(read(ForwardedField::Proto)))
-            .transpose()?;
-        origin.host = pick(ForwardedField::Host)?
-            .map(|h| Authority::parse(h).ok_or_else(read(ForwardedField::Host)))
-            .transpose()?;
-        origin.port = pick(ForwardedField::Port)?
-            .map(|p| port(p).ok_or_else(read(ForwardedField::Port)))
-            .transpose()?;
+        let said = |field| (field, list(field), (at, nodes.len()));
+        origin.https = of_hop(said(ForwardedField::Proto), scheme)?;
+        origin.host = of_hop(said(ForwardedField::Host), Authority::parse)?;
+        origin.port = of_hop(said(ForwardedField::Port), port)?;
         Ok(origin)
     }
+}
+
+/// What a field says of the hop `at`: it has one element for all `hops`, or one for each.
+fn of_hop<T>(
+    (field, said, (at, hops)): (ForwardedField, Vec<&[u8]>, (usize, usize)),
+    read: fn(&[u8]) -> Option<T>,
+) -> Result<Option<T>, Unreadable> {
+    let one = match said.len() {
+        0 => return Ok(None),
+        1 => said.first(),
+        n if n == hops => said.get(at),
+        _ => None,
+    };
+    let value = one.and_then(|one| read(one));
+    value.map(Some).ok_or(Unreadable(field.name()))
 }
 
 fn scheme(text: &[u8]) -> Option<bool> {
@@ -275,39 +270,31 @@ enum NodeName {
 }
 
 impl NodeName {
-    /// X-Forwarded-For has IPv6 addresses without brackets too, where no port follows.
     fn parse(raw: &[u8]) -> Option<Self> {
         let text = str::from_utf8(raw).ok()?;
-        let plain = |a: IpAddr| a.to_canonical();
+        // X-Forwarded-For has IPv6 addresses without brackets too, where no port follows.
         if let Ok(address) = text.parse::<IpAddr>() {
-            return Some(Self::Address(plain(address), None));
+            return Some(Self::Address(address.to_canonical(), None));
         }
-        if let Some(address) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
-            let address: Ipv6Addr = address.parse().ok()?;
-            return Some(Self::Address(plain(address.into()), None));
-        }
-        // An obfuscated port (`_x`) says nothing.
-        let (name, behind) = match text.rsplit_once(':') {
-            Some((name, behind)) => (name, Some(behind)),
-            None => (text, None),
+        let (name, port) = match text.rsplit_once(':') {
+            Some((name, port)) if !text.ends_with(']') => (name, Some(port)),
+            _ => (text, None),
         };
-        let hidden_port = behind.is_some_and(obfuscated);
-        if behind.is_none_or(|p| hidden_port || parse_port(p).is_some())
-            && (name.eq_ignore_ascii_case("unknown") || obfuscated(name))
-        {
+        let port = match port {
+            // An obfuscated one (`_x`) says nothing.
+            Some(port) if !obfuscated(port) => Some(parse_port(port)?),
+            _ => None,
+        };
+        if name.eq_ignore_ascii_case("unknown") || obfuscated(name) {
             return Some(Self::Hidden);
         }
-        if hidden_port {
-            let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
-            let address: IpAddr = match bare {
-                Some(v6) => v6.parse::<Ipv6Addr>().ok()?.into(),
-                None => name.parse::<Ipv4Addr>().ok()?.into(),
-            };
-            return Some(Self::Address(plain(address), None));
-        }
-        let port = parse_port(behind?)?;
-        let address: SocketAddr = text.parse().ok()?;
-        Some(Self::Address(plain(address.ip()), Some(port)))
+        let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']'));
+        let address: IpAddr = match (port, bare) {
+            (Some(_), _) => text.parse::<SocketAddr>().ok()?.ip(),
+            (None, Some(v6)) => v6.parse::<Ipv6Addr>().ok()?.into(),
+            (None, None) => name.parse::<Ipv4Addr>().ok()?.into(),
+        };
+        Some(Self::Address(address.to_canonical(), port))
     }
 }
 
@@ -330,26 +317,20 @@ struct Hop {
 
 /// Appends the elements of one field line to `hops`; `None` where it breaks the grammar anywhere: a
 /// quote left open by a client would swallow what our proxy has written behind it.
-fn elements(line: &[u8], hops: &mut Vec<Hop>) -> Option<()> {
-    let mut rest = line.trim_ascii();
+fn add_hops(line: &[u8], hops: &mut Vec<Hop>) -> Option<()> {
+    let (mut rest, mut hop) = (line.trim_ascii(), Hop::default());
     loop {
-        let mut hop = Hop::default();
-        loop {
-            rest = pair(rest, &mut hop)?.trim_ascii_start();
-            match rest.split_first() {
-                Some((b';', more)) => rest = more.trim_ascii_start(),
-                Some((b',', more)) => {
-                    rest = more.trim_ascii_start();
-                    break;
-                }
-                Some(_) => return None,
-                None => {
-                    hops.push(hop);
-                    return Some(());
-                }
-            }
+        rest = pair(rest, &mut hop)?.trim_ascii_start();
+        let Some((separator, more)) = rest.split_first() else {
+            hops.push(hop);
+            return Some(());
+        };
+        match separator {
+            b';' => {}
+            b',' => hops.push(std::mem::take(&mut hop)),
+            _ => return None,
         }
-        hops.push(hop);
+        rest = more.trim_ascii_start();
     }
 }
 

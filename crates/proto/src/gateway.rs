@@ -20,6 +20,7 @@ use std::net::IpAddr;
 
 use crate::{
     Fields,
+    fields::is_text,
     h1::{BodyLen, Head, HeadError, HeadLimits, Method, Version},
     target::{Authority, Target},
 };
@@ -57,7 +58,10 @@ struct HeadVariables<'p> {
     values: [Option<&'p [u8]>; NAMES.len()],
 }
 
-const NAMES: [&str; 19] = [
+/// Variables that are no fields are not counted against clients: fronts add some thirty.
+const OTHERS: usize = 83;
+
+const NAMES: [&str; 20] = [
     "REQUEST_METHOD",
     "REQUEST_URI",
     "DOCUMENT_URI",
@@ -77,11 +81,8 @@ const NAMES: [&str; 19] = [
     "HTTPS",
     "REQUEST_SCHEME",
     "REMOTE_USER",
+    "AUTH_TYPE",
 ];
-
-const fn bad(why: &'static str) -> HeadError {
-    HeadError::new(400, why)
-}
 
 impl<'p> HeadVariables<'p> {
     /// The value of a variable; one that is empty is not set.
@@ -105,18 +106,14 @@ pub fn request<'p>(
 ) -> Result<Gateway, HeadError> {
     let mut known = HeadVariables::default();
     let mut fields = Fields::new();
-    let mut auth_type = None;
     for (count, (name, value)) in params.into_iter().enumerate() {
-        // Variables that are no fields are not counted against clients: fronts add some thirty.
-        if count >= limits.fields.saturating_add(NAMES.len() + 64) {
+        if count >= limits.fields.saturating_add(OTHERS) {
             return Err(HeadError::new(431, "too many variables"));
         }
         if let Some(at) = NAMES.iter().position(|n| n.as_bytes() == name) {
             if known.values[at].replace(value).is_some() && name == b"CONTENT_LENGTH" {
-                return Err(bad("CONTENT_LENGTH came twice"));
+                return Err(HeadError::bad("CONTENT_LENGTH came twice"));
             }
-        } else if name == b"AUTH_TYPE" {
-            auth_type = Some(value);
         } else if let Some(field) = name.strip_prefix(b"HTTP_") {
             // nginx sends these besides; CONTENT_TYPE and CONTENT_LENGTH say the same.
             if matches!(field, b"CONTENT_TYPE" | b"CONTENT_LENGTH") {
@@ -144,7 +141,7 @@ pub fn request<'p>(
         local: known.text("SERVER_ADDR").and_then(address),
         port: known.text("SERVER_PORT").and_then(|p| p.parse().ok()),
         https: https(&known),
-        user: user(&known, auth_type),
+        user: user(&known),
     })
 }
 
@@ -179,9 +176,9 @@ fn https(known: &HeadVariables<'_>) -> bool {
     }
 }
 
-fn user(known: &HeadVariables<'_>, auth_type: Option<&[u8]>) -> Option<(String, String)> {
+fn user(known: &HeadVariables<'_>) -> Option<(String, String)> {
     let user = known.text("REMOTE_USER").filter(|u| !u.contains('\0'))?;
-    let scheme = str::from_utf8(auth_type.unwrap_or_default()).ok()?;
+    let scheme = str::from_utf8(known.value("AUTH_TYPE").unwrap_or_default()).ok()?;
     Some((user.to_owned(), scheme.replace('\0', "")))
 }
 
@@ -194,7 +191,9 @@ fn path<'p>(known: &HeadVariables<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError
         .iter()
         .any(|part| !part.is_empty() && !part.starts_with(b"/"))
     {
-        return Err(bad("SCRIPT_NAME or PATH_INFO does not begin with a slash"));
+        return Err(HeadError::bad(
+            "SCRIPT_NAME or PATH_INFO does not begin with a slash",
+        ));
     }
     // nginx's PATH_INFO without a split, and that of some others, is the whole path again.
     match script_name == path_info {
@@ -238,9 +237,7 @@ fn head(
 /// Host, else SERVER_NAME, which may be a pattern and is no reason to refuse anything.
 fn authority(known: &HeadVariables<'_>, fields: &Fields) -> Result<Authority, HeadError> {
     match fields.first("host") {
-        Some(host) if !host.is_empty() => {
-            Authority::parse(host).ok_or(bad("Host is not a host and a port"))
-        }
+        Some(host) if !host.is_empty() => Authority::parse(host).ok_or(HeadError::HOST),
         _ => Ok(known
             .value("SERVER_NAME")
             .and_then(Authority::parse)
@@ -259,8 +256,8 @@ fn push(
     if variable.is_empty() || !variable.iter().all(named) {
         return Ok(());
     }
-    if value.iter().any(|&b| b.is_ascii_control() && b != b'\t') {
-        return Err(bad("a field value with a control byte"));
+    if !value.iter().copied().all(is_text) {
+        return Err(HeadError::CONTROL);
     }
     let letter = |&b: &u8| match b {
         b'_' => b'-',
@@ -269,15 +266,12 @@ fn push(
     let name: Vec<u8> = variable.iter().map(letter).collect();
     if fields.has(str::from_utf8(&name).unwrap_or_default()) {
         if variable == b"TRANSFER_ENCODING" {
-            return Err(bad("HTTP_TRANSFER_ENCODING came twice"));
+            return Err(HeadError::bad("HTTP_TRANSFER_ENCODING came twice"));
         }
         fields.retain(|other, _| other != name);
     }
     if fields.len() >= limits.fields {
-        return Err(HeadError::new(
-            431,
-            "more header fields than are taken (max_fields)",
-        ));
+        return Err(HeadError::MANY_FIELDS);
     }
     fields.push(name, value.trim_ascii());
     Ok(())

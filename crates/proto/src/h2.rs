@@ -5,7 +5,7 @@
 
 use crate::{
     Fields,
-    fields::is_token,
+    fields::{is_text, is_token},
     h1::{
         BodyLen, FramingFields, Head, HeadError, HeadLimits, Method, Once, Version, content_length,
         host_of_target,
@@ -40,10 +40,6 @@ pub const OF_CONNECTION: [&str; 5] = [
 /// What a line of HTTP/1 has beside name and value: `max_head` counts it in both versions.
 const AROUND: usize = ": \r\n".len();
 
-const fn bad(why: &'static str) -> HeadError {
-    HeadError::new(400, why)
-}
-
 /// Makes the head of a request; of one for a WebSocket as HTTP/1.1 would have it (RFC 6455, 4.1).
 ///
 /// # Errors
@@ -59,10 +55,10 @@ pub fn head<'a>(
     };
     let target = Target::parse_with(asked.path, limits.target, limits.encoded_slash)?;
     if target.authority().is_some() {
-        return Err(bad(":path is not a path"));
+        return Err(HeadError::bad(":path is not a path"));
     }
     if target.path() == b"*" && method.as_str() != "OPTIONS" {
-        return Err(bad("target `*` without the method OPTIONS"));
+        return Err(HeadError::bad("target `*` without the method OPTIONS"));
     }
     let line = asked.method.len() + asked.path.len();
     let (mut fields, framing) = copied(fields, line, limits)?;
@@ -72,10 +68,14 @@ pub fn head<'a>(
     }
     let body = match (framing.content_length, asked.ended) {
         (Once::Absent, _) if asked.websocket.is_some() => BodyLen::None,
-        (_, _) if asked.websocket.is_some() => return Err(bad("a WebSocket with Content-Length")),
-        (Once::Several, _) => return Err(bad("several Content-Length")),
+        (_, _) if asked.websocket.is_some() => {
+            return Err(HeadError::bad("a WebSocket with Content-Length"));
+        }
+        (Once::Several, _) => return Err(HeadError::bad("several Content-Length")),
         (Once::One(value), ended) => match BodyLen::Length(content_length(value)?) {
-            BodyLen::Length(1..) if ended => return Err(bad("Content-Length without a body")),
+            BodyLen::Length(1..) if ended => {
+                return Err(HeadError::bad("Content-Length without a body"));
+            }
             length => length,
         },
         (Once::Absent, true) => BodyLen::None,
@@ -88,8 +88,7 @@ pub fn head<'a>(
         fields.push("sec-websocket-key", key);
     }
     if framing.other_expectation {
-        let why = "an expectation other than 100-continue";
-        return Err(HeadError::new(417, why));
+        return Err(HeadError::EXPECTATION);
     }
     Ok(Head {
         method,
@@ -114,26 +113,26 @@ fn copied<'a>(
     for (name, value) in all {
         let lower = |b: u8| is_token(b) && !b.is_ascii_uppercase();
         if name.is_empty() || !name.bytes().all(lower) {
-            return Err(bad("a field name that is not a token in lower case"));
+            return Err(HeadError::bad(
+                "a field name that is not a token in lower case",
+            ));
         }
-        if value.iter().any(|&b| b.is_ascii_control() && b != b'\t') {
-            return Err(bad("a field value with a control byte"));
+        if !value.iter().copied().all(is_text) {
+            return Err(HeadError::CONTROL);
         }
         if value != value.trim_ascii() {
-            return Err(bad("a field value with white space around it"));
+            return Err(HeadError::bad("a field value with white space around it"));
         }
         let te = name == "te" && !value.eq_ignore_ascii_case(b"trailers");
         if te || OF_CONNECTION.contains(&name) {
-            return Err(bad("a field that concerns the connection"));
+            return Err(HeadError::bad("a field that concerns the connection"));
         }
         bytes += name.len() + value.len() + AROUND;
         if bytes > limits.bytes {
-            let why = "the head is larger than is taken (max_head)";
-            return Err(HeadError::new(431, why));
+            return Err(HeadError::TOO_LARGE);
         }
         if fields.len() == limits.fields {
-            let why = "more header fields than are taken (max_fields)";
-            return Err(HeadError::new(431, why));
+            return Err(HeadError::MANY_FIELDS);
         }
         framing.note(name, value);
         fields.push(name, value);
@@ -143,15 +142,15 @@ fn copied<'a>(
 
 /// Who the request is for: `:authority`, with which Host must agree (RFC 9113, 8.3.1), else Host.
 fn authority(asked: Option<&[u8]>, host: Once<'_>) -> Result<Authority, HeadError> {
-    let parsed = |value| Authority::parse(value).ok_or(bad("Host is not a host and a port"));
+    let parsed = |value| Authority::parse(value).ok_or(HeadError::HOST);
     match (asked, host) {
-        (_, Once::Several) => Err(bad("several Host")),
-        (None, Once::Absent) => Err(bad("neither :authority nor Host")),
+        (_, Once::Several) => Err(HeadError::bad("several Host")),
+        (None, Once::Absent) => Err(HeadError::bad("neither :authority nor Host")),
         (Some(asked), Once::Absent) => parsed(asked),
         (None, Once::One(host)) => parsed(host),
         (Some(asked), Once::One(host)) => match (parsed(asked)?, parsed(host)?) {
             (asked, host) if asked == host => Ok(asked),
-            _ => Err(bad("Host and :authority disagree")),
+            _ => Err(HeadError::bad("Host and :authority disagree")),
         },
     }
 }

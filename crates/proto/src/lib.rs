@@ -5,6 +5,7 @@
 pub mod cgi;
 pub mod coding;
 pub mod cond;
+pub mod digits;
 pub mod fcgi;
 pub mod fields;
 pub mod forwarded;

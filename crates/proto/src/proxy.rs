@@ -1,6 +1,6 @@
 //! The PROXY protocol, version 2 (HAProxy, "The PROXY protocol", 2.2).
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use crate::Parsed;
 
@@ -34,37 +34,24 @@ pub fn parse(buf: &[u8]) -> Result<Parsed<Ends>, ProxyError> {
     };
     let ends = match (command & 0x0f, family) {
         (0, _) => None,
-        (1, 0x11) => Some(v4(block).ok_or(ProxyError)?),
-        (1, 0x21) => Some(v6(block).ok_or(ProxyError)?),
+        (1, 0x11) => Some(ends::<4>(block).ok_or(ProxyError)?),
+        (1, 0x21) => Some(ends::<16>(block).ok_or(ProxyError)?),
         (1, 0x31) => None,
         _ => return Err(ProxyError),
     };
     Ok(Parsed::Complete(ends, 16 + len))
 }
 
-fn v4(block: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
-    let (from, rest) = block.split_first_chunk::<4>()?;
-    let (to, rest) = rest.split_first_chunk::<4>()?;
-    let (from_port, to_port) = ports(rest)?;
-    Some((
-        (Ipv4Addr::from(*from), from_port).into(),
-        (Ipv4Addr::from(*to), to_port).into(),
-    ))
-}
-
-fn v6(block: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
-    let (from, rest) = block.split_first_chunk::<16>()?;
-    let (to, rest) = rest.split_first_chunk::<16>()?;
-    let (from_port, to_port) = ports(rest)?;
-    Some((
-        (Ipv6Addr::from(*from), from_port).into(),
-        (Ipv6Addr::from(*to), to_port).into(),
-    ))
-}
-
-fn ports(rest: &[u8]) -> Option<(u16, u16)> {
+/// Both addresses, of `N` bytes each, then both ports.
+fn ends<const N: usize>(block: &[u8]) -> Option<(SocketAddr, SocketAddr)>
+where
+    IpAddr: From<[u8; N]>,
+{
+    let (from, rest) = block.split_first_chunk::<N>()?;
+    let (to, rest) = rest.split_first_chunk::<N>()?;
     let &[a, b, c, d] = rest.first_chunk::<4>()?;
-    Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+    let end = |ip: &[u8; N], port| SocketAddr::new((*ip).into(), u16::from_be_bytes(port));
+    Some((end(from, [a, b]), end(to, [c, d])))
 }
 
 #[cfg(test)]

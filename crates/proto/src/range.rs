@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::{
     Fields,
     cond::{self, Validators},
+    fields::elements,
     h1::Method,
 };
 
@@ -60,7 +61,7 @@ fn parse(value: &[u8], max: usize) -> Option<Vec<Spec>> {
         return None;
     }
     let mut specs = Vec::new();
-    for element in set.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+    for element in elements(set) {
         // 5.6.1.2: empty elements of a list are skipped.
         if element.is_empty() {
             continue;

@@ -1,9 +1,7 @@
 //! SCGI ("SCGI: A Simple Common Gateway Interface alternative", N. Schemenauer, 2008), both sides of it:
 //! a request is a netstring of variables and the body behind it; the reply is that of a CGI program.
 
-use std::fmt;
-
-use crate::{Parsed, vars::Sink};
+use crate::{Parsed, digits, vars::Sink};
 
 /// Writes the variables of a request. CONTENT_LENGTH is the first of them and always there: the
 /// protocol knows no other end of a body.
@@ -64,14 +62,6 @@ pub const TOO_LARGE: ScgiError = ScgiError("the variables are larger than is tak
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScgiError(pub &'static str);
 
-impl fmt::Display for ScgiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for ScgiError {}
-
 /// Reads the variables of a request, of at most `most` bytes, from the beginning of a connection.
 /// Nothing but the length is looked at before all of them are there.
 ///
@@ -121,7 +111,7 @@ fn checked(block: &[u8]) -> Result<u64, ScgiError> {
     }
     let mut pairs = ScgiPairs { rest: block };
     let length = match pairs.next() {
-        Some((b"CONTENT_LENGTH", value)) => digits(value),
+        Some((b"CONTENT_LENGTH", value)) => digits::length(value),
         _ => None,
     };
     let length = length.ok_or(ScgiError("the first variable is not a CONTENT_LENGTH"))?;
@@ -130,12 +120,6 @@ fn checked(block: &[u8]) -> Result<u64, ScgiError> {
         (Some((_, b"1")), None) => Ok(length),
         _ => Err(ScgiError("there is not one variable SCGI with the value 1")),
     }
-}
-
-fn digits(value: &[u8]) -> Option<u64> {
-    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    let n: u64 = std::str::from_utf8(value).ok()?.parse().ok()?;
-    (digits && n < 1 << 63).then_some(n)
 }
 
 impl<'b> Variables<'b> {

@@ -10,8 +10,10 @@ use std::{
 
 use memchr::memchr;
 
-pub use error::TargetError;
 pub use path::UrlPath;
+
+use crate::h1::error::HeadError;
+use error::{BYTE, DOT_SEGMENT, FORM, TOO_LONG};
 use path::{decode, encode, has_dots, merged, without_dots};
 
 /// A request target, checked and decoded once.
@@ -38,21 +40,21 @@ struct Rare {
 
 impl Target {
     /// Parses a target in which an encoded slash is refused.
-    pub fn parse(raw: &[u8], limit: usize) -> Result<Self, TargetError> {
+    pub fn parse(raw: &[u8], limit: usize) -> Result<Self, HeadError> {
         Self::parse_with(raw, limit, false)
     }
 
     /// Parses the target of a request line; `slashes`: an encoded slash counts as a slash. `*` is taken here; that it needs the method OPTIONS is for
     /// [`Head::parse`](crate::h1::Head::parse), which knows the method.
-    pub fn parse_with(raw: &[u8], limit: usize, slashes: bool) -> Result<Self, TargetError> {
+    pub fn parse_with(raw: &[u8], limit: usize, slashes: bool) -> Result<Self, HeadError> {
         if raw.len() > limit {
-            return Err(TargetError::TooLong);
+            return Err(TOO_LONG);
         }
-        let marks = Marks::of(raw)?;
-        let plain = marks.text(raw)?;
+        let marks = Marks::of(raw).ok_or(BYTE)?;
+        let plain = marks.text(raw).ok_or(BYTE)?;
         // What had to be encoded has become longer.
         if plain.len() > limit {
-            return Err(TargetError::TooLong);
+            return Err(TOO_LONG);
         }
         match raw.first() {
             Some(b'/') if marks.is_plain() => Ok(Self {
@@ -77,11 +79,8 @@ impl Target {
         query: Option<&[u8]>,
         limit: usize,
         slashes: bool,
-    ) -> Result<Self, TargetError> {
-        let given = match query {
-            Some(query) => Some(visible(query)?),
-            None => None,
-        };
+    ) -> Result<Self, HeadError> {
+        let given = query.map(visible).transpose()?;
         let rewritten = |target: &Self| {
             let given = given.as_deref().filter(|q| *q != target.query());
             given.map(str::to_owned)
@@ -94,10 +93,10 @@ impl Target {
             return Ok(target);
         }
         if !path.starts_with(b"/") || path.iter().any(u8::is_ascii_control) {
-            return Err(TargetError::Form);
+            return Err(FORM);
         }
         if has_dots(&path) {
-            return Err(TargetError::DotSegment);
+            return Err(DOT_SEGMENT);
         }
         let raw = match uri {
             Some(uri) => visible(uri)?.into_owned(),
@@ -105,16 +104,13 @@ impl Target {
         };
         let raw = raw.strip_suffix('?').map_or(raw.clone(), str::to_owned);
         if raw.len() > limit || path.len() > limit {
-            return Err(TargetError::TooLong);
+            return Err(TOO_LONG);
         }
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
         // What the front takes for no path it has refused, and an encoded slash may be one to it.
         let asked = decode(raw_path(&raw, query_at), true).unwrap_or_default();
         let asked = asked.as_deref().unwrap_or(raw_path(&raw, query_at));
-        let asked = match has_dots(asked) {
-            true => Some(without_dots(asked)?),
-            false => None,
-        };
+        let asked = has_dots(asked).then(|| without_dots(asked)).transpose()?;
         let merged = merged(&path);
         let mut target = Self::decoded(raw, query_at, path);
         target.rare_mut().merged = merged;
@@ -199,7 +195,7 @@ impl Target {
     }
 
     /// absolute-form (RFC 9112, 3.2.2): scheme and authority come off.
-    fn absolute(raw: &str, slashes: bool) -> Result<Self, TargetError> {
+    fn absolute(raw: &str, slashes: bool) -> Result<Self, HeadError> {
         let rest = ["http://", "https://"]
             .iter()
             .find_map(|scheme| {
@@ -207,9 +203,9 @@ impl Target {
                 head.eq_ignore_ascii_case(scheme)
                     .then(|| &raw[scheme.len()..])
             })
-            .ok_or(TargetError::Form)?;
+            .ok_or(FORM)?;
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        Authority::parse(authority.as_bytes()).ok_or(TargetError::Form)?;
+        Authority::parse(authority.as_bytes()).ok_or(FORM)?;
         let authority = Some(authority.to_owned());
         if path.starts_with('/') {
             Self::origin(path.to_owned(), authority, slashes)
@@ -218,7 +214,7 @@ impl Target {
         }
     }
 
-    fn origin(raw: String, authority: Option<String>, slashes: bool) -> Result<Self, TargetError> {
+    fn origin(raw: String, authority: Option<String>, slashes: bool) -> Result<Self, HeadError> {
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
         let plain = raw_path(&raw, query_at);
         let mut decoded = decode(plain, slashes)?;
@@ -266,7 +262,7 @@ impl Marks {
     /// Visible ASCII without `#` is taken. Wider than RFC 3986, which has no place for `|` or `[` in a path or a
     /// query, nor for a `%` without its digits in a query: browsers send them (`?q=100%`), and to us they mean nothing.
     /// A byte above 0x7F, which curl sends, counts as if it were percent-encoded.
-    fn of(raw: &[u8]) -> Result<Self, TargetError> {
+    fn of(raw: &[u8]) -> Option<Self> {
         let mut marks = 0;
         let mut before = 0;
         for &b in raw {
@@ -279,10 +275,7 @@ impl Marks {
             };
             before = b;
         }
-        match marks & Self::REFUSED {
-            0 => Ok(Self(marks)),
-            _ => Err(TargetError::Byte),
-        }
+        (marks & Self::REFUSED == 0).then_some(Self(marks))
     }
 
     /// Nothing has to be encoded or decoded, and the path is clean.
@@ -291,21 +284,20 @@ impl Marks {
     }
 
     /// The target, in which bytes above 0x7F are percent-encoded.
-    fn text(self, raw: &[u8]) -> Result<Cow<'_, str>, TargetError> {
+    fn text(self, raw: &[u8]) -> Option<Cow<'_, str>> {
         if self.0 & Self::HIGH == 0 {
-            let text = str::from_utf8(raw);
-            return text.map(Cow::from).map_err(|_| TargetError::Byte);
+            return str::from_utf8(raw).ok().map(Cow::from);
         }
         let encoded = raw.iter().map(|&b| match b.is_ascii() {
             true => char::from(b).to_string(),
             false => format!("%{b:02X}"),
         });
-        Ok(encoded.collect::<String>().into())
+        Some(encoded.collect::<String>().into())
     }
 }
 
-fn visible(raw: &[u8]) -> Result<Cow<'_, str>, TargetError> {
-    Marks::of(raw)?.text(raw)
+fn visible(raw: &[u8]) -> Result<Cow<'_, str>, HeadError> {
+    Marks::of(raw).and_then(|marks| marks.text(raw)).ok_or(BYTE)
 }
 
 /// The longest host, in bytes: a DNS name has at most 253 and a dot.

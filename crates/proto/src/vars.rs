@@ -19,7 +19,10 @@ mod tests;
 pub use given::{ClientVars, ConnectionVars, Script, ServerVars, Sink, TlsVars};
 pub use protocol::{Ambiguous, Dropped};
 
-use crate::h1::Head;
+use crate::{
+    digits::{DIGITS, decimal},
+    h1::Head,
+};
 
 /// Every variable galgo computes, in the order of the alphabet, but for those of the form `HTTP_*`.
 pub const NAMES: &[&str] = &[
@@ -96,11 +99,14 @@ pub fn connection(c: &ConnectionVars<'_>, sink: &mut impl Sink) {
     sink.put(b"REMOTE_ADDR", c.remote_addr.as_bytes());
     sink.put(b"REMOTE_HOST", c.remote_addr.as_bytes());
     if let Some(port) = c.remote_port {
-        sink.put(b"REMOTE_PORT", decimal(port.into(), &mut [0; 20]));
+        sink.put(b"REMOTE_PORT", decimal(port.into(), &mut [0; DIGITS]));
     }
     sink.put(b"SERVER_ADDR", c.server_addr.as_bytes());
     if c.server_port != 0 {
-        sink.put(b"SERVER_PORT", decimal(c.server_port.into(), &mut [0; 20]));
+        sink.put(
+            b"SERVER_PORT",
+            decimal(c.server_port.into(), &mut [0; DIGITS]),
+        );
     }
     if c.https {
         sink.put(b"HTTPS", b"on");
@@ -184,7 +190,7 @@ fn host(head: &Head, conn: &ConnectionVars<'_>, sink: &mut impl Sink) {
     }
     if conn.server_port == 0 {
         let port = head.port.unwrap_or(if conn.https { 443 } else { 80 });
-        sink.put(b"SERVER_PORT", decimal(port.into(), &mut [0; 20]));
+        sink.put(b"SERVER_PORT", decimal(port.into(), &mut [0; DIGITS]));
     }
 }
 
@@ -207,23 +213,10 @@ fn routed(script: &Script<'_>, sink: &mut impl Sink) {
         }
     }
     if let Some(length) = script.content_length {
-        sink.put(b"CONTENT_LENGTH", decimal(length, &mut [0; 20]));
+        sink.put(b"CONTENT_LENGTH", decimal(length, &mut [0; DIGITS]));
     }
     if let Some((user, scheme)) = script.user {
         sink.put(b"REMOTE_USER", user.as_bytes());
         sink.put(b"AUTH_TYPE", scheme.as_bytes());
-    }
-}
-
-/// `n` in decimal digits; `u64::MAX` has 20 of them.
-fn decimal(mut n: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            return &digits[at..];
-        }
     }
 }

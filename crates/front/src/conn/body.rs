@@ -42,24 +42,21 @@ pub(super) enum Frame {
 impl RequestBody {
     /// The body of a request framed as `len`.
     pub(super) fn new(len: BodyLen) -> Self {
-        let frame = match len {
+        Self::of(match len {
             BodyLen::None | BodyLen::Length(0) => Frame::Ended,
             BodyLen::Length(n) => Frame::Length(n),
             BodyLen::Chunked => Frame::Chunked(Box::default()),
-        };
-        Self {
-            frame,
-            ahead: 0,
-            ready: 0,
-            taken: 0,
-            limit: u64::MAX,
-        }
+        })
     }
 
     /// The body of a request that comes in FastCGI records.
     pub(super) fn records(stdin: Stdin) -> Self {
+        Self::of(Frame::Records(Box::new(stdin)))
+    }
+
+    fn of(frame: Frame) -> Self {
         Self {
-            frame: Frame::Records(Box::new(stdin)),
+            frame,
             ahead: 0,
             ready: 0,
             taken: 0,

@@ -1,8 +1,13 @@
 //! How a response is framed: its head, and how the end of its body is marked (RFC 9112, 6).
 
-use galgo_proto::{fields::lists, h1::Version, status::reason};
+use galgo_proto::{
+    digits::{DIGITS, decimal},
+    fields::lists,
+    h1::Version,
+    status::reason,
+};
 use galgo_service::{
-    body::{Body, Output, Response},
+    body::{Output, Response},
     request::Request,
 };
 
@@ -79,26 +84,6 @@ pub(super) fn keeps_alive(
         && (!request.client.owes_continue() || request.client.is_over())
 }
 
-/// The head of a response whose body is not a program's: HEAD gets the length the body would have.
-pub(super) fn static_head(
-    event_loop: &EventLoop<impl SiteService>,
-    request: &Request<'_>,
-    response: &Response,
-    body: &Body,
-    framing: Framing,
-    wire: WireFormat,
-    keep_alive: bool,
-) -> Vec<u8> {
-    let head_only = framing == Framing::Bodiless && !matches!(response.status, 204 | 304);
-    let framing = if head_only {
-        Framing::Length(body.len())
-    } else {
-        framing
-    };
-    let version = request.head.version;
-    head(event_loop, response, framing, wire, version, keep_alive)
-}
-
 /// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on
 /// (RFC 9110, 8.6).
 pub(crate) fn promise(response: &mut Response, framing: Framing, output: &Output) {
@@ -164,33 +149,4 @@ pub(super) fn head(
     put(&[b"\r\n"]);
     debug_assert!(!lists(&response.fields, "transfer-encoding", "chunked"));
     out
-}
-
-/// The digits of the largest number.
-const DIGITS: usize = 20;
-
-/// A number as text: `write!` takes four times the instructions for it.
-fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
-    let mut first = DIGITS;
-    loop {
-        first -= 1;
-        // INVARIANT: a digit is below ten, and there are no more than DIGITS.
-        digits[first] = b'0' + u8::try_from(n % 10).unwrap_or_default();
-        n /= 10;
-        if n == 0 {
-            return &digits[first..];
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_as_display_has_them() {
-        for n in [0, 7, 10, 200, 65_535, 1_000_000, u64::MAX] {
-            assert_eq!(decimal(n, &mut [0; DIGITS]), n.to_string().as_bytes());
-        }
-    }
 }

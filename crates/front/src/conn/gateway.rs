@@ -127,7 +127,7 @@ fn begin(input: &Input, id: u16, content: &[u8]) -> Result<Option<Begun>, Fault>
     let &[high, low, flags, ..] = content else {
         return Err(BROKEN);
     };
-    if Role::of(u16::from_be_bytes([high, low])) != Role::Responder {
+    if Role(u16::from_be_bytes([high, low])) != Role::Responder {
         say(input, &fcgi::end(id, 0, Outcome::UnknownRole));
         return Ok(None);
     }
@@ -179,19 +179,16 @@ pub(super) async fn scgi(
 ) -> Result<Option<Arrived>, Fault> {
     *wire = WireFormat::Scgi;
     loop {
-        let used = match netstring::parse(input.buf.bytes(), limits.bytes) {
+        match netstring::parse(input.buf.bytes(), limits.bytes) {
             Ok(Parsed::Complete(variables, used)) => {
                 let gateway = gateway::request(variables.iter(), limits)?;
+                input.buf.consume(used);
                 let body = RequestBody::new(gateway.head.body);
-                Some((Arrived::new(gateway, body), used))
+                return Ok(Some(Arrived::new(gateway, body)));
             }
-            Ok(Parsed::Partial) => None,
+            Ok(Parsed::Partial) => {}
             Err(netstring::TOO_LARGE) => return Err(LARGE),
             Err(_) => return Err(NO_SCGI),
-        };
-        if let Some((arrived, used)) = used {
-            input.buf.consume(used);
-            return Ok(Some(arrived));
         }
         match input.fill(0).await? {
             0 if input.buf.is_empty() => return Ok(None),

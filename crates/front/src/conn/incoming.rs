@@ -274,7 +274,7 @@ mod tests {
     use galgo_proto::h1::BodyLen;
 
     use super::*;
-    use galgo_io::transport::Transport;
+    use galgo_io::{rate_allowance::Rates, transport::Transport};
 
     /// A connection on which the client has sent `said`, and closed its side if it `ends`.
     fn input(said: &[u8], ends: bool) -> (UnixStream, Input) {
@@ -284,7 +284,11 @@ mod tests {
         if ends {
             client.shutdown(std::net::Shutdown::Write).unwrap();
         }
-        let allowance = RateAllowance::new(Duration::from_millis(200), 1);
+        let allowance = RateAllowance::of(&Rates {
+            least: 1,
+            busy: 0,
+            grace: Duration::from_millis(200),
+        });
         (
             client,
             Input::new(Rc::new(Transport::new(Sock::new(ours.into()))), allowance),

@@ -69,7 +69,7 @@ pub(crate) fn start<S: SiteService>(event_loop: Rc<EventLoop<S>>, accepted: Acce
         let mut conn = Conn::open(&event_loop, lease, member, accepted).await;
         // Not moved out: each connection would have room for it twice.
         if let Some(conn) = &mut conn {
-            match conn.speaks == Speaks::H2c || conn.input.sock.alpn_is_h2() {
+            match conn.speaks == Speaks::H2c || conn.input.sock.alpn_is(tls::H2) {
                 true => Box::pin(conn.http2()).await,
                 false => conn.serve().await,
             }
@@ -135,7 +135,7 @@ async fn encrypt(
         .in_turn(peer, sock.accept(server, buf));
     let shaken = in_time(shaken, by, lease).await;
     shaken.ok_or_else(late)?.map_err(|e| tls::why(&e))?;
-    if sock.alpn_is_acme() {
+    if sock.alpn_is(tls::ACME) {
         // It has seen the certificate (RFC 8737, 3).
         let _ = sock.end_output();
         return Err(None);
@@ -368,12 +368,10 @@ impl<'l, S: SiteService> Conn<'l, S> {
             named,
             ..Request::new(head, link, &mut client, entry)
         };
-        let began = request.began;
         let mut unfinished = Unfinished {
             event_loop: self.event_loop,
             sock: Some(self.sender.sock.clone()),
             entry: request.entry.clone(),
-            began,
             over: false,
         };
         let Ok(mut response) = site.call(&mut request).await else {

@@ -16,7 +16,7 @@ use galgo_service::{
 
 use super::{
     end::After,
-    framing::{Framing, head, keeps_alive, program_framing, promise, static_head},
+    framing::{Framing, head, keeps_alive, program_framing, promise},
     sender::ConnectionSender,
     stream::ConnectionOutput,
 };
@@ -34,11 +34,7 @@ impl ConnectionSender {
         response: Response,
     ) -> io::Result<u64> {
         self.allowance.reset();
-        let body = match response.body {
-            Body::Bytes(ref b) => b.clone(),
-            _ => Vec::new(),
-        };
-        let framing = Framing::Length(body.len() as u64);
+        let framing = Framing::Length(response.body.len());
         let head = head(
             event_loop,
             &response,
@@ -47,9 +43,7 @@ impl ConnectionSender {
             Version::Http11,
             false,
         );
-        self.write(&mut [&head[..], &body].map(IoSlice::new), true)
-            .await?;
-        Ok(body.len() as u64)
+        self.whole(&head, &response.body, framing).await
     }
 
     /// Sends `response` and logs the request.
@@ -74,8 +68,16 @@ impl ConnectionSender {
         };
         let keep_alive = keeps_alive(event_loop, request, framing);
         self.closing = !keep_alive;
-        let head = static_head(
-            event_loop, request, response, &body, framing, self.wire, keep_alive,
+        let promised = match framing {
+            // HEAD gets the length that the body would have.
+            Framing::Bodiless if !matches!(response.status, 204 | 304) => {
+                Framing::Length(body.len())
+            }
+            framing => framing,
+        };
+        let version = request.head.version;
+        let head = head(
+            event_loop, response, promised, self.wire, version, keep_alive,
         );
         let sent = self.whole(&head, &body, framing).await;
         let after = match &sent {
@@ -175,7 +177,7 @@ impl ConnectionSender {
                 )
             }
         };
-        let streamed = ConnectionOutput {
+        let mut streamed = ConnectionOutput {
             sender: self,
             request,
             output: &mut output,
@@ -183,7 +185,8 @@ impl ConnectionSender {
             sent: 0,
             dropped: 0,
         };
-        let (sent, mut result) = streamed.run(head).await;
+        let mut result = streamed.run(head).await;
+        let sent = streamed.sent;
         if result.is_ok() {
             result = self.end().await.map_err(|_| Fault::Gone(GONE));
         }

@@ -7,7 +7,7 @@ use std::{
 
 use galgo_io::{rate_allowance::RateAllowance, transport::Transport};
 
-use super::wire::{WireFormat, write_more};
+use super::wire::{WireFormat, write_all};
 
 /// The sending side of a connection.
 #[derive(Debug)]
@@ -73,10 +73,11 @@ impl ConnectionSender {
 
     /// Writes a part of a response that more follows.
     pub(super) async fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let parts = &mut [IoSlice::new(bytes)];
         match self.wire {
-            WireFormat::FastCgi { .. } => self.write(&mut [IoSlice::new(bytes)], false).await,
+            WireFormat::FastCgi { .. } => self.write(parts, false).await,
             WireFormat::Http | WireFormat::Scgi => {
-                write_more(&self.sock, &mut self.allowance, bytes).await
+                write_all(&self.sock, &mut self.allowance, parts, true).await
             }
         }
     }

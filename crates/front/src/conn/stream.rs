@@ -31,17 +31,12 @@ pub(super) struct ConnectionOutput<'s, 'r, 'i> {
 }
 
 impl ConnectionOutput<'_, '_, '_> {
-    /// Returns the body bytes sent, and how it ended.
-    pub(super) async fn run(mut self, head: Vec<u8>) -> (u64, Result<(), Fault>) {
+    /// Sends the head and what comes of the body.
+    pub(super) async fn run(&mut self, mut head: Vec<u8>) -> Result<(), Fault> {
         if self.framing != Framing::Bodiless && !self.output.discard {
             let splices = self.sender.sock.raw().is_some();
             self.output.producer.streams(&self.output.spool, splices);
         }
-        let result = self.stream(head).await;
-        (self.sent, result)
-    }
-
-    async fn stream(&mut self, mut head: Vec<u8>) -> Result<(), Fault> {
         let mut probed = false;
         loop {
             let mut last = self.output.producer.output_ended();

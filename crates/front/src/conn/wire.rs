@@ -44,15 +44,6 @@ pub(super) async fn write_all(
     Ok(())
 }
 
-/// Writes `bytes`, telling the kernel that more follows.
-pub(super) async fn write_more(
-    sock: &Transport,
-    allowance: &mut RateAllowance,
-    bytes: &[u8],
-) -> io::Result<()> {
-    write_all(sock, allowance, &mut [IoSlice::new(bytes)], true).await
-}
-
 /// What ends a request: END_REQUEST would end STDOUT as well, but some front servers want to read its end.
 /// `status` is the program's.
 pub(super) fn end(id: u16, status: u32) -> [u8; HEADER + 16] {
@@ -102,9 +93,8 @@ impl WireFormat {
             padding: 0,
             ..Header::new(RecordType::Stdout, id, len)
         };
-        write_more(sock, allowance, &head.bytes())
-            .await
-            .map(|()| len)
+        write_all(sock, allowance, &mut [IoSlice::new(&head.bytes())], true).await?;
+        Ok(len)
     }
 }
 

@@ -95,10 +95,6 @@ impl StreamClient {
         self.ended |= ended || self.body.is_end_stream();
         Poll::Ready(Ok(()))
     }
-
-    fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        self.out.poll_gone(cx).map(|()| Err(GONE))
-    }
 }
 
 impl Client for StreamClient {
@@ -172,11 +168,11 @@ impl Client for StreamClient {
     }
 
     fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        self.poll_reset(cx)
+        self.poll_gone(cx)
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        self.poll_reset(cx)
+        self.out.poll_gone(cx).map(|()| Err(GONE))
     }
 
     fn send_continue(&mut self) {

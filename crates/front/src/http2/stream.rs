@@ -111,12 +111,10 @@ async fn answer<S: SiteService>(
     );
     let entry = Rc::new(RefCell::new(entry));
     let mut request = Request::new(head, &link, &mut client, entry);
-    let began = request.began;
     let mut unfinished = Unfinished {
         event_loop: &event_loop,
         sock: None,
         entry: request.entry.clone(),
-        began,
         over: false,
     };
     match site.call(&mut request).await {

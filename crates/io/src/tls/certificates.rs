@@ -96,7 +96,7 @@ fn read_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     }
     Err(match () {
         () if pem.trim_ascii().is_empty() => "the file of the certificate is empty",
-        () if has_key(pem) => {
+        () if PrivateKeyDer::from_pem_slice(pem).is_ok() => {
             "there is no certificate in it, but a key: are `certificate` and `key` exchanged?"
         }
         () => "there is no certificate in it: it begins with -----BEGIN CERTIFICATE-----",
@@ -116,11 +116,6 @@ fn read_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
         return Err("the file of the key is empty".into());
     }
     PrivateKeyDer::from_pem_slice(pem).map_err(|e| format!("the key cannot be read: {e}"))
-}
-
-/// Whether there is a private key in it.
-fn has_key(pem: &[u8]) -> bool {
-    PrivateKeyDer::from_pem_slice(pem).is_ok()
 }
 
 /// Whose a key is that is not the first certificate's.

@@ -1,8 +1,8 @@
 //! What is agreed upon with clients.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
-use rustls::{ServerConfig, crypto::aws_lc_rs, server::ProducesTickets};
+use rustls::{ServerConfig, crypto::aws_lc_rs};
 
 use super::{
     clients::{ClientCertificate, Clients},
@@ -11,10 +11,10 @@ use super::{
 };
 
 /// HTTP/2 as ALPN names it (RFC 9113, 3.2).
-pub(crate) const H2: &[u8] = b"h2";
+pub const H2: &[u8] = b"h2";
 
 /// What is agreed upon with clients: certificates, and the keys of session tickets.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct TlsServer {
     pub(super) config: Arc<ServerConfig>,
     shown: Arc<Shown>,
@@ -54,7 +54,8 @@ impl TlsServer {
         let tickets = match before {
             // Whoever goes on with a session is not asked again.
             Some(before) if before.clients == clients => before.config.ticketer.clone(),
-            _ => tickets().map_err(failed)?,
+            // Their keys change every six hours and are taken for twelve.
+            _ => aws_lc_rs::Ticketer::new().map_err(failed)?,
         };
         let builder = ServerConfig::builder_with_provider(provider().clone());
         let builder = builder
@@ -82,16 +83,5 @@ impl TlsServer {
     /// What clients are shown.
     pub fn shown(&self) -> &Arc<Shown> {
         &self.shown
-    }
-}
-
-/// Keys of tickets, which change every six hours and are taken for twelve.
-fn tickets() -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
-    aws_lc_rs::Ticketer::new()
-}
-
-impl fmt::Debug for TlsServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("tls::Server")
     }
 }

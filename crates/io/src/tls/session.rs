@@ -1,7 +1,6 @@
 //! One TLS session, between the socket and those who read and write what is in it.
 
 use std::{
-    fmt,
     io::{self, IoSlice, Read, Write},
     os::fd::BorrowedFd,
     task::{Context, Poll, ready},
@@ -24,6 +23,7 @@ use crate::{
 
 /// A session. What it has encrypted and could not send waits in it, at most [`PENDING`] bytes or so: whoever writes next
 /// sends that first.
+#[derive(Debug)]
 pub(crate) struct Session {
     tls: ServerConnection,
     /// Received and not yet decrypted.
@@ -63,20 +63,16 @@ impl Session {
         waits: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let decrypted = self.decrypt(buf);
-        self.alert(sock, decrypted)?;
+        self.take_in(sock, buf)?;
         while self.tls.is_handshaking() || self.tls.wants_write() {
             if self.tls.wants_write() {
                 ready!(self.poll_flush(sock, false, &mut false, cx))?;
                 continue;
             }
-            match ready!(sock.poll_fill(&mut self.received, 0, waits, cx))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                _ => {
-                    let decrypted = self.decrypt(buf);
-                    self.alert(sock, decrypted)?;
-                }
+            if ready!(sock.poll_fill(&mut self.received, 0, waits, cx))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
+            self.take_in(sock, buf)?;
         }
         Poll::Ready(Ok(()))
     }
@@ -99,8 +95,7 @@ impl Session {
                 // Without close_notify something may be missing.
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            let decrypted = self.decrypt(buf);
-            match self.alert(sock, decrypted)? {
+            match self.take_in(sock, buf)? {
                 0 => {}
                 n => return Poll::Ready(Ok(n)),
             }
@@ -110,7 +105,16 @@ impl Session {
         Poll::Pending
     }
 
-    /// Decrypts all that was received.
+    /// Decrypts all that was received, and sends what the session has to say for itself, an alert above all, as far as there
+    /// is room for it.
+    fn take_in(&mut self, sock: &Sock, buf: &mut Buf) -> io::Result<usize> {
+        let decrypted = self.decrypt(buf);
+        if self.tls.wants_write() && self.taken == 0 {
+            let _ = self.try_flush(sock);
+        }
+        decrypted
+    }
+
     fn decrypt(&mut self, buf: &mut Buf) -> io::Result<usize> {
         let received = std::mem::take(&mut self.received);
         let (mut left, mut decrypted) = (received.bytes(), 0);
@@ -132,14 +136,6 @@ impl Session {
             self.ended |= state.peer_has_closed();
         }
         Ok(decrypted)
-    }
-
-    /// Sends what the session has to say for itself, an alert above all, as far as there is room for it.
-    fn alert<T>(&mut self, sock: &Sock, done: io::Result<T>) -> io::Result<T> {
-        if self.tls.wants_write() && self.taken == 0 {
-            let _ = self.try_flush(sock);
-        }
-        done
     }
 
     /// Encrypts what fits of `bufs`, and sends it: resolves once all of that has been sent.
@@ -257,12 +253,6 @@ pub fn why(e: &io::Error) -> Option<String> {
         rustls::Error::InvalidMessage(_) => "what it sent is no TLS".to_owned(),
         why => why.to_string(),
     })
-}
-
-impl fmt::Debug for Session {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").finish_non_exhaustive()
-    }
 }
 
 /// A socket, for rustls to write to.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
@@ -19,17 +18,17 @@ use super::{
 };
 
 /// The protocol of those who make sure that a host is ours (RFC 8737, 3): nothing else is spoken behind its handshake.
-pub(crate) const ACME: &[u8] = b"acme-tls/1";
+pub const ACME: &[u8] = b"acme-tls/1";
 
 /// What clients are shown.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Shown {
     table: RwLock<Table>,
     /// One for all: an authority asks while the configuration is read again.
     proofs: Proofs,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Table {
     /// Those from files.
     files: Certificates,
@@ -141,11 +140,5 @@ impl ResolvesServerCert for Shown {
             return read(&self.proofs).get(host?).cloned();
         }
         self.for_client(host)
-    }
-}
-
-impl fmt::Debug for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("tls::Shown")
     }
 }

@@ -30,44 +30,6 @@ pub enum ReplyError {
     NoEmptyLine(usize),
 }
 
-/// What is wrong with a line of a response head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LineFault {
-    /// Not of the form `Name: value`.
-    NoColon,
-    /// The status line of an HTTP response.
-    StatusLine,
-    /// Nothing before the colon.
-    EmptyName,
-    /// White space before the colon.
-    SpaceBeforeColon,
-    /// A name with a byte that may not stand in one.
-    BadName,
-    /// A name that begins with U+FEFF.
-    ByteOrderMark,
-    /// Begins with white space: a continuation line (obs-fold) or an indented field.
-    Folded,
-    /// Holds NUL.
-    Nul,
-    /// Holds a CR that no LF follows.
-    BareCr,
-    /// Holds another control byte.
-    Control,
-    /// A second field of a kind of which there is one.
-    Twice,
-    /// A Status that is not 200 to 599.
-    Status,
-    /// A Content-Length that is no number.
-    Length,
-    /// Content-Type or Location without a value.
-    NoValue,
-    /// Transfer-Encoding: framing is the server's.
-    TransferEncoding,
-    /// The output ended within the line.
-    Unfinished,
-}
-
 /// How much of a line an error quotes, in bytes before they are escaped.
 const QUOTED: usize = 80;
 
@@ -90,7 +52,7 @@ impl fmt::Display for ReplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line { line, fault, text } => {
-                let (what, hint) = fault.words();
+                let LineFault { what, hint } = fault;
                 write!(f, "line {line} of the response head {what}: \"{text}\"")?;
                 if hint.is_empty() {
                     Ok(())
@@ -133,56 +95,68 @@ const ENDED: &str = "the program ended before its response head was complete";
 const EXAMPLE: &str = "a program prints fields such as \"Content-Type: text/html\", an empty line, \
                        and then its document";
 
+/// What is wrong with a line of a response head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineFault {
+    /// What the line is or does.
+    what: &'static str,
+    /// What to do about it; may be empty.
+    hint: &'static str,
+}
+
 impl LineFault {
-    /// What the line is or does, and what to do about it (may be empty).
-    fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Self::NoColon => ("is not a header field", EXAMPLE),
-            Self::StatusLine => (
-                "is an HTTP status line",
-                "print \"Status: 200 OK\" instead, or give the program a name that begins with \"nph-\"",
-            ),
-            Self::EmptyName => ("has no name before its colon", EXAMPLE),
-            Self::SpaceBeforeColon => ("has white space before its colon", "remove it"),
-            Self::BadName => (
-                "has a name with a byte that no field name may hold",
-                "names are made of ASCII letters, digits and \"-\"",
-            ),
-            Self::ByteOrderMark => (
-                "begins with a byte order mark",
-                "save the program without one, as plain UTF-8",
-            ),
-            Self::Folded => (
-                "begins with white space",
-                "a field begins at the start of its line and does not continue on the next",
-            ),
-            Self::Nul => ("holds a NUL byte", ""),
-            Self::BareCr => (
-                "holds a carriage return that does not end it",
-                "a line ends with LF or CRLF",
-            ),
-            Self::Control => ("holds a control character", ""),
-            Self::Twice => (
-                "repeats a field that may be there once",
-                "print Content-Type, Content-Length, Location and Status at most once each",
-            ),
-            Self::Status => (
-                "is not a status",
-                "print a number from 200 to 599, as in \"Status: 404 Not Found\"",
-            ),
-            Self::Length => (
-                "is not a length",
-                "print a decimal number of bytes, or no Content-Length",
-            ),
-            Self::NoValue => ("has no value", ""),
-            Self::TransferEncoding => (
-                "sets Transfer-Encoding",
-                "print the document as it is: the server frames it",
-            ),
-            Self::Unfinished => (
-                "is not complete: the program ended within it",
-                "an empty line ends the response head",
-            ),
-        }
+    const fn new(what: &'static str, hint: &'static str) -> Self {
+        Self { what, hint }
     }
+
+    pub(super) const NO_COLON: Self = Self::new("is not a header field", EXAMPLE);
+    pub(super) const STATUS_LINE: Self = Self::new(
+        "is an HTTP status line",
+        "print \"Status: 200 OK\" instead, or give the program a name that begins with \"nph-\"",
+    );
+    pub(super) const EMPTY_NAME: Self = Self::new("has no name before its colon", EXAMPLE);
+    pub(super) const SPACE_BEFORE_COLON: Self =
+        Self::new("has white space before its colon", "remove it");
+    pub(super) const BAD_NAME: Self = Self::new(
+        "has a name with a byte that no field name may hold",
+        "names are made of ASCII letters, digits and \"-\"",
+    );
+    /// U+FEFF.
+    pub(super) const BYTE_ORDER_MARK: Self = Self::new(
+        "begins with a byte order mark",
+        "save the program without one, as plain UTF-8",
+    );
+    /// A continuation line (obs-fold) or an indented field.
+    pub(super) const FOLDED: Self = Self::new(
+        "begins with white space",
+        "a field begins at the start of its line and does not continue on the next",
+    );
+    pub(super) const NUL: Self = Self::new("holds a NUL byte", "");
+    pub(super) const BARE_CR: Self = Self::new(
+        "holds a carriage return that does not end it",
+        "a line ends with LF or CRLF",
+    );
+    pub(super) const CONTROL: Self = Self::new("holds a control character", "");
+    pub(super) const TWICE: Self = Self::new(
+        "repeats a field that may be there once",
+        "print Content-Type, Content-Length, Location and Status at most once each",
+    );
+    pub(super) const STATUS: Self = Self::new(
+        "is not a status",
+        "print a number from 200 to 599, as in \"Status: 404 Not Found\"",
+    );
+    pub(super) const LENGTH: Self = Self::new(
+        "is not a length",
+        "print a decimal number of bytes, or no Content-Length",
+    );
+    /// Content-Type or Location.
+    pub(super) const NO_VALUE: Self = Self::new("has no value", "");
+    pub(super) const TRANSFER_ENCODING: Self = Self::new(
+        "sets Transfer-Encoding",
+        "print the document as it is: the server frames it",
+    );
+    pub(super) const UNFINISHED: Self = Self::new(
+        "is not complete: the program ended within it",
+        "an empty line ends the response head",
+    );
 }

@@ -1,7 +1,10 @@
 //! One header field of a response head (RFC 3875, 6.3).
 
 use super::error::LineFault;
-use crate::fields::is_token;
+use crate::{
+    digits::number,
+    fields::{is_text, is_token},
+};
 
 /// A line that is a header field. The value has lost the white space around it.
 pub(super) struct FieldLine<'a> {
@@ -13,27 +16,27 @@ impl<'a> FieldLine<'a> {
     /// Parses `line`, which has lost its line end.
     pub(super) fn parse(line: &'a [u8]) -> Result<Self, LineFault> {
         if let [b' ' | b'\t', ..] = line {
-            return Err(LineFault::Folded);
+            return Err(LineFault::FOLDED);
         }
         let Some(colon) = memchr::memchr(b':', line) else {
             return Err(no_colon(line));
         };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         match name {
-            [] => return Err(LineFault::EmptyName),
+            [] => return Err(LineFault::EMPTY_NAME),
             [.., b' ' | b'\t'] if token(name.trim_ascii_end()) => {
-                return Err(LineFault::SpaceBeforeColon);
+                return Err(LineFault::SPACE_BEFORE_COLON);
             }
             _ if !token(name) => return Err(bad_name(name)),
             _ => {}
         }
         // On the whole of it: trimming must not hide a CR at its end.
         let value_area = &line[colon + 1..];
-        match value_area.iter().find(|&&b| is_control(b)) {
+        match value_area.iter().find(|&&b| !is_text(b)) {
             None => Ok(Self { name, value }),
-            Some(b'\r') => Err(LineFault::BareCr),
-            Some(0) => Err(LineFault::Nul),
-            Some(_) => Err(LineFault::Control),
+            Some(b'\r') => Err(LineFault::BARE_CR),
+            Some(0) => Err(LineFault::NUL),
+            Some(_) => Err(LineFault::CONTROL),
         }
     }
 }
@@ -42,36 +45,32 @@ fn token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&b| is_token(b))
 }
 
-fn is_control(b: u8) -> bool {
-    b.is_ascii_control() && b != b'\t'
-}
-
 /// Why a line without a colon is not a field, the likeliest mistake first.
 fn no_colon(line: &[u8]) -> LineFault {
     if line.starts_with(b"HTTP/") {
-        LineFault::StatusLine
+        LineFault::STATUS_LINE
     } else if line.contains(&0) {
-        LineFault::Nul
+        LineFault::NUL
     } else if line.contains(&b'\r') {
-        LineFault::BareCr
+        LineFault::BARE_CR
     } else {
-        LineFault::NoColon
+        LineFault::NO_COLON
     }
 }
 
 /// Why a line whose `name` is no token is not a field.
 fn bad_name(name: &[u8]) -> LineFault {
     if name.starts_with(b"\xef\xbb\xbf") {
-        LineFault::ByteOrderMark
+        LineFault::BYTE_ORDER_MARK
     } else if name.contains(&0) {
-        LineFault::Nul
+        LineFault::NUL
     } else if name.contains(&b'\r') {
-        LineFault::BareCr
+        LineFault::BARE_CR
     } else if name.iter().any(|b| b" <".contains(b)) {
         // A sentence or a document that happens to hold a colon: "Traceback (most recent call last):".
-        LineFault::NoColon
+        LineFault::NO_COLON
     } else {
-        LineFault::BadName
+        LineFault::BAD_NAME
     }
 }
 
@@ -127,23 +126,10 @@ pub(super) fn status(value: &[u8], upgrade: bool) -> Option<(u16, Option<String>
         [b' ', reason @ ..] => std::str::from_utf8(reason.trim_ascii()).unwrap_or_default(),
         _ => return None,
     };
-    let code = u16::try_from(decimal(code)?).ok()?;
+    let code = u16::try_from(number(code)?).ok()?;
     let reason = (!reason.is_empty()).then(|| reason.to_owned());
     let known = (200..=599).contains(&code) || (upgrade && code == 101);
     known.then_some((code, reason))
-}
-
-/// Digits only, and at most `u64::MAX`.
-pub(super) fn content_length(value: &[u8]) -> Option<u64> {
-    decimal(value)
-}
-
-fn decimal(digits: &[u8]) -> Option<u64> {
-    // `parse` alone would take a sign.
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// 6.2.2: `local-pathquery`, a path that begins with one slash, and a query. `//host` names a host;

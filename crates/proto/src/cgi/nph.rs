@@ -1,20 +1,19 @@
 //! Programs that write the whole HTTP response themselves (RFC 3875, 5: non-parsed header).
 
+use crate::digits::number;
+
 /// The status in the status line at the start of `output`, for the log: 100 to 599. `None` where the
 /// output begins with something else, or has not come as far as the status yet. Nothing else is
 /// checked: the bytes go to the client as they are.
 pub fn status(output: &[u8]) -> Option<u16> {
     let rest = output.strip_prefix(b"HTTP/")?;
-    let [major, b'.', minor, b' ', a, b, c, after, ..] = rest else {
+    let [b'0'..=b'9', b'.', b'0'..=b'9', b' ', rest @ ..] = rest else {
         return None;
     };
-    let digits = [major, minor, a, b, c].iter().all(|d| d.is_ascii_digit());
-    if !digits || !matches!(after, b' ' | b'\r' | b'\n') {
+    let (digits, [b' ' | b'\r' | b'\n', ..]) = rest.split_at_checked(3)? else {
         return None;
-    }
-    let status = [a, b, c]
-        .iter()
-        .fold(0, |n, &&d| n * 10 + u16::from(d - b'0'));
+    };
+    let status = u16::try_from(number(digits)?).ok()?;
     (100..=599).contains(&status).then_some(status)
 }
 

@@ -1,6 +1,6 @@
 //! The query on the command line (RFC 3875, 4.4).
 
-use crate::h1::Method;
+use crate::{digits::percent, h1::Method};
 
 /// The search words of `query` (as it came, without `?`) as arguments of the program, decoded.
 /// None where the method is not GET or HEAD or the query holds an unencoded `=`. None either, rather
@@ -24,27 +24,11 @@ fn word(encoded: &str) -> Option<Vec<u8>> {
 fn decoded(mut encoded: &[u8]) -> Option<Vec<u8>> {
     let mut word = Vec::with_capacity(encoded.len());
     while let [first, rest @ ..] = encoded {
-        encoded = rest;
-        if *first != b'%' {
-            word.push(*first);
-            continue;
-        }
-        let [high, low, rest @ ..] = rest else {
-            return None;
-        };
-        word.push(hex(*high)? << 4 | hex(*low)?);
-        encoded = rest;
+        let escaped = *first == b'%';
+        word.push(if escaped { percent(rest)? } else { *first });
+        encoded = if escaped { &rest[2..] } else { rest };
     }
     Some(word)
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

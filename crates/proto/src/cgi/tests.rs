@@ -62,7 +62,7 @@ fn s6_3_fields_that_may_be_there_once() {
         let other = field.to_ascii_uppercase();
         assert_eq!(
             fault(format!("{field}\nX: y\n{other}\n\n")),
-            (3, LineFault::Twice)
+            (3, LineFault::TWICE)
         );
     }
 }
@@ -83,8 +83,8 @@ fn s6_3_3_a_field_makes_a_head_and_200_is_its_status() {
     }
     assert_eq!(error("\n"), ReplyError::NoFields);
     assert_eq!(error("\r\nContent-Type: a/b\n\n"), ReplyError::NoFields);
-    assert_eq!(fault("Content-Type: \n\n"), (1, LineFault::NoValue));
-    assert_eq!(fault("Location:\n\n"), (1, LineFault::NoValue));
+    assert_eq!(fault("Content-Type: \n\n"), (1, LineFault::NO_VALUE));
+    assert_eq!(fault("Location:\n\n"), (1, LineFault::NO_VALUE));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn s6_3_3_status_is_three_digits_and_a_phrase() {
     ] {
         assert_eq!(
             fault(format!("Status: {value}\n\n")),
-            (1, LineFault::Status),
+            (1, LineFault::STATUS),
             "{value}"
         );
     }
@@ -174,7 +174,7 @@ fn s6_3_4_protocol_fields_about_the_connection_are_removed() {
 fn s6_3_4_transfer_encoding_is_refused() {
     for value in ["chunked", "identity", ""] {
         let head = format!("Content-Type: a/b\ntransfer-Encoding: {value}\n\n");
-        assert_eq!(fault(head), (2, LineFault::TransferEncoding));
+        assert_eq!(fault(head), (2, LineFault::TRANSFER_ENCODING));
     }
 }
 
@@ -197,7 +197,7 @@ fn s6_3_4_content_length_is_digits() {
         "\u{665}",
     ] {
         let head = format!("Content-Length: {value}\n\n");
-        assert_eq!(fault(head), (1, LineFault::Length), "{value}");
+        assert_eq!(fault(head), (1, LineFault::LENGTH), "{value}");
     }
 }
 
@@ -213,32 +213,32 @@ fn lines_that_are_no_fields_are_refused() {
     let long = [b"x".repeat(500), b": y\n".to_vec()].concat();
     assert_eq!(read(&long), Ok(Parsed::Partial));
     for (line, want) in [
-        (&b"Hello"[..], LineFault::NoColon),
-        (b"<p>Hello: you</p>", LineFault::NoColon),
-        (b"Traceback (most recent call last):", LineFault::NoColon),
-        (b"HTTP/1.1 200 OK", LineFault::StatusLine),
-        (b": y", LineFault::EmptyName),
-        (b":", LineFault::EmptyName),
-        (b"X : y", LineFault::SpaceBeforeColon),
-        (b"X\t: y", LineFault::SpaceBeforeColon),
-        (b" X: y", LineFault::Folded),
-        (b"\tfolded", LineFault::Folded),
-        (b" ", LineFault::Folded),
-        (b"X\xe9: y", LineFault::BadName),
-        (b"X\x01: y", LineFault::BadName),
-        (b"{a}: y", LineFault::BadName),
-        (b"\xef\xbb\xbfX: y", LineFault::ByteOrderMark),
-        (b"X\0: y", LineFault::Nul),
-        (b"X: \0", LineFault::Nul),
-        (b"X\0", LineFault::Nul),
-        (b"X: a\rb", LineFault::BareCr),
-        (b"X: a\r\r", LineFault::BareCr),
-        (b"X\r: a", LineFault::BareCr),
-        (b"X\rY", LineFault::BareCr),
-        (b"\r\r", LineFault::BareCr),
-        (b"X: a\x1b[1m", LineFault::Control),
-        (b"X: a\x0b", LineFault::Control),
-        (b"X: a\x7f", LineFault::Control),
+        (&b"Hello"[..], LineFault::NO_COLON),
+        (b"<p>Hello: you</p>", LineFault::NO_COLON),
+        (b"Traceback (most recent call last):", LineFault::NO_COLON),
+        (b"HTTP/1.1 200 OK", LineFault::STATUS_LINE),
+        (b": y", LineFault::EMPTY_NAME),
+        (b":", LineFault::EMPTY_NAME),
+        (b"X : y", LineFault::SPACE_BEFORE_COLON),
+        (b"X\t: y", LineFault::SPACE_BEFORE_COLON),
+        (b" X: y", LineFault::FOLDED),
+        (b"\tfolded", LineFault::FOLDED),
+        (b" ", LineFault::FOLDED),
+        (b"X\xe9: y", LineFault::BAD_NAME),
+        (b"X\x01: y", LineFault::BAD_NAME),
+        (b"{a}: y", LineFault::BAD_NAME),
+        (b"\xef\xbb\xbfX: y", LineFault::BYTE_ORDER_MARK),
+        (b"X\0: y", LineFault::NUL),
+        (b"X: \0", LineFault::NUL),
+        (b"X\0", LineFault::NUL),
+        (b"X: a\rb", LineFault::BARE_CR),
+        (b"X: a\r\r", LineFault::BARE_CR),
+        (b"X\r: a", LineFault::BARE_CR),
+        (b"X\rY", LineFault::BARE_CR),
+        (b"\r\r", LineFault::BARE_CR),
+        (b"X: a\x1b[1m", LineFault::CONTROL),
+        (b"X: a\x0b", LineFault::CONTROL),
+        (b"X: a\x7f", LineFault::CONTROL),
     ] {
         for end in [&b"\n\n"[..], b"\r\n\r\n"] {
             let head = [b"Status: 200\n", line, end].concat();

@@ -10,61 +10,27 @@ pub const MOST: usize = 65_528;
 /// FCGI_NULL_REQUEST_ID: the record is about the connection, not about a request.
 pub const MANAGEMENT: u16 = 0;
 
-/// The types of records (8).
+/// The type of a record (8): one of these numbers, or one that the specification does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum RecordType {
-    Begin,
-    Abort,
-    End,
-    Params,
-    Stdin,
-    Stdout,
-    Stderr,
-    Data,
-    GetValues,
-    GetValuesResult,
-    UnknownType,
-    /// A type that the specification does not know.
-    Other(u8),
-}
+pub struct RecordType(pub u8);
 
+#[expect(
+    missing_docs,
+    non_upper_case_globals,
+    reason = "they are used as the variants of an enum, and named by the specification"
+)]
 impl RecordType {
-    /// The type with this number.
-    pub fn of(number: u8) -> Self {
-        match number {
-            1 => Self::Begin,
-            2 => Self::Abort,
-            3 => Self::End,
-            4 => Self::Params,
-            5 => Self::Stdin,
-            6 => Self::Stdout,
-            7 => Self::Stderr,
-            8 => Self::Data,
-            9 => Self::GetValues,
-            10 => Self::GetValuesResult,
-            11 => Self::UnknownType,
-            other => Self::Other(other),
-        }
-    }
-
-    /// Its number.
-    pub fn number(self) -> u8 {
-        match self {
-            Self::Begin => 1,
-            Self::Abort => 2,
-            Self::End => 3,
-            Self::Params => 4,
-            Self::Stdin => 5,
-            Self::Stdout => 6,
-            Self::Stderr => 7,
-            Self::Data => 8,
-            Self::GetValues => 9,
-            Self::GetValuesResult => 10,
-            Self::UnknownType => 11,
-            Self::Other(number) => number,
-        }
-    }
+    pub const Begin: Self = Self(1);
+    pub const Abort: Self = Self(2);
+    pub const End: Self = Self(3);
+    pub const Params: Self = Self(4);
+    pub const Stdin: Self = Self(5);
+    pub const Stdout: Self = Self(6);
+    pub const Stderr: Self = Self(7);
+    pub const Data: Self = Self(8);
+    pub const GetValues: Self = Self(9);
+    pub const GetValuesResult: Self = Self(10);
+    pub const UnknownType: Self = Self(11);
 }
 
 /// The header of a record (3.3).
@@ -97,8 +63,7 @@ impl Header {
     pub fn bytes(self) -> [u8; HEADER] {
         let [id_high, id] = self.id.to_be_bytes();
         let [high, low] = self.content.to_be_bytes();
-        let number = self.kind.number();
-        [1, number, id_high, id, high, low, self.padding, 0]
+        [1, self.kind.0, id_high, id, high, low, self.padding, 0]
     }
 
     /// Reads one from the front of `buf`; `None`: it is not whole.
@@ -119,7 +84,7 @@ impl Header {
             return Err(RecordError::Version(b[0]));
         }
         Ok(Self {
-            kind: RecordType::of(b[1]),
+            kind: RecordType(b[1]),
             id: u16::from_be_bytes([b[2], b[3]]),
             content: u16::from_be_bytes([b[4], b[5]]),
             padding: b[6],

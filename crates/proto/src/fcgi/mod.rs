@@ -21,73 +21,38 @@ pub use header::{HEADER, Header, MANAGEMENT, MOST, RecordType};
 pub use pairs::{BadPairs, NameValuePairs, Params};
 pub use records::{RecordPiece, Records};
 
-/// What an application is asked to be (6).
+/// What an application is asked to be (6): one of these numbers, or one that the specification does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Role {
-    Responder,
-    Authorizer,
-    Filter,
-    /// A role that the specification does not know.
-    Other(u16),
-}
+pub struct Role(pub u16);
 
+#[expect(
+    missing_docs,
+    non_upper_case_globals,
+    reason = "they are used as the variants of an enum, and named by the specification"
+)]
 impl Role {
-    /// The role with this number.
-    pub fn of(number: u16) -> Self {
-        match number {
-            1 => Self::Responder,
-            2 => Self::Authorizer,
-            3 => Self::Filter,
-            other => Self::Other(other),
-        }
-    }
-
-    fn number(self) -> u16 {
-        match self {
-            Self::Responder => 1,
-            Self::Authorizer => 2,
-            Self::Filter => 3,
-            Self::Other(number) => number,
-        }
-    }
+    pub const Responder: Self = Self(1);
+    pub const Authorizer: Self = Self(2);
+    pub const Filter: Self = Self(3);
 }
 
-/// How an application ends a request (5.5).
+/// How an application ends a request (5.5): one of these numbers, or one that the specification does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// FCGI_REQUEST_COMPLETE.
-    Complete,
-    /// FCGI_CANT_MPX_CONN: it takes one request at a time on a connection.
-    CannotMultiplex,
-    /// FCGI_OVERLOADED.
-    Overloaded,
-    /// FCGI_UNKNOWN_ROLE.
-    UnknownRole,
-    /// A status that the specification does not know.
-    Other(u8),
-}
+pub struct Outcome(pub u8);
 
+#[expect(
+    non_upper_case_globals,
+    reason = "they are used as the variants of an enum, and named by the specification"
+)]
 impl Outcome {
-    fn of(number: u8) -> Self {
-        match number {
-            0 => Self::Complete,
-            1 => Self::CannotMultiplex,
-            2 => Self::Overloaded,
-            3 => Self::UnknownRole,
-            other => Self::Other(other),
-        }
-    }
-
-    fn number(self) -> u8 {
-        match self {
-            Self::Complete => 0,
-            Self::CannotMultiplex => 1,
-            Self::Overloaded => 2,
-            Self::UnknownRole => 3,
-            Self::Other(number) => number,
-        }
-    }
+    /// FCGI_REQUEST_COMPLETE.
+    pub const Complete: Self = Self(0);
+    /// FCGI_CANT_MPX_CONN: it takes one request at a time on a connection.
+    pub const CannotMultiplex: Self = Self(1);
+    /// FCGI_OVERLOADED.
+    pub const Overloaded: Self = Self(2);
+    /// FCGI_UNKNOWN_ROLE.
+    pub const UnknownRole: Self = Self(3);
 }
 
 /// A record with eight bytes of content.
@@ -100,7 +65,7 @@ fn short(kind: RecordType, id: u16, content: [u8; 8]) -> [u8; 16] {
 
 /// BEGIN_REQUEST (5.1): `keep` asks the application to leave the connection open.
 pub fn begin(id: u16, role: Role, keep: bool) -> [u8; 16] {
-    let [high, low] = role.number().to_be_bytes();
+    let [high, low] = role.0.to_be_bytes();
     short(
         RecordType::Begin,
         id,
@@ -116,12 +81,12 @@ pub fn abort(id: u16) -> [u8; HEADER] {
 /// END_REQUEST (5.5).
 pub fn end(id: u16, status: u32, outcome: Outcome) -> [u8; 16] {
     let [a, b, c, d] = status.to_be_bytes();
-    short(RecordType::End, id, [a, b, c, d, outcome.number(), 0, 0, 0])
+    short(RecordType::End, id, [a, b, c, d, outcome.0, 0, 0, 0])
 }
 
 /// UNKNOWN_TYPE (4.2): the answer to a management record of a type that is not known.
 pub fn unknown_type(kind: RecordType) -> [u8; 16] {
-    let content = [kind.number(), 0, 0, 0, 0, 0, 0, 0];
+    let content = [kind.0, 0, 0, 0, 0, 0, 0, 0];
     short(RecordType::UnknownType, MANAGEMENT, content)
 }
 

@@ -1,7 +1,5 @@
 //! Names and values (3.4), and streams of them.
 
-use std::fmt;
-
 use super::header::{HEADER, Header, MOST, RecordType};
 use crate::vars::Sink;
 
@@ -118,14 +116,6 @@ impl Sink for Params<'_> {
 /// Content that is no row of names and values: a length leads beyond its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadPairs;
-
-impl fmt::Display for BadPairs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name or value is longer than the stream it stands in")
-    }
-}
-
-impl std::error::Error for BadPairs {}
 
 /// The names and values in a whole stream's content. Ends after the first error.
 #[derive(Debug, Clone)]

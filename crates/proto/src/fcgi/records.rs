@@ -40,11 +40,6 @@ impl Default for RecordsState {
 }
 
 impl Records {
-    /// Whether a record has begun and is not over.
-    pub fn within(&self) -> bool {
-        !matches!(self.state, RecordsState::Header(_, 0))
-    }
-
     /// The next piece of `input`. [`Parsed::Partial`] has used all of it. [`RecordPiece::Content`] stands
     /// behind what was used, and is not given again: the next call begins behind it.
     ///

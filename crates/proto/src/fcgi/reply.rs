@@ -5,7 +5,7 @@
 
 use super::{
     Outcome,
-    error::RecordError,
+    error::RecordError::{self, Misplaced},
     header::{Header, RecordType},
     records::{RecordPiece, Records},
 };
@@ -40,10 +40,6 @@ pub struct ReplyReader {
 
 /// The most that [`ReplyReader::with_more`] reads.
 pub const MORE: usize = 56;
-
-const fn misplaced(why: &'static str) -> RecordError {
-    RecordError::Misplaced(why)
-}
 
 impl ReplyReader {
     /// The reply to request `id`.
@@ -87,15 +83,12 @@ impl ReplyReader {
     pub fn step(&mut self, input: &[u8]) -> Result<Parsed<ReplyEvent>, RecordError> {
         let mut at = 0;
         while !self.over {
-            let (piece, used) = match self.records.step(&input[at..])? {
-                Parsed::Partial => return Ok(Parsed::Partial),
-                Parsed::Complete(piece, used) => (piece, used),
+            let Parsed::Complete(piece, used) = self.records.step(&input[at..])? else {
+                return Ok(Parsed::Partial);
             };
             at += used;
             match piece {
-                RecordPiece::Begin(header) => {
-                    self.expected(header)?;
-                }
+                RecordPiece::Begin(header) => self.expected(header)?,
                 RecordPiece::Content(header, n) => match header.kind {
                     RecordType::Stdout => return Ok(Parsed::Complete(ReplyEvent::Stdout(n), at)),
                     RecordType::Stderr => return Ok(Parsed::Complete(ReplyEvent::Stderr(n), at)),
@@ -112,21 +105,21 @@ impl ReplyReader {
                 }
             }
         }
-        Err(misplaced("there is more behind the end of the request"))
+        Err(Misplaced("there is more behind the end of the request"))
     }
 
     fn expected(&self, header: Header) -> Result<(), RecordError> {
         if header.id != self.id {
-            return Err(misplaced("a record belongs to a request that was not made"));
+            return Err(Misplaced("a record belongs to a request that was not made"));
         }
         match header.kind {
             RecordType::Stdout if self.stdout_over => {
-                Err(misplaced("output goes on behind its end"))
+                Err(Misplaced("output goes on behind its end"))
             }
             RecordType::Stdout | RecordType::Stderr => Ok(()),
             RecordType::End if header.content == self.ends_in => Ok(()),
-            RecordType::End => Err(misplaced("an END_REQUEST has not 8 bytes of content")),
-            _ => Err(misplaced(
+            RecordType::End => Err(Misplaced("an END_REQUEST has not 8 bytes of content")),
+            _ => Err(Misplaced(
                 "a record is of a type that applications do not send",
             )),
         }
@@ -142,7 +135,7 @@ impl ReplyReader {
                 self.over = true;
                 let [a, b, c, d, outcome, ..] = self.end;
                 let status = u32::from_be_bytes([a, b, c, d]);
-                Some(ReplyEvent::End(status, Outcome::of(outcome)))
+                Some(ReplyEvent::End(status, Outcome(outcome)))
             }
             _ => None,
         }

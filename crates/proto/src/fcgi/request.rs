@@ -3,7 +3,7 @@
 
 use super::{
     Role,
-    error::RecordError,
+    error::RecordError::{self, Misplaced},
     header::{MANAGEMENT, RecordType},
     records::{RecordPiece, Records},
 };
@@ -48,16 +48,7 @@ pub struct Requests {
     have: usize,
 }
 
-const fn misplaced(why: &'static str) -> RecordError {
-    RecordError::Misplaced(why)
-}
-
 impl Requests {
-    /// Whether the input ended between two records.
-    pub fn between(&self) -> bool {
-        !self.records.within()
-    }
-
     /// The next event of `input`. [`Parsed::Partial`] has used all of it. Content stands behind what was
     /// used, and the next call begins behind it.
     ///
@@ -66,9 +57,8 @@ impl Requests {
     pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Event>, RecordError> {
         let mut at = 0;
         loop {
-            let (piece, used) = match self.records.step(&input[at..])? {
-                Parsed::Partial => return Ok(Parsed::Partial),
-                Parsed::Complete(piece, used) => (piece, used),
+            let Parsed::Complete(piece, used) = self.records.step(&input[at..])? else {
+                return Ok(Parsed::Partial);
             };
             at += used;
             let event = match piece {
@@ -105,7 +95,7 @@ impl Requests {
                 let [high, low, flags, ..] = self.begin;
                 Some(Event::Begin {
                     id,
-                    role: Role::of(u16::from_be_bytes([high, low])),
+                    role: Role(u16::from_be_bytes([high, low])),
                     keep: flags & 1 != 0,
                 })
             }
@@ -122,9 +112,9 @@ impl Requests {
 fn expected(kind: RecordType, id: u16, content: u16) -> Result<(), RecordError> {
     match kind {
         RecordType::Begin if content != 8 => {
-            Err(misplaced("a BEGIN_REQUEST has not 8 bytes of content"))
+            Err(Misplaced("a BEGIN_REQUEST has not 8 bytes of content"))
         }
-        RecordType::Abort if content != 0 => Err(misplaced("an ABORT_REQUEST has content")),
+        RecordType::Abort if content != 0 => Err(Misplaced("an ABORT_REQUEST has content")),
         RecordType::Begin
         | RecordType::Abort
         | RecordType::Params
@@ -132,16 +122,16 @@ fn expected(kind: RecordType, id: u16, content: u16) -> Result<(), RecordError> 
         | RecordType::Data
             if id == MANAGEMENT =>
         {
-            Err(misplaced("a record of a request has the id 0"))
+            Err(Misplaced("a record of a request has the id 0"))
         }
         RecordType::GetValues if id != MANAGEMENT => {
-            Err(misplaced("a GET_VALUES record has a request id"))
+            Err(Misplaced("a GET_VALUES record has a request id"))
         }
         RecordType::End
         | RecordType::Stdout
         | RecordType::Stderr
         | RecordType::GetValuesResult
-        | RecordType::UnknownType => Err(misplaced(
+        | RecordType::UnknownType => Err(Misplaced(
             "a record is of a type that only applications send",
         )),
         // An unknown type with a request's id has no answer (4.2): passed over.

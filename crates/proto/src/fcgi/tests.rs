@@ -5,7 +5,7 @@ use crate::{Parsed, vars::Sink};
 
 fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
     let header = Header {
-        kind: RecordType::of(kind),
+        kind: RecordType(kind),
         id,
         content: u16::try_from(content.len()).unwrap(),
         padding,
@@ -126,13 +126,12 @@ fn what_applications_do_not_send_is_refused() {
 
 #[test]
 fn every_end_has_its_name() {
-    use Outcome::*;
     for (number, outcome) in [
-        (0, Complete),
-        (1, CannotMultiplex),
-        (2, Overloaded),
-        (3, UnknownRole),
-        (4, Other(4)),
+        (0, Outcome::Complete),
+        (1, Outcome::CannotMultiplex),
+        (2, Outcome::Overloaded),
+        (3, Outcome::UnknownRole),
+        (4, Outcome(4)),
     ] {
         assert_eq!(end(1, 7, outcome)[12], number);
         assert_eq!(said([&end(1, 7, outcome)[..]]).end, Some((7, outcome)));
@@ -243,7 +242,7 @@ fn requests_are_taken_apart() {
         event(request::Event::Abort(2)),
         Heard::Values(b"\x0e\0FCGI_MAX_CONNS".to_vec()),
         event(request::Event::GetValuesEnd),
-        event(request::Event::Unknown(RecordType::Other(77))),
+        event(request::Event::Unknown(RecordType(77))),
         event(request::Event::StdinEnd(1)),
     ];
     assert_eq!(whole, want);
@@ -279,7 +278,7 @@ fn what_web_servers_do_not_send_is_refused() {
 #[test]
 fn answers_to_management_records() {
     assert_eq!(
-        unknown_type(RecordType::Other(77)),
+        unknown_type(RecordType(77)),
         *b"\x01\x0b\0\0\0\x08\0\0\x4d\0\0\0\0\0\0\0"
     );
     let name: &[u8] = b"FCGI_MPXS_CONNS";

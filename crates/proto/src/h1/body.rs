@@ -1,7 +1,10 @@
 //! How a request body is framed (RFC 9112, 6).
 
 use super::{error::HeadError, method::Version, once::Once};
-use crate::fields::is_token;
+use crate::{
+    digits::length,
+    fields::{elements, is_token},
+};
 
 /// How a request body is framed, decided once (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +28,10 @@ impl BodyLen {
         match (coding, length) {
             (Once::Absent, Once::Absent) => Ok(Self::None),
             (Once::Absent, Once::One(value)) => Ok(Self::Length(content_length(value)?)),
-            (Once::Absent, Once::Several) => Err(HeadError::new(400, "several Content-Length")),
+            (Once::Absent, Once::Several) => Err(HeadError::bad("several Content-Length")),
             (Once::One(value), Once::Absent) => transfer_coding(version, value),
-            (Once::Several, Once::Absent) => Err(HeadError::new(400, "several Transfer-Encoding")),
-            (_, _) => Err(HeadError::new(
-                400,
-                "both Transfer-Encoding and Content-Length",
-            )),
+            (Once::Several, Once::Absent) => Err(HeadError::bad("several Transfer-Encoding")),
+            (_, _) => Err(HeadError::bad("both Transfer-Encoding and Content-Length")),
         }
     }
 
@@ -41,32 +41,19 @@ impl BodyLen {
     }
 }
 
-/// 1*DIGIT (RFC 9110, 8.6) below 2^63, so that it is a file offset everywhere.
+/// A length (RFC 9110, 8.6).
 pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
-    let bad = HeadError::new(400, "Content-Length is not a length");
-    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-        return Err(bad);
-    }
-    let zeros = value.iter().take_while(|&&b| b == b'0').count();
-    let digits = &value[zeros..];
-    // Nineteen digits fit a u64.
-    if digits.len() > 19 {
-        return Err(bad);
-    }
-    let n = digits
-        .iter()
-        .fold(0u64, |n, &d| n * 10 + u64::from(d - b'0'));
-    if n < 1 << 63 { Ok(n) } else { Err(bad) }
+    length(value).ok_or(HeadError::bad("Content-Length is not a length"))
 }
 
 fn transfer_coding(version: Version, value: &[u8]) -> Result<BodyLen, HeadError> {
     if version == Version::Http10 {
-        return Err(HeadError::new(400, "Transfer-Encoding in HTTP/1.0"));
+        return Err(HeadError::bad("Transfer-Encoding in HTTP/1.0"));
     }
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(BodyLen::Chunked);
     }
-    let mut codings = value.split(|&b| b == b',').map(<[u8]>::trim_ascii);
+    let mut codings = elements(value);
     let last = codings.next_back().unwrap_or_default();
     let unknown = |c: &[u8]| {
         !c.is_empty() && c.iter().copied().all(is_token) && !c.eq_ignore_ascii_case(b"chunked")
@@ -76,6 +63,6 @@ fn transfer_coding(version: Version, value: &[u8]) -> Result<BodyLen, HeadError>
     if codings.all(unknown) && (unknown(last) || last.eq_ignore_ascii_case(b"chunked")) {
         Err(HeadError::new(501, "a transfer coding other than chunked"))
     } else {
-        Err(HeadError::new(400, "Transfer-Encoding is not one chunked"))
+        Err(HeadError::bad("Transfer-Encoding is not one chunked"))
     }
 }

@@ -1,6 +1,10 @@
 //! Chunked bodies (RFC 9112, 7.1).
 
-use crate::{Parsed, fields::is_token};
+use crate::{
+    Parsed,
+    digits::hex,
+    fields::{is_text, is_token},
+};
 
 /// Digits of a chunk size: enough for a u64.
 const SIZE_DIGITS: u8 = 16;
@@ -126,11 +130,6 @@ pub enum Chunk {
 pub struct ChunkError(pub &'static str);
 
 impl Chunked {
-    /// A decoder at the start of a body.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Reads framing from the front of `input`. `Complete(Data(n), used)`: after `used` bytes of framing
     /// come `n` bytes of data, all of them in `input` (`n >= 1`); they count as consumed by this call,
     /// so the caller drops `used + n`. `Complete(End, used)`: the body is over, and stays so. `Partial`:
@@ -194,13 +193,11 @@ impl Chunked {
     }
 
     fn size(&mut self, digits: u8, size: u64, b: u8) -> Result<ChunkedState, ChunkError> {
-        let digit = match b {
-            b'0'..=b'9' => b - b'0',
-            b'a'..=b'f' => b - b'a' + 10,
-            b'A'..=b'F' => b - b'A' + 10,
+        let digit = match (hex(b), b) {
+            (Some(digit), _) => digit,
             _ if digits == 0 => return Err(ChunkError("chunk without a size")),
-            b'\r' => return Ok(ChunkedState::SizeLf { size }),
-            b';' | b' ' | b'\t' => {
+            (None, b'\r') => return Ok(ChunkedState::SizeLf { size }),
+            (None, b';' | b' ' | b'\t') => {
                 self.extension = 0;
                 return self.extension(Extension::Before, size, b);
             }
@@ -244,11 +241,6 @@ impl Chunked {
             _ => Err(ChunkError("bad trailer field")),
         }
     }
-}
-
-/// Whether `b` may stand in a field value: anything but control bytes, tab allowed.
-fn is_text(b: u8) -> bool {
-    b == b'\t' || (b >= b' ' && b != 0x7f)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     Fields,
+    fields::elements,
     target::{Authority, LastHost, Target},
 };
 
@@ -65,10 +66,7 @@ impl Head {
         last: &mut LastHost,
     ) -> Result<Self, HeadError> {
         if buf.len() > limits.bytes {
-            return Err(HeadError::new(
-                431,
-                "the head is larger than is taken (max_head)",
-            ));
+            return Err(HeadError::TOO_LARGE);
         }
         let buf = buf.strip_prefix(b"\r\n").unwrap_or(buf);
         let (line, block) = request_line(buf)?;
@@ -82,10 +80,7 @@ impl Head {
         let current = version == Version::Http11;
         // RFC 9110, 10.1.1: an expectation in HTTP/1.0 is ignored.
         if current && framing.other_expectation {
-            return Err(HeadError::new(
-                417,
-                "an expectation other than 100-continue",
-            ));
+            return Err(HeadError::EXPECTATION);
         }
         Ok(Self {
             method,
@@ -103,10 +98,10 @@ impl Head {
 
 /// Splits the request line, without its CRLF, from what follows.
 fn request_line(buf: &[u8]) -> Result<(&[u8], &[u8]), HeadError> {
-    let cr = memchr(b'\r', buf).ok_or(HeadError::new(400, "request line has no end"))?;
+    let cr = memchr(b'\r', buf).ok_or(HeadError::bad("request line has no end"))?;
     match buf[cr..].strip_prefix(b"\r\n") {
         Some(block) => Ok((&buf[..cr], block)),
-        None => Err(HeadError::new(400, "CR without LF in the head")),
+        None => Err(HeadError::bad("CR without LF in the head")),
     }
 }
 
@@ -116,13 +111,13 @@ fn parse_line(line: &[u8], limits: &HeadLimits) -> Result<(Method, Target, Versi
     let (Some(method), Some(target), Some(version), None) =
         (words.next(), words.next(), words.next(), words.next())
     else {
-        return Err(HeadError::new(400, "request line is not three words"));
+        return Err(HeadError::bad("request line is not three words"));
     };
     let version = Version::parse(version)?;
     let method = Method::parse(method)?;
     let target = Target::parse_with(target, limits.target, limits.encoded_slash)?;
     if target.path() == b"*" && method.as_str() != "OPTIONS" {
-        return Err(HeadError::new(400, "target `*` without the method OPTIONS"));
+        return Err(HeadError::bad("target `*` without the method OPTIONS"));
     }
     Ok((method, target, version))
 }
@@ -150,20 +145,17 @@ fn copy_fields<'b>(
     let headers = match httparse::parse_headers(block, room) {
         Ok(httparse::Status::Complete((used, headers))) if used == block.len() => headers,
         Ok(httparse::Status::Complete(_)) => {
-            return Err(HeadError::new(400, "bytes behind the head"));
+            return Err(HeadError::bad("bytes behind the head"));
         }
-        Ok(httparse::Status::Partial) => return Err(HeadError::new(400, "head has no end")),
+        Ok(httparse::Status::Partial) => return Err(HeadError::bad("head has no end")),
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(HeadError::new(
-                431,
-                "more header fields than are taken (max_fields)",
-            ));
+            return Err(HeadError::MANY_FIELDS);
         }
         Err(httparse::Error::HeaderName) => {
             // This is also what obs-fold and a space before the colon come to.
-            return Err(HeadError::new(400, "a field name that is not a token"));
+            return Err(HeadError::bad("a field name that is not a token"));
         }
-        Err(_) => return Err(HeadError::new(400, "a field value with a control byte")),
+        Err(_) => return Err(HeadError::CONTROL),
     };
     let mut fields = Fields::with_capacity(headers.len(), block.len());
     let mut framing = FramingFields::default();
@@ -183,7 +175,7 @@ fn after_crlf(block: &[u8], line: usize) -> Result<(), HeadError> {
     if line == 0 || block[..line].ends_with(b"\r\n") {
         Ok(())
     } else {
-        Err(HeadError::new(400, "LF without CR in the head"))
+        Err(HeadError::bad("LF without CR in the head"))
     }
 }
 
@@ -194,7 +186,8 @@ impl<'b> FramingFields<'b> {
         match name.len() {
             4 if is("host") => self.host.add(value),
             6 if is("expect") => {
-                for e in elements(value) {
+                // RFC 9110, 5.6.1.2: empty elements of a list are skipped.
+                for e in elements(value).filter(|e| !e.is_empty()) {
                     let known = e.eq_ignore_ascii_case(b"100-continue");
                     self.continues |= known;
                     self.other_expectation |= !known;
@@ -213,14 +206,6 @@ impl<'b> FramingFields<'b> {
     }
 }
 
-/// The elements of a list that are not empty (RFC 9110, 5.6.1.2).
-fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value
-        .split(|&b| b == b',')
-        .map(<[u8]>::trim_ascii)
-        .filter(|e| !e.is_empty())
-}
-
 /// Who the request is for: the host of an absolute target, whatever Host says (RFC 9112, 3.2.2), as long as that is
 /// one host and a port.
 fn authority(
@@ -230,10 +215,10 @@ fn authority(
     last: &mut LastHost,
 ) -> Result<Authority, HeadError> {
     let of_target = target.authority().map(str::as_bytes);
-    let bad = HeadError::new(400, "Host is not a host and a port");
+    let bad = HeadError::HOST;
     match (field, of_target) {
-        (Once::Several, _) => Err(HeadError::new(400, "several Host")),
-        (Once::Absent, _) if version == Version::Http11 => Err(HeadError::new(400, "no Host")),
+        (Once::Several, _) => Err(HeadError::bad("several Host")),
+        (Once::Absent, _) if version == Version::Http11 => Err(HeadError::bad("no Host")),
         (Once::Absent, None) => Ok(Authority::default()),
         (Once::Absent, Some(a)) => Authority::parse(a).ok_or(bad),
         (Once::One(b""), None) if version == Version::Http10 => Ok(Authority::default()),

@@ -36,7 +36,7 @@ impl Method {
             b"TRACE" | b"CONNECT" => Err(HeadError::new(405, "method TRACE or CONNECT")),
             _ if raw.len() > LONGEST_METHOD => Err(HeadError::new(501, "method too long")),
             _ if raw.is_empty() || !raw.iter().copied().all(is_token) => {
-                Err(HeadError::new(400, "method is not a token"))
+                Err(HeadError::bad("method is not a token"))
             }
             _ => Ok(Self::Other(String::from_utf8_lossy(raw).into_owned())),
         }
@@ -70,7 +70,7 @@ impl Version {
             [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => Ok(Self::Http11),
             b"HTTP/1.0" => Ok(Self::Http10),
             _ if is_numbered(raw) => Err(HeadError::new(505, "neither HTTP/1.0 nor HTTP/1.1")),
-            _ => Err(HeadError::new(400, "request line without an HTTP version")),
+            _ => Err(HeadError::bad("request line without an HTTP version")),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 mod body;
 mod chunked;
-mod error;
+pub(crate) mod error;
 mod head;
 mod method;
 mod once;

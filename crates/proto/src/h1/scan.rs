@@ -63,14 +63,14 @@ impl HeadScan {
                 None => (window.len(), None),
             };
             match (window.get(at), next) {
-                (Some(b'\n'), _) => return Err(HeadError::new(400, "LF without CR in the head")),
+                (Some(b'\n'), _) => return Err(HeadError::bad("LF without CR in the head")),
                 (Some(_), Some(b'\n')) => {
                     if let Some(end) = self.line_end(window, at)? {
                         return Ok(Some(end));
                     }
                 }
                 (Some(_), Some(_)) => {
-                    return Err(HeadError::new(400, "CR without LF in the head"));
+                    return Err(HeadError::bad("CR without LF in the head"));
                 }
                 _ if window.len() == bound => return Err(beyond),
                 _ => {
@@ -92,10 +92,7 @@ impl HeadScan {
                 HeadError::new(414, "the request line is longer than is taken (max_target)"),
             )
         } else {
-            (
-                limits.bytes,
-                HeadError::new(431, "the head is larger than is taken (max_head)"),
-            )
+            (limits.bytes, HeadError::TOO_LARGE)
         }
     }
 
@@ -103,7 +100,7 @@ impl HeadScan {
     fn first_byte(&self, window: &[u8]) -> Result<(), HeadError> {
         match window.get(self.line) {
             Some(&b) if !is_token(b) && b != b'\r' && b != b'\n' => {
-                Err(HeadError::new(400, "request does not begin with a method"))
+                Err(HeadError::bad("request does not begin with a method"))
             }
             _ => Ok(()),
         }
@@ -115,7 +112,7 @@ impl HeadScan {
         match (line.is_empty(), self.fields) {
             (true, true) => return Ok(Some(at + 2)),
             (true, false) if at > 0 => {
-                return Err(HeadError::new(400, "empty lines instead of a request line"));
+                return Err(HeadError::bad("empty lines instead of a request line"));
             }
             (true, false) | (false, true) => {}
             (false, false) => {

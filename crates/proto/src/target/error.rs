@@ -1,16 +1,16 @@
 //! Why a target is refused.
 
-/// Why a target is refused; each is a 400 but for `TooLong`, which is a 414.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TargetError {
-    /// Longer than the limit.
-    TooLong,
-    /// A byte that may not stand in a target: space, control, `#`.
-    Byte,
-    /// Neither origin-form, absolute-form of http or https, nor `*`.
-    Form,
-    /// `%` without two hexadecimal digits, or one that hides `/`, NUL or a control byte.
-    Percent,
-    /// A segment `..` that leads above the root; in a path that a front server has decoded, any segment `.` or `..`.
-    DotSegment,
-}
+use crate::h1::error::HeadError;
+
+/// Longer than the limit.
+pub(super) const TOO_LONG: HeadError =
+    HeadError::new(414, "the target is longer than is taken (max_target)");
+/// Space, control, `#`.
+pub(super) const BYTE: HeadError = HeadError::bad("a byte that no target may hold");
+/// Neither origin-form, absolute-form of http or https, nor `*`.
+pub(super) const FORM: HeadError = HeadError::bad("target is neither a path nor an http URI");
+/// `%` without two hexadecimal digits, or one that hides `/`, NUL or a control byte.
+pub(super) const PERCENT: HeadError =
+    HeadError::bad("bad or dangerous percent-encoding in the target");
+/// A segment `..` that leads above the root; in a path that a front server has decoded, any segment `.` or `..`.
+pub(super) const DOT_SEGMENT: HeadError = HeadError::bad("the target leads above the root");

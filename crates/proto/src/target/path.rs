@@ -5,7 +5,8 @@
 
 use memchr::{memchr, memmem, memrchr};
 
-use super::error::TargetError;
+use super::error::{DOT_SEGMENT, PERCENT};
+use crate::{digits::percent, h1::error::HeadError};
 
 /// A decoded path without dot segments, twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,20 +45,9 @@ impl<'p> UrlPath<'p> {
     }
 }
 
-/// The byte that the two digits behind a `%` stand for.
-fn percent(digits: &[u8]) -> Result<u8, TargetError> {
-    let digit = |at: usize| match digits.get(at) {
-        Some(&b @ b'0'..=b'9') => Ok(b - b'0'),
-        Some(&b @ b'a'..=b'f') => Ok(b - b'a' + 10),
-        Some(&b @ b'A'..=b'F') => Ok(b - b'A' + 10),
-        _ => Err(TargetError::Percent),
-    };
-    Ok(digit(0)? << 4 | digit(1)?)
-}
-
 /// Decodes a path once. An encoded slash is a segment's text for some and a separator for the file system:
 /// it is refused, unless `slashes` has it count as a separator for everybody. `None`: nothing is encoded.
-pub(super) fn decode(path: &[u8], slashes: bool) -> Result<Option<Vec<u8>>, TargetError> {
+pub(super) fn decode(path: &[u8], slashes: bool) -> Result<Option<Vec<u8>>, HeadError> {
     if memchr(b'%', path).is_none() {
         return Ok(None);
     }
@@ -65,9 +55,9 @@ pub(super) fn decode(path: &[u8], slashes: bool) -> Result<Option<Vec<u8>>, Targ
     let mut out = Vec::with_capacity(path.len());
     while let Some(at) = memchr(b'%', rest) {
         out.extend_from_slice(&rest[..at]);
-        let b = percent(&rest[at + 1..])?;
+        let b = percent(&rest[at + 1..]).ok_or(PERCENT)?;
         if (b == b'/' && !slashes) || b.is_ascii_control() {
-            return Err(TargetError::Percent);
+            return Err(PERCENT);
         }
         out.push(b);
         rest = &rest[at + 3..];
@@ -85,7 +75,7 @@ pub(super) fn has_dots(path: &[u8]) -> bool {
 
 /// A decoded path without its dot segments (RFC 3986, 5.2.4), where a run of slashes counts as one. One `..`
 /// too many is refused: RFC 3986 would drop it, and no honest client sends it.
-pub(super) fn without_dots(path: &[u8]) -> Result<Vec<u8>, TargetError> {
+pub(super) fn without_dots(path: &[u8]) -> Result<Vec<u8>, HeadError> {
     let mut out: Vec<u8> = Vec::with_capacity(path.len());
     let mut rest = path;
     while !rest.is_empty() {
@@ -94,7 +84,7 @@ pub(super) fn without_dots(path: &[u8]) -> Result<Vec<u8>, TargetError> {
         let (segment, behind) = (&rest[run..end], &rest[end..]);
         match segment {
             b".." => {
-                let parent = memrchr(b'/', &out).ok_or(TargetError::DotSegment)?;
+                let parent = memrchr(b'/', &out).ok_or(DOT_SEGMENT)?;
                 out.truncate(parent);
                 let run = out.iter().rev().take_while(|&&b| b == b'/').count();
                 out.truncate(out.len() - run);

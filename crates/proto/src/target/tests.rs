@@ -1,13 +1,13 @@
 use proptest::prelude::*;
 
-use super::*;
+use super::{error::PERCENT, *};
 
-fn parse(raw: &str) -> Result<Target, TargetError> {
+fn parse(raw: &str) -> Result<Target, HeadError> {
     Target::parse(raw.as_bytes(), 1000)
 }
 
 #[track_caller]
-fn refused(why: TargetError, targets: &[&str]) {
+fn refused(why: HeadError, targets: &[&str]) {
     for raw in targets {
         assert_eq!(parse(raw), Err(why), "{raw}");
     }
@@ -61,7 +61,7 @@ fn s3_2_2_absolute_form_loses_its_authority() {
 #[test]
 fn other_forms_are_refused() {
     refused(
-        TargetError::Form,
+        FORM,
         &[
             "",
             "a",
@@ -99,7 +99,7 @@ fn s3_2_4_asterisk_form() {
 #[test]
 fn bytes_that_no_target_holds() {
     refused(
-        TargetError::Byte,
+        BYTE,
         &[
             "/#", "/a?b#c", "/ ", "/a?b c", "/\t", "/\0", "/\x7f", "/\x1f", "/\u{e9} ", "#",
         ],
@@ -120,9 +120,9 @@ fn bytes_above_0x7f_count_as_if_percent_encoded() {
             (encoded, path, query)
         );
     }
-    refused(TargetError::Form, &["http://\u{e4}/", "\u{e4}"]);
+    refused(FORM, &["http://\u{e4}/", "\u{e4}"]);
     // What programs get in their environment is no longer than the limit either.
-    assert_eq!(Target::parse(b"/\xff", 3), Err(TargetError::TooLong));
+    assert_eq!(Target::parse(b"/\xff", 3), Err(TOO_LONG));
     assert!(Target::parse(b"/\xff", 4).is_ok());
 }
 
@@ -144,15 +144,15 @@ fn an_encoded_slash_counts_as_one_where_it_is_taken() {
         );
     }
     let dots = Target::parse_with(b"/..%2Fx", 99, true);
-    assert_eq!(dots, Err(TargetError::DotSegment));
+    assert_eq!(dots, Err(DOT_SEGMENT));
     let nul = Target::parse_with(b"/%2F%00", 99, true);
-    assert_eq!(nul, Err(TargetError::Percent));
+    assert_eq!(nul, Err(PERCENT));
 }
 
 #[test]
 fn percent_that_is_broken_or_hides_something() {
     refused(
-        TargetError::Percent,
+        PERCENT,
         &[
             "/%",
             "/%4",
@@ -230,7 +230,7 @@ fn every_spelling_has_one_clean_path() {
 #[test]
 fn above_the_root() {
     refused(
-        TargetError::DotSegment,
+        DOT_SEGMENT,
         &[
             "/..",
             "/../",
@@ -306,15 +306,15 @@ fn passed_on_by_a_front() {
         let t = passed(uri, path).unwrap();
         assert_eq!((t.path(), t.uri()), (clean.as_bytes(), seen), "{uri}");
     }
-    assert_eq!(passed("/../x", "/x"), Err(TargetError::DotSegment));
-    assert_eq!(passed("/x", "/a/../x"), Err(TargetError::DotSegment));
+    assert_eq!(passed("/../x", "/x"), Err(DOT_SEGMENT));
+    assert_eq!(passed("/x", "/a/../x"), Err(DOT_SEGMENT));
 }
 
 #[test]
 fn longer_than_the_limit() {
-    assert_eq!(Target::parse(b"/234", 3), Err(TargetError::TooLong));
+    assert_eq!(Target::parse(b"/234", 3), Err(TOO_LONG));
     assert!(Target::parse(b"/234", 4).is_ok());
-    assert_eq!(Target::parse(b"/\0 too", 3), Err(TargetError::TooLong));
+    assert_eq!(Target::parse(b"/\0 too", 3), Err(TOO_LONG));
 }
 
 #[test]
@@ -419,7 +419,7 @@ proptest! {
         match parse(&raw) {
             Ok(t) if dots => prop_assert!(!has_dots(t.path())),
             Ok(t) => prop_assert_eq!(t.url_path().came, path),
-            Err(e) => prop_assert!(dots && e == TargetError::DotSegment),
+            Err(e) => prop_assert!(dots && e == DOT_SEGMENT),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Protocol-specific meta-variables (RFC 3875, 4.1.18): a request's fields as HTTP_*, and CONTENT_TYPE.
 
-use std::{cmp::Ordering, fmt};
+use std::cmp::Ordering;
 
 use super::given::{Script, Sink};
 use crate::Fields;
@@ -18,14 +18,6 @@ pub struct Dropped {
 /// twice, or its value holds NUL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ambiguous(pub String);
-
-impl fmt::Display for Ambiguous {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the request gives {} more than one reading", self.0)
-    }
-}
-
-impl std::error::Error for Ambiguous {}
 
 /// Variables (without `HTTP_`) that no field sets.
 const WITHHELD: &[&[u8]] = &[
@@ -60,7 +52,10 @@ pub(super) fn put(
     let (mut name, mut joined) = (Vec::with_capacity(64), Vec::new());
     for group in sorted.chunk_by(|a, b| compare(a.name, b.name).is_eq()) {
         variable(group[0].name, &mut name);
-        check(group, &name)?;
+        // NUL ends a value early in an environment and nowhere else.
+        if group.iter().any(|f| memchr::memchr(0, f.value).is_some()) {
+            return Err(ambiguous(&name));
+        }
         let Some(env) = passed(group, &name, script)? else {
             continue;
         };
@@ -111,14 +106,6 @@ fn variable(name: &[u8], variable: &mut Vec<u8>) {
     variable.clear();
     variable.extend_from_slice(b"HTTP_");
     variable.extend(name.iter().map(|&b| upper(b)));
-}
-
-/// Refuses NUL, which ends a value early in an environment and nowhere else.
-fn check(group: &[ProtocolVariable<'_>], variable: &[u8]) -> Result<(), Ambiguous> {
-    match group.iter().any(|f| memchr::memchr(0, f.value).is_some()) {
-        true => Err(ambiguous(variable)),
-        false => Ok(()),
-    }
 }
 
 fn ambiguous(variable: &[u8]) -> Ambiguous {

@@ -35,8 +35,6 @@ pub(super) fn ended(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
         Outcome::UnknownRole => script(
             "the application says that it does not do what it is asked for (FCGI_UNKNOWN_ROLE)",
         ),
-        Outcome::Other(_) => {
-            script("the application ended the request with a status that FastCGI does not know")
-        }
+        _ => script("the application ended the request with a status that FastCGI does not know"),
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 fn decode<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<(Vec<u8>, Option<usize>), ChunkError> {
-    let mut body = Chunked::new();
+    let mut body = Chunked::default();
     let (mut data, mut left) = (Vec::new(), None);
     for mut input in pieces {
         while left.is_none() {
@@ -81,7 +81,7 @@ fn s7_1_sizes_are_up_to_16_hexadecimal_digits() {
         "\u{ff15}\r\n",
     ]);
     assert_eq!(whole("0000000000000001\r\na\r\n0\r\n\r\n").unwrap().0, b"a");
-    let mut body = Chunked::new();
+    let mut body = Chunked::default();
     let step = body.step(b"ffffffffffffffff\r\nab").unwrap();
     assert_eq!(step, Parsed::Complete(Chunk::Data(2), 18));
     assert_eq!(body.state, ChunkedState::Data(u64::MAX - 2));
@@ -183,13 +183,13 @@ fn s7_1_2_trailers_are_checked_bounded_and_discarded() {
 
 #[test]
 fn an_end_and_an_error_stay() {
-    let mut body = Chunked::new();
+    let mut body = Chunked::default();
     assert_eq!(
         body.step(b"0\r\n\r\nrest"),
         Ok(Parsed::Complete(Chunk::End, 5))
     );
     assert_eq!(body.step(b"rest"), Ok(Parsed::Complete(Chunk::End, 0)));
-    let mut body = Chunked::new();
+    let mut body = Chunked::default();
     let e = body.step(b"x").unwrap_err();
     assert_eq!(body.step(b"0\r\n\r\n"), Err(e));
 }

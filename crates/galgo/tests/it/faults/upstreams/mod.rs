@@ -130,12 +130,12 @@ fn framing() -> Vec<Row> {
         ),
         bad(
             "an_unknown_type",
-            record(RecordType::Other(12), 1, "x", 0),
+            record(RecordType(12), 1, "x", 0),
             "do not send",
         ),
         bad(
             "an_unknown_management_type",
-            record(RecordType::Other(99), 0, "x", 0),
+            record(RecordType(99), 0, "x", 0),
             WRONG,
         ),
         bad(
@@ -240,7 +240,7 @@ fn ends() -> Vec<Row> {
         ),
         says(
             "an_unknown_status",
-            Outcome::Other(77),
+            Outcome(77),
             502,
             "script_error",
             "does not know",

@@ -1,0 +1,63 @@
+//! Numbers in digits.
+
+/// The digits of the largest number.
+pub const DIGITS: usize = 20;
+
+/// A number as text: `write!` takes four times the instructions for it.
+pub fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
+    let mut first = DIGITS;
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            return &digits[first..];
+        }
+    }
+}
+
+/// The number that digits alone say, where a `u64` holds it: 1*DIGIT, without the sign that `parse` takes.
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |n, &b| match b {
+        b'0'..=b'9' => n.checked_mul(10)?.checked_add(u64::from(b - b'0')),
+        _ => None,
+    })
+}
+
+/// The same below 2^63: a length that is a file offset everywhere.
+pub(crate) fn length(digits: &[u8]) -> Option<u64> {
+    number(digits).filter(|&n| n < 1 << 63)
+}
+
+/// What a hexadecimal digit stands for.
+pub(crate) fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// The byte that the two hexadecimal digits behind a `%` stand for, with which `text` begins.
+pub(crate) fn percent(text: &[u8]) -> Option<u8> {
+    let &[high, low, ..] = text else {
+        return None;
+    };
+    Some(hex(high)? << 4 | hex(low)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_display_has_them() {
+        for n in [0, 7, 10, 200, 65_535, 1_000_000, u64::MAX] {
+            assert_eq!(decimal(n, &mut [0; DIGITS]), n.to_string().as_bytes());
+        }
+    }
+}
