@@ -77,7 +77,7 @@ async fn authorize(
     match &route.authorizer {
         None => Ok(None),
         Some(Authorizer::Application(up)) => {
-            let asked = (&**up, dispatch.site.upstream(route, Role::Authorizer)?);
+            let asked = (&**up, dispatch.site.upstream(route, Role::AUTHORIZER)?);
             Box::pin(application::authorize(context, request, head, asked)).await
         }
         Some(Authorizer::Program(cgi)) => {

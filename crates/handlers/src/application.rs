@@ -90,7 +90,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         'a: 'c,
     {
         let name = match config.role {
-            Role::Authorizer => "authorizer".into(),
+            Role::AUTHORIZER => "authorizer".into(),
             _ => String::from_utf8_lossy(&script.script_name),
         };
         let source = LogSource::new(cx.resources.errors.clone(), request.id(), &name);
@@ -146,7 +146,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
 
     /// An authorizer gets no body; a local redirect's request has none, whatever the one before it had.
     fn bodiless(&self) -> bool {
-        self.config.role == Role::Authorizer || self.head.body.is_empty()
+        self.config.role == Role::AUTHORIZER || self.head.body.is_empty()
     }
 
     /// Takes in the body where its length must be known before anything is sent: the file, and the length.
@@ -244,7 +244,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         };
         let request = &*self.request;
         let dropped = match self.config.role {
-            Role::Authorizer => {
+            Role::AUTHORIZER => {
                 variables::put(request, self.head, &known, &mut Judged::of(self.head, sink))
             }
             _ => variables::put(request, self.head, &known, sink),

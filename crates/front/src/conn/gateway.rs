@@ -66,23 +66,25 @@ pub(super) async fn fastcgi(
             };
         };
         match (header.kind, &mut begun) {
-            (RecordType::GetValues, _) if header.id == MANAGEMENT => say(input, &values(&content)?),
+            (RecordType::GET_VALUES, _) if header.id == MANAGEMENT => {
+                say(input, &values(&content)?)
+            }
             (kind, _) if header.id == MANAGEMENT => say(input, &fcgi::unknown_type(kind)),
-            (RecordType::Begin, None) => {
+            (RecordType::BEGIN, None) => {
                 begun = begin(input, header.id, &content)?;
                 if begun.is_some() {
                     *wire = WireFormat::FastCgi { id: header.id };
                 }
             }
-            (RecordType::Begin, Some(b)) if b.id != header.id => {
-                say(input, &fcgi::end(header.id, 0, Outcome::CannotMultiplex));
+            (RecordType::BEGIN, Some(b)) if b.id != header.id => {
+                say(input, &fcgi::end(header.id, 0, Outcome::CANNOT_MULTIPLEX));
             }
-            (RecordType::Abort, Some(b)) if b.id == header.id => {
+            (RecordType::ABORT, Some(b)) if b.id == header.id => {
                 say(input, &wire::end(header.id, 0));
                 begun = None;
                 *wire = WireFormat::FastCgi { id: 0 };
             }
-            (RecordType::Params, Some(b)) if b.id == header.id => {
+            (RecordType::PARAMS, Some(b)) if b.id == header.id => {
                 if content.is_empty() {
                     return arrived(input, std::mem::take(b), limits).map(Some);
                 }
@@ -92,7 +94,7 @@ pub(super) async fn fastcgi(
                 }
             }
             // What is left of a request that is over, or was refused, is ignored (FastCGI, 3.3).
-            (RecordType::Params | RecordType::Stdin | RecordType::Data | RecordType::Abort, b)
+            (RecordType::PARAMS | RecordType::STDIN | RecordType::DATA | RecordType::ABORT, b)
                 if b.as_ref().is_none_or(|b| b.id != header.id) => {}
             _ => return Err(BROKEN),
         }
@@ -127,8 +129,8 @@ fn begin(input: &Input, id: u16, content: &[u8]) -> Result<Option<Begun>, Fault>
     let &[high, low, flags, ..] = content else {
         return Err(BROKEN);
     };
-    if Role(u16::from_be_bytes([high, low])) != Role::Responder {
-        say(input, &fcgi::end(id, 0, Outcome::UnknownRole));
+    if Role(u16::from_be_bytes([high, low])) != Role::RESPONDER {
+        say(input, &fcgi::end(id, 0, Outcome::UNKNOWN_ROLE));
         return Ok(None);
     }
     Ok(Some(Begun {

@@ -78,16 +78,16 @@ impl Stdin {
     fn record(&mut self, header: Header) -> Result<(), Fault> {
         self.skip = header.padding.into();
         match header.kind {
-            RecordType::Stdin if header.id == self.id => return self.input(header.content.into()),
-            RecordType::Abort if header.id == self.id => {
+            RecordType::STDIN if header.id == self.id => return self.input(header.content.into()),
+            RecordType::ABORT if header.id == self.id => {
                 return Err(Fault::Gone("the front server aborted the request"));
             }
-            RecordType::Data => {}
-            RecordType::Begin if header.id != self.id && header.id != MANAGEMENT => {
-                let refused = fcgi::end(header.id, 0, Outcome::CannotMultiplex);
+            RecordType::DATA => {}
+            RecordType::BEGIN if header.id != self.id && header.id != MANAGEMENT => {
+                let refused = fcgi::end(header.id, 0, Outcome::CANNOT_MULTIPLEX);
                 self.owed.extend_from_slice(&refused);
             }
-            RecordType::Stdin | RecordType::Params | RecordType::Abort if header.id != self.id => {}
+            RecordType::STDIN | RecordType::PARAMS | RecordType::ABORT if header.id != self.id => {}
             _ => return Err(BROKEN),
         }
         if self.owed.len() > MOST_OWED {

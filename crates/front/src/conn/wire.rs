@@ -49,8 +49,8 @@ pub(super) async fn write_all(
 pub(super) fn end(id: u16, status: u32) -> [u8; HEADER + 16] {
     let mut out = [0; HEADER + 16];
     let (stdout, end) = out.split_at_mut(HEADER);
-    stdout.copy_from_slice(&Header::new(RecordType::Stdout, id, 0).bytes());
-    end.copy_from_slice(&fcgi::end(id, status, Outcome::Complete));
+    stdout.copy_from_slice(&Header::new(RecordType::STDOUT, id, 0).bytes());
+    end.copy_from_slice(&fcgi::end(id, status, Outcome::COMPLETE));
     out
 }
 
@@ -91,7 +91,7 @@ impl WireFormat {
         let len = len.min(MOST);
         let head = Header {
             padding: 0,
-            ..Header::new(RecordType::Stdout, id, len)
+            ..Header::new(RecordType::STDOUT, id, len)
         };
         write_all(sock, allowance, &mut [IoSlice::new(&head.bytes())], true).await?;
         Ok(len)
@@ -107,7 +107,7 @@ async fn records(
     status: Option<u32>,
 ) -> io::Result<()> {
     let pieces: Vec<&[u8]> = parts.iter().flat_map(|part| even(part)).collect();
-    let header = |piece: &&[u8]| Header::new(RecordType::Stdout, id, piece.len());
+    let header = |piece: &&[u8]| Header::new(RecordType::STDOUT, id, piece.len());
     let headers: Vec<_> = pieces.iter().map(header).collect();
     let heads: Vec<_> = headers.iter().map(|header| header.bytes()).collect();
     let end = status.map(|status| end(id, status));
@@ -157,7 +157,7 @@ mod tests {
             assert_eq!(pieces.len(), len.div_ceil(MOST), "{len}");
             assert!(pieces.iter().all(|p| !p.is_empty() && p.len() <= MOST));
             assert!(pieces.iter().all(|p| {
-                (p.len() + Header::new(RecordType::Stdout, 1, p.len()).pad().len())
+                (p.len() + Header::new(RecordType::STDOUT, 1, p.len()).pad().len())
                     .is_multiple_of(8)
             }));
         }

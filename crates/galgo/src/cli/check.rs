@@ -186,7 +186,7 @@ impl<W: Write> CheckReport<W> {
     /// Whether an application takes connections there.
     fn upstream(&mut self, up: &Application) -> io::Result<()> {
         let kind = match up.role {
-            Role::Authorizer => "authorizer",
+            Role::AUTHORIZER => "authorizer",
             _ => up.protocol.name(),
         };
         match &up.to {

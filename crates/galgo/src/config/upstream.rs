@@ -100,7 +100,7 @@ impl ConfigText<'_> {
         let to = self.to(Protocol::Fastcgi, typed, false)?;
         let app = Application::new(Protocol::Fastcgi, to, options);
         Ok(Authorizer::Application(Box::new(Application {
-            role: Role::Authorizer,
+            role: Role::AUTHORIZER,
             remit: self.worker_remit(&None, &None, &app, config)?,
             ..app
         })))

@@ -243,7 +243,7 @@ fn no_index_script_leads_round_a_rule() {
         let heard = hear(stream).unwrap();
         let script = heard.param("SCRIPT_NAME").unwrap_or_default();
         let text = format!("Content-Type: text/plain\n\n{script}");
-        let end = ended(Outcome::Complete);
+        let end = ended(Outcome::COMPLETE);
         say(stream, [stdout(&text), stdout(""), end].concat());
     });
     let server = site.start();

@@ -38,7 +38,7 @@ fn site_with(
 }
 
 fn prints(text: &str) -> Vec<u8> {
-    [stdout(text), stdout(""), ended(Outcome::Complete)].concat()
+    [stdout(text), stdout(""), ended(Outcome::COMPLETE)].concat()
 }
 
 /// Hears the request out and prints `text`.
@@ -126,7 +126,7 @@ fn s6_3_3_a_grant_without_a_status() {
 fn what_it_is_told() {
     let (app, server) = site(|stream| {
         let heard = hear(stream).unwrap();
-        assert_eq!(heard.role, Some(Role::Authorizer));
+        assert_eq!(heard.role, Some(Role::AUTHORIZER));
         assert_eq!(heard.stdin, b"");
         let names = heard.params.iter().map(|(n, v)| format!(" {n}={v}"));
         let text: String = names.collect();
@@ -319,10 +319,10 @@ fn rows() -> Vec<Row> {
         ),
         bad(
             "a_grant_for_another_request",
-            record(RecordType::Stdout, 2, GRANT, 0),
+            record(RecordType::STDOUT, 2, GRANT, 0),
             "not made",
         ),
-        bad("nothing", ended(Outcome::Complete), "printed nothing"),
+        bad("nothing", ended(Outcome::COMPLETE), "printed nothing"),
         bad(
             "no_field",
             prints("\nVariable-REMOTE_USER: eve\n\n"),
@@ -331,12 +331,12 @@ fn rows() -> Vec<Row> {
         bad("no_head", prints("come in\n\n"), "is not a header field"),
         bad(
             "no_authorizer",
-            ended(Outcome::UnknownRole),
+            ended(Outcome::UNKNOWN_ROLE),
             "FCGI_UNKNOWN_ROLE",
         ),
         (
             "overloaded_behind_a_grant",
-            [grant(), ended(Outcome::Overloaded)].concat(),
+            [grant(), ended(Outcome::OVERLOADED)].concat(),
             false,
             503,
             "busy",

@@ -231,7 +231,7 @@ fn an_application_hands_a_file_over() {
             } else {
                 ""
             };
-            let all = [stdout(head + body), stdout(""), ended(Outcome::Complete)];
+            let all = [stdout(head + body), stdout(""), ended(Outcome::COMPLETE)];
             say(stream, all.concat());
         }
     });

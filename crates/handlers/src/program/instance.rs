@@ -101,7 +101,7 @@ impl ProgramRun<'_, '_, '_> {
             body: BodySource::of(file.take(), self.head.body.is_empty()),
             run_to_completion: options.run_to_completion,
         };
-        let exchange = Exchange::fastcgi(start, Role::Responder, true, |params| {
+        let exchange = Exchange::fastcgi(start, Role::RESPONDER, true, |params| {
             params.put(b"", &site.wasm.run(code, self.cgi, &self.script));
             self.variables(length, params)
         })?;

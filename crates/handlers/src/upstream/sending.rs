@@ -99,7 +99,7 @@ impl Sending {
             framed,
             queue,
             open: 0,
-            header: Header::new(RecordType::Stdin, ID, 0),
+            header: Header::new(RecordType::STDIN, ID, 0),
             file,
             bodiless,
             over: false,
@@ -127,7 +127,7 @@ impl Sending {
     /// Ends the body here, if that can be said; whether it has ended.
     pub(super) fn cut(&mut self, conn: &Sock) -> bool {
         if self.is_between() && !self.over {
-            let end = Header::new(RecordType::Stdin, ID, 0).bytes();
+            let end = Header::new(RecordType::STDIN, ID, 0).bytes();
             self.over = matches!(conn.try_write(&end), Ok(Some(fcgi::HEADER)));
         }
         self.is_done() || self.closed
@@ -177,7 +177,7 @@ impl Sending {
         };
         // The end of the body goes with its last piece: the application is woken once.
         let last = self.framed && data_len == self.open && self.is_last(client, data_len);
-        let end = Header::new(RecordType::Stdin, ID, 0).bytes();
+        let end = Header::new(RecordType::STDIN, ID, 0).bytes();
         let (pad, end): (&[u8], &[u8]) = match last {
             true => (self.header.pad(), &end),
             false => (&[], &[]),
@@ -230,7 +230,7 @@ impl Sending {
         }
         self.open = n;
         if self.framed {
-            self.header = Header::new(RecordType::Stdin, ID, n);
+            self.header = Header::new(RecordType::STDIN, ID, n);
             self.open = self.header.content.into();
             self.queue.extend_from_slice(&self.header.bytes());
         }
@@ -257,7 +257,7 @@ impl Sending {
 
     fn end(&mut self) {
         if !std::mem::replace(&mut self.over, true) && self.framed {
-            let end = Header::new(RecordType::Stdin, ID, 0);
+            let end = Header::new(RecordType::STDIN, ID, 0);
             self.queue.extend_from_slice(&end.bytes());
         }
     }

@@ -90,7 +90,7 @@ impl Application {
         };
         Self {
             protocol,
-            role: Role::Responder,
+            role: Role::RESPONDER,
             to,
             scripts: None,
             endings: Vec::new(),

@@ -14,23 +14,19 @@ pub const MANAGEMENT: u16 = 0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordType(pub u8);
 
-#[expect(
-    missing_docs,
-    non_upper_case_globals,
-    reason = "they are used as the variants of an enum, and named by the specification"
-)]
+#[expect(missing_docs, reason = "named by the specification")]
 impl RecordType {
-    pub const Begin: Self = Self(1);
-    pub const Abort: Self = Self(2);
-    pub const End: Self = Self(3);
-    pub const Params: Self = Self(4);
-    pub const Stdin: Self = Self(5);
-    pub const Stdout: Self = Self(6);
-    pub const Stderr: Self = Self(7);
-    pub const Data: Self = Self(8);
-    pub const GetValues: Self = Self(9);
-    pub const GetValuesResult: Self = Self(10);
-    pub const UnknownType: Self = Self(11);
+    pub const BEGIN: Self = Self(1);
+    pub const ABORT: Self = Self(2);
+    pub const END: Self = Self(3);
+    pub const PARAMS: Self = Self(4);
+    pub const STDIN: Self = Self(5);
+    pub const STDOUT: Self = Self(6);
+    pub const STDERR: Self = Self(7);
+    pub const DATA: Self = Self(8);
+    pub const GET_VALUES: Self = Self(9);
+    pub const GET_VALUES_RESULT: Self = Self(10);
+    pub const UNKNOWN_TYPE: Self = Self(11);
 }
 
 /// The header of a record (3.3).

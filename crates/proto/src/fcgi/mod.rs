@@ -25,34 +25,26 @@ pub use records::{RecordPiece, Records};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Role(pub u16);
 
-#[expect(
-    missing_docs,
-    non_upper_case_globals,
-    reason = "they are used as the variants of an enum, and named by the specification"
-)]
+#[expect(missing_docs, reason = "named by the specification")]
 impl Role {
-    pub const Responder: Self = Self(1);
-    pub const Authorizer: Self = Self(2);
-    pub const Filter: Self = Self(3);
+    pub const RESPONDER: Self = Self(1);
+    pub const AUTHORIZER: Self = Self(2);
+    pub const FILTER: Self = Self(3);
 }
 
 /// How an application ends a request (5.5): one of these numbers, or one that the specification does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome(pub u8);
 
-#[expect(
-    non_upper_case_globals,
-    reason = "they are used as the variants of an enum, and named by the specification"
-)]
 impl Outcome {
     /// FCGI_REQUEST_COMPLETE.
-    pub const Complete: Self = Self(0);
+    pub const COMPLETE: Self = Self(0);
     /// FCGI_CANT_MPX_CONN: it takes one request at a time on a connection.
-    pub const CannotMultiplex: Self = Self(1);
+    pub const CANNOT_MULTIPLEX: Self = Self(1);
     /// FCGI_OVERLOADED.
-    pub const Overloaded: Self = Self(2);
+    pub const OVERLOADED: Self = Self(2);
     /// FCGI_UNKNOWN_ROLE.
-    pub const UnknownRole: Self = Self(3);
+    pub const UNKNOWN_ROLE: Self = Self(3);
 }
 
 /// A record with eight bytes of content.
@@ -67,7 +59,7 @@ fn short(kind: RecordType, id: u16, content: [u8; 8]) -> [u8; 16] {
 pub fn begin(id: u16, role: Role, keep: bool) -> [u8; 16] {
     let [high, low] = role.0.to_be_bytes();
     short(
-        RecordType::Begin,
+        RecordType::BEGIN,
         id,
         [high, low, keep.into(), 0, 0, 0, 0, 0],
     )
@@ -75,25 +67,25 @@ pub fn begin(id: u16, role: Role, keep: bool) -> [u8; 16] {
 
 /// ABORT_REQUEST (5.4).
 pub fn abort(id: u16) -> [u8; HEADER] {
-    Header::new(RecordType::Abort, id, 0).bytes()
+    Header::new(RecordType::ABORT, id, 0).bytes()
 }
 
 /// END_REQUEST (5.5).
 pub fn end(id: u16, status: u32, outcome: Outcome) -> [u8; 16] {
     let [a, b, c, d] = status.to_be_bytes();
-    short(RecordType::End, id, [a, b, c, d, outcome.0, 0, 0, 0])
+    short(RecordType::END, id, [a, b, c, d, outcome.0, 0, 0, 0])
 }
 
 /// UNKNOWN_TYPE (4.2): the answer to a management record of a type that is not known.
 pub fn unknown_type(kind: RecordType) -> [u8; 16] {
     let content = [kind.0, 0, 0, 0, 0, 0, 0, 0];
-    short(RecordType::UnknownType, MANAGEMENT, content)
+    short(RecordType::UNKNOWN_TYPE, MANAGEMENT, content)
 }
 
 /// GET_VALUES_RESULT (4.1) with these variables.
 pub fn values<'p>(pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut sink = Params::open(RecordType::GetValuesResult, MANAGEMENT, &mut out);
+    let mut sink = Params::open(RecordType::GET_VALUES_RESULT, MANAGEMENT, &mut out);
     for (name, value) in pairs {
         crate::vars::Sink::put(&mut sink, name, value);
     }

@@ -19,7 +19,7 @@ pub struct Params<'o> {
 impl<'o> Params<'o> {
     /// The PARAMS stream of request `id`, appended to `out`.
     pub fn new(id: u16, out: &'o mut Vec<u8>) -> Self {
-        Self::open(RecordType::Params, id, out)
+        Self::open(RecordType::PARAMS, id, out)
     }
 
     pub(super) fn open(kind: RecordType, id: u16, out: &'o mut Vec<u8>) -> Self {

@@ -90,8 +90,8 @@ impl ReplyReader {
             match piece {
                 RecordPiece::Begin(header) => self.expected(header)?,
                 RecordPiece::Content(header, n) => match header.kind {
-                    RecordType::Stdout => return Ok(Parsed::Complete(ReplyEvent::Stdout(n), at)),
-                    RecordType::Stderr => return Ok(Parsed::Complete(ReplyEvent::Stderr(n), at)),
+                    RecordType::STDOUT => return Ok(Parsed::Complete(ReplyEvent::Stdout(n), at)),
+                    RecordType::STDERR => return Ok(Parsed::Complete(ReplyEvent::Stderr(n), at)),
                     _ => {
                         self.end[self.have..self.have + n].copy_from_slice(&input[at..at + n]);
                         self.have += n;
@@ -113,12 +113,12 @@ impl ReplyReader {
             return Err(Misplaced("a record belongs to a request that was not made"));
         }
         match header.kind {
-            RecordType::Stdout if self.stdout_over => {
+            RecordType::STDOUT if self.stdout_over => {
                 Err(Misplaced("output goes on behind its end"))
             }
-            RecordType::Stdout | RecordType::Stderr => Ok(()),
-            RecordType::End if header.content == self.ends_in => Ok(()),
-            RecordType::End => Err(Misplaced("an END_REQUEST has not 8 bytes of content")),
+            RecordType::STDOUT | RecordType::STDERR => Ok(()),
+            RecordType::END if header.content == self.ends_in => Ok(()),
+            RecordType::END => Err(Misplaced("an END_REQUEST has not 8 bytes of content")),
             _ => Err(Misplaced(
                 "a record is of a type that applications do not send",
             )),
@@ -127,11 +127,11 @@ impl ReplyReader {
 
     fn ended(&mut self, header: Header) -> Option<ReplyEvent> {
         match header.kind {
-            RecordType::Stdout if header.content == 0 => {
+            RecordType::STDOUT if header.content == 0 => {
                 self.stdout_over = true;
                 Some(ReplyEvent::StdoutEnd)
             }
-            RecordType::End => {
+            RecordType::END => {
                 self.over = true;
                 let [a, b, c, d, outcome, ..] = self.end;
                 let status = u32::from_be_bytes([a, b, c, d]);

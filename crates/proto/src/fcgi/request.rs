@@ -68,11 +68,11 @@ impl Requests {
                     None
                 }
                 RecordPiece::Content(header, n) => match header.kind {
-                    RecordType::Params => Some(Event::Params(header.id, n)),
-                    RecordType::Stdin => Some(Event::Stdin(header.id, n)),
-                    RecordType::GetValues => Some(Event::GetValues(n)),
+                    RecordType::PARAMS => Some(Event::Params(header.id, n)),
+                    RecordType::STDIN => Some(Event::Stdin(header.id, n)),
+                    RecordType::GET_VALUES => Some(Event::GetValues(n)),
                     kind => {
-                        if kind == RecordType::Begin {
+                        if kind == RecordType::BEGIN {
                             let to = &mut self.begin[self.have..self.have + n];
                             to.copy_from_slice(&input[at..at + n]);
                             self.have += n;
@@ -91,7 +91,7 @@ impl Requests {
 
     fn ended(&self, kind: RecordType, id: u16, content: u16) -> Option<Event> {
         match kind {
-            RecordType::Begin => {
+            RecordType::BEGIN => {
                 let [high, low, flags, ..] = self.begin;
                 Some(Event::Begin {
                     id,
@@ -99,11 +99,11 @@ impl Requests {
                     keep: flags & 1 != 0,
                 })
             }
-            RecordType::Abort => Some(Event::Abort(id)),
-            RecordType::Params if content == 0 => Some(Event::ParamsEnd(id)),
-            RecordType::Stdin if content == 0 => Some(Event::StdinEnd(id)),
-            RecordType::GetValues => Some(Event::GetValuesEnd),
-            RecordType::Params | RecordType::Stdin | RecordType::Data => None,
+            RecordType::ABORT => Some(Event::Abort(id)),
+            RecordType::PARAMS if content == 0 => Some(Event::ParamsEnd(id)),
+            RecordType::STDIN if content == 0 => Some(Event::StdinEnd(id)),
+            RecordType::GET_VALUES => Some(Event::GetValuesEnd),
+            RecordType::PARAMS | RecordType::STDIN | RecordType::DATA => None,
             kind => (id == MANAGEMENT).then_some(Event::Unknown(kind)),
         }
     }
@@ -111,27 +111,27 @@ impl Requests {
 
 fn expected(kind: RecordType, id: u16, content: u16) -> Result<(), RecordError> {
     match kind {
-        RecordType::Begin if content != 8 => {
+        RecordType::BEGIN if content != 8 => {
             Err(Misplaced("a BEGIN_REQUEST has not 8 bytes of content"))
         }
-        RecordType::Abort if content != 0 => Err(Misplaced("an ABORT_REQUEST has content")),
-        RecordType::Begin
-        | RecordType::Abort
-        | RecordType::Params
-        | RecordType::Stdin
-        | RecordType::Data
+        RecordType::ABORT if content != 0 => Err(Misplaced("an ABORT_REQUEST has content")),
+        RecordType::BEGIN
+        | RecordType::ABORT
+        | RecordType::PARAMS
+        | RecordType::STDIN
+        | RecordType::DATA
             if id == MANAGEMENT =>
         {
             Err(Misplaced("a record of a request has the id 0"))
         }
-        RecordType::GetValues if id != MANAGEMENT => {
+        RecordType::GET_VALUES if id != MANAGEMENT => {
             Err(Misplaced("a GET_VALUES record has a request id"))
         }
-        RecordType::End
-        | RecordType::Stdout
-        | RecordType::Stderr
-        | RecordType::GetValuesResult
-        | RecordType::UnknownType => Err(Misplaced(
+        RecordType::END
+        | RecordType::STDOUT
+        | RecordType::STDERR
+        | RecordType::GET_VALUES_RESULT
+        | RecordType::UNKNOWN_TYPE => Err(Misplaced(
             "a record is of a type that only applications send",
         )),
         // An unknown type with a request's id has no answer (4.2): passed over.

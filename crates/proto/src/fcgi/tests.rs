@@ -77,7 +77,7 @@ fn a_reply_is_taken_apart() {
     assert_eq!(whole.stdout, b"Status: 200\n\nbody");
     assert_eq!(whole.stderr, b"oops!");
     assert_eq!(whole.stdout_ends, 1);
-    assert_eq!(whole.end, Some((258, Outcome::Overloaded)));
+    assert_eq!(whole.end, Some((258, Outcome::OVERLOADED)));
     assert_eq!((whole.left, whole.error), (4, None));
     for cut in 0..bytes.len() {
         assert_eq!(said([&bytes[..cut], &bytes[cut..]]), whole, "cut at {cut}");
@@ -127,10 +127,10 @@ fn what_applications_do_not_send_is_refused() {
 #[test]
 fn every_end_has_its_name() {
     for (number, outcome) in [
-        (0, Outcome::Complete),
-        (1, Outcome::CannotMultiplex),
-        (2, Outcome::Overloaded),
-        (3, Outcome::UnknownRole),
+        (0, Outcome::COMPLETE),
+        (1, Outcome::CANNOT_MULTIPLEX),
+        (2, Outcome::OVERLOADED),
+        (3, Outcome::UNKNOWN_ROLE),
         (4, Outcome(4)),
     ] {
         assert_eq!(end(1, 7, outcome)[12], number);
@@ -141,16 +141,16 @@ fn every_end_has_its_name() {
 #[test]
 fn s3_3_headers_pad_to_eight() {
     for n in 0..=MOST {
-        let header = Header::new(RecordType::Stdin, 1, n);
+        let header = Header::new(RecordType::STDIN, 1, n);
         assert_eq!((n + header.pad().len()) % 8, 0);
         assert!(header.padding < 8 && usize::from(header.content) == n);
     }
     assert_eq!(
-        usize::from(Header::new(RecordType::Stdin, 1, 1 << 20).content),
+        usize::from(Header::new(RecordType::STDIN, 1, 1 << 20).content),
         MOST
     );
     assert_eq!(
-        Header::new(RecordType::Stdin, 0x1234, 0x1235).bytes(),
+        Header::new(RecordType::STDIN, 0x1234, 0x1235).bytes(),
         [1, 5, 0x12, 0x34, 0x12, 0x35, 3, 0]
     );
 }
@@ -211,11 +211,11 @@ fn heard<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Vec<Heard> {
 
 #[test]
 fn requests_are_taken_apart() {
-    let mut bytes = begin(1, Role::Responder, true).to_vec();
+    let mut bytes = begin(1, Role::RESPONDER, true).to_vec();
     let mut params = Params::new(1, &mut bytes);
     params.put(b"A", b"b");
     params.finish();
-    bytes.extend(begin(2, Role::Authorizer, false));
+    bytes.extend(begin(2, Role::AUTHORIZER, false));
     bytes.extend(record(5, 1, b"body", 4));
     bytes.extend(abort(2));
     bytes.extend(record(9, 0, b"\x0e\0FCGI_MAX_CONNS", 0));
@@ -228,14 +228,14 @@ fn requests_are_taken_apart() {
     let want = [
         event(request::Event::Begin {
             id: 1,
-            role: Role::Responder,
+            role: Role::RESPONDER,
             keep: true,
         }),
         Heard::Params(1, b"\x01\x01Ab".to_vec()),
         event(request::Event::ParamsEnd(1)),
         event(request::Event::Begin {
             id: 2,
-            role: Role::Authorizer,
+            role: Role::AUTHORIZER,
             keep: false,
         }),
         Heard::Stdin(1, b"body".to_vec()),
@@ -362,7 +362,7 @@ fn lengths_that_lead_astray_are_refused() {
 #[test]
 fn a_header_is_looked_at_where_it_stands() {
     let header = Header {
-        kind: RecordType::Stdin,
+        kind: RecordType::STDIN,
         id: 0x0102,
         content: 0xfffe,
         padding: 255,
@@ -399,12 +399,12 @@ proptest! {
         step in 1..40_usize,
     ) {
         let mut bytes: Vec<u8> = records.iter().flat_map(|(k, c, p)| record(*k, 1, c, *p)).collect();
-        bytes.extend(end(1, 0, Outcome::Complete));
+        bytes.extend(end(1, 0, Outcome::COMPLETE));
         let of = |kind| records.iter().filter(|r| r.0 == kind).flat_map(|r| r.1.clone()).collect::<Vec<u8>>();
         let all = said(bytes.chunks(step));
         prop_assert_eq!(all.stdout, of(6));
         prop_assert_eq!(all.stderr, of(7));
-        prop_assert_eq!(all.end, Some((0, Outcome::Complete)));
+        prop_assert_eq!(all.end, Some((0, Outcome::COMPLETE)));
     }
 
     #[test]

@@ -163,8 +163,8 @@ impl ServerConnection {
     /// The last of a request: how it ended.
     pub(super) fn end(&self, ended: RunOutcome) {
         let more = ended.encode();
-        let end = &fcgi::end(ID, 0, Outcome::Complete)[HEADER..];
-        lock(&self.output).record(RecordType::End, &[end, &more[..]].concat());
+        let end = &fcgi::end(ID, 0, Outcome::COMPLETE)[HEADER..];
+        lock(&self.output).record(RecordType::END, &[end, &more[..]].concat());
     }
 
     /// Writes what is held, as much as fits now; whether that was all.
@@ -340,14 +340,14 @@ mod tests {
             name: name.into(),
             module: Vec::new(),
         };
-        let mut bytes = fcgi::begin(ID, Role::Responder, true).to_vec();
+        let mut bytes = fcgi::begin(ID, Role::RESPONDER, true).to_vec();
         let mut params = Params::new(ID, &mut bytes);
         params.put(b"", &run.encode());
         params.put(b"NAME", name.as_bytes());
         params.put(b"BAD", b"a\0b");
         params.finish();
         for content in [body, b""].into_iter().take(1 + usize::from(whole)) {
-            let header = Header::new(RecordType::Stdin, ID, content.len());
+            let header = Header::new(RecordType::STDIN, ID, content.len());
             bytes.extend_from_slice(&header.bytes());
             bytes.extend_from_slice(content);
             bytes.extend_from_slice(header.pad());
@@ -395,10 +395,10 @@ mod tests {
     fn output_of_one_kind_is_one_record_and_the_end_stands_behind_it() {
         let (mut server, worker) = pair();
         for (kind, bytes) in [
-            (RecordType::Stdout, &b"head\n"[..]),
-            (RecordType::Stdout, b"body"),
-            (RecordType::Stderr, b"words"),
-            (RecordType::Stdout, &[b'x'; MOST + 5]),
+            (RecordType::STDOUT, &b"head\n"[..]),
+            (RecordType::STDOUT, b"body"),
+            (RecordType::STDERR, b"words"),
+            (RecordType::STDOUT, &[b'x'; MOST + 5]),
         ] {
             worker.put(kind, bytes);
         }
@@ -425,7 +425,7 @@ mod tests {
             reply::ReplyEvent::Stderr(5),
             reply::ReplyEvent::Stdout(MOST),
             reply::ReplyEvent::Stdout(5),
-            reply::ReplyEvent::End(0, Outcome::Complete),
+            reply::ReplyEvent::End(0, Outcome::COMPLETE),
         ];
         assert_eq!((seen.as_slice(), at), (&wanted[..], all.len()));
         assert_eq!(RunOutcome::decode(reply.more()), Some(RunOutcome::NoCode));

@@ -38,7 +38,7 @@ pub(super) async fn call(
     env: &[u8],
 ) -> Result<()> {
     let connection = store.data().connection.clone();
-    let mut stdout = OutStream::new(&connection, RecordType::Stdout);
+    let mut stdout = OutStream::new(&connection, RecordType::STDOUT);
     let (scheme, request) = request(env, InStream::new(&connection))?;
     let (sender, answer) = tokio::sync::oneshot::channel();
     let request = store

@@ -222,7 +222,7 @@ impl Worker {
                 Ok(program) => run::run(self, &program, &request, &connection, runtime),
                 Err(NotFound { ended, why }) => {
                     if !why.is_empty() {
-                        connection.put(RecordType::Stderr, format!("galgo: {why}\n").as_bytes());
+                        connection.put(RecordType::STDERR, format!("galgo: {why}\n").as_bytes());
                     }
                     run::end(&connection, ended, runtime)
                 }

@@ -52,7 +52,7 @@ pub(super) fn run(
             (status, store.data().memory.used, Some(store))
         }
         Err(why) => {
-            connection.put(RecordType::Stderr, format!("galgo: {why}\n").as_bytes());
+            connection.put(RecordType::STDERR, format!("galgo: {why}\n").as_bytes());
             (Status::Signal(SIGABRT), 0, None)
         }
     };
@@ -172,6 +172,6 @@ fn verdict(e: &wasmtime::Error, connection: &ServerConnection) -> Status {
         words.truncate(at.unwrap_or(0));
     }
     words.push('\n');
-    connection.put(RecordType::Stderr, words.as_bytes());
+    connection.put(RecordType::STDERR, words.as_bytes());
     Status::Signal(signal)
 }

@@ -105,8 +105,8 @@ impl InstanceState {
         builder
             .max_random_size(RANDOM_MOST)
             .stdin(GuestStdin(connection.clone()))
-            .stdout(output(RecordType::Stdout))
-            .stderr(output(RecordType::Stderr))
+            .stdout(output(RecordType::STDOUT))
+            .stderr(output(RecordType::STDERR))
             .arg(String::from_utf8_lossy(&run.name));
         if component {
             for (name, value) in variables(env) {

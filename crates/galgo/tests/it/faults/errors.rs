@@ -94,7 +94,7 @@ fn counts(_: usize, stream: &mut UnixStream) {
         say(stream, stdout("Content-Type: text/plain\n\n"));
         say(stream, stdout(words));
         thread::sleep(Duration::from_millis(60));
-        say(stream, [stdout(""), ended(Outcome::Complete)].concat());
+        say(stream, [stdout(""), ended(Outcome::COMPLETE)].concat());
     }
 }
 

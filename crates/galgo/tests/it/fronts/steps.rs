@@ -21,7 +21,7 @@ fn a_program_named_by_its_file_is_guarded() {
             Some(_) => "Status: 200\nVariable-REMOTE_USER: ada\n\n",
             None => "Status: 403\nContent-Type: text/plain\n\nno",
         };
-        let end = ended(galgo_proto::fcgi::Outcome::Complete);
+        let end = ended(galgo_proto::fcgi::Outcome::COMPLETE);
         say(stream, [stdout(head), stdout(""), end].concat());
     });
     let (server, fcgi, _) = serve(site);

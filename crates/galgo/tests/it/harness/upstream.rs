@@ -141,7 +141,7 @@ pub fn record(kind: RecordType, id: u16, content: impl AsRef<[u8]>, padding: u8)
 
 /// Output.
 pub fn stdout(content: impl AsRef<[u8]>) -> Vec<u8> {
-    record(RecordType::Stdout, 1, content, 3)
+    record(RecordType::STDOUT, 1, content, 3)
 }
 
 /// The end of a request.
@@ -152,7 +152,7 @@ pub fn ended(outcome: Outcome) -> Vec<u8> {
 /// A whole document.
 pub fn document(body: impl AsRef<[u8]>) -> Vec<u8> {
     let head = stdout("Content-Type: text/plain\n\n");
-    [head, stdout(body), stdout(""), ended(Outcome::Complete)].concat()
+    [head, stdout(body), stdout(""), ended(Outcome::COMPLETE)].concat()
 }
 
 /// Sends; the other side may be gone.

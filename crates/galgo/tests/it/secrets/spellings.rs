@@ -44,7 +44,7 @@ fn authorizer(stream: &mut UnixStream) {
     let heard = hear(stream).unwrap_or_default();
     let uri = heard.param("REQUEST_URI").unwrap_or_default();
     let text = format!("Status: 403\nContent-Type: text/plain\n\nasked for {uri}");
-    let end = ended(galgo_proto::fcgi::Outcome::Complete);
+    let end = ended(galgo_proto::fcgi::Outcome::COMPLETE);
     say(stream, [stdout(text), stdout(""), end].concat());
 }
 

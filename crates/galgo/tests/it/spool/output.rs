@@ -159,7 +159,7 @@ fn a_slow_reader_holds_no_application() {
             let all = pattern(0, LARGE);
             all.chunks(piece)
                 .for_each(|piece| say(stream, stdout(piece)));
-            say(stream, [stdout(""), ended(Outcome::Complete)].concat());
+            say(stream, [stdout(""), ended(Outcome::COMPLETE)].concat());
         }
     };
     let site = one_place()

@@ -23,16 +23,16 @@ pub(super) fn ended(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
     let script = |words: &str| ResponseEnd::Broken(Fault::Script(words.into()));
     match outcome {
         // Bytes behind the end belong to no request.
-        Outcome::Complete => ResponseEnd::Whole {
+        Outcome::COMPLETE => ResponseEnd::Whole {
             reusable: rest.is_empty(),
         },
-        Outcome::Overloaded => {
+        Outcome::OVERLOADED => {
             ResponseEnd::Broken(Fault::Busy("the application says that it is overloaded"))
         }
-        Outcome::CannotMultiplex => {
+        Outcome::CANNOT_MULTIPLEX => {
             script("the application says that it is busy with another request on this connection")
         }
-        Outcome::UnknownRole => script(
+        Outcome::UNKNOWN_ROLE => script(
             "the application says that it does not do what it is asked for (FCGI_UNKNOWN_ROLE)",
         ),
         _ => script("the application ended the request with a status that FastCGI does not know"),

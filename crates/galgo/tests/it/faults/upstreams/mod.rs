@@ -120,12 +120,12 @@ fn framing() -> Vec<Row> {
     vec![
         bad(
             "a_wrong_id",
-            record(RecordType::Stdout, 2, "Content-Type: a/b\n\nsecret", 0),
+            record(RecordType::STDOUT, 2, "Content-Type: a/b\n\nsecret", 0),
             "not made",
         ),
         bad(
             "the_management_id",
-            record(RecordType::Stdout, 0, "Content-Type: a/b\n\n", 0),
+            record(RecordType::STDOUT, 0, "Content-Type: a/b\n\n", 0),
             "not made",
         ),
         bad(
@@ -140,12 +140,12 @@ fn framing() -> Vec<Row> {
         ),
         bad(
             "values_that_nobody_asked_for",
-            record(RecordType::GetValuesResult, 0, "", 0),
+            record(RecordType::GET_VALUES_RESULT, 0, "", 0),
             WRONG,
         ),
         bad(
             "a_request",
-            record(RecordType::Begin, 1, [0; 8], 0),
+            record(RecordType::BEGIN, 1, [0; 8], 0),
             "do not send",
         ),
         bad(
@@ -160,17 +160,17 @@ fn framing() -> Vec<Row> {
         ),
         bad(
             "a_short_end",
-            record(RecordType::End, 1, [0; 7], 0),
+            record(RecordType::END, 1, [0; 7], 0),
             "8 bytes",
         ),
         bad(
             "an_end_before_anything",
-            ended(Outcome::Complete),
+            ended(Outcome::COMPLETE),
             "printed nothing",
         ),
         bad(
             "an_end_within_the_head",
-            [stdout("Content-Type: a/b\n"), ended(Outcome::Complete)].concat(),
+            [stdout("Content-Type: a/b\n"), ended(Outcome::COMPLETE)].concat(),
             "no empty line",
         ),
     ]
@@ -192,7 +192,7 @@ fn behind_a_head() -> Vec<Row> {
         ),
         then(
             promised("an_end_before_the_promised_length"),
-            vec![ended(Outcome::Complete)],
+            vec![ended(Outcome::COMPLETE)],
         ),
         sends(
             "bytes_behind_the_end",
@@ -204,11 +204,11 @@ fn behind_a_head() -> Vec<Row> {
         sends(
             "padding_of_255",
             vec![
-                record(RecordType::Stdout, 1, "Content-Type: a/b\n", 255),
-                record(RecordType::Stderr, 1, "a note\x1b[31m\n", 255),
-                record(RecordType::Stdout, 1, "\nfine", 255),
-                record(RecordType::Stdout, 1, "", 255),
-                record(RecordType::End, 1, [0; 8], 255),
+                record(RecordType::STDOUT, 1, "Content-Type: a/b\n", 255),
+                record(RecordType::STDERR, 1, "a note\x1b[31m\n", 255),
+                record(RecordType::STDOUT, 1, "\nfine", 255),
+                record(RecordType::STDOUT, 1, "", 255),
+                record(RecordType::END, 1, [0; 8], 255),
                 b"x".to_vec(),
             ],
             Whole("fine"),
@@ -223,17 +223,17 @@ fn ends() -> Vec<Row> {
         sends(name, vec![ended(outcome)], Page(status), word, words)
     };
     vec![
-        says("overloaded", Outcome::Overloaded, 503, "busy", "overloaded"),
+        says("overloaded", Outcome::OVERLOADED, 503, "busy", "overloaded"),
         says(
             "cannot_multiplex",
-            Outcome::CannotMultiplex,
+            Outcome::CANNOT_MULTIPLEX,
             502,
             "script_error",
             "another request",
         ),
         says(
             "unknown_role",
-            Outcome::UnknownRole,
+            Outcome::UNKNOWN_ROLE,
             502,
             "script_error",
             "FCGI_UNKNOWN_ROLE",
@@ -247,7 +247,7 @@ fn ends() -> Vec<Row> {
         ),
         then(
             cut("overloaded_in_the_body", "busy", "overloaded"),
-            vec![ended(Outcome::Overloaded)],
+            vec![ended(Outcome::OVERLOADED)],
         ),
         dies("dies_at_once", vec![], Page(502), CLOSED),
         dies(

@@ -79,7 +79,7 @@ fn an_end_that_comes_late() {
         while hear(stream).is_some() {
             say(stream, [head(), stdout("abc"), stdout("")].concat());
             wait.lock().unwrap().recv().unwrap();
-            say(stream, ended(Outcome::Complete));
+            say(stream, ended(Outcome::COMPLETE));
         }
     };
     let (application, server) = one_worker(answer);
@@ -151,7 +151,7 @@ fn a_client_that_leaves_aborts() {
     client.reset();
     assert_eq!(
         heard.recv().unwrap(),
-        Some(record(RecordType::Abort, 1, "", 0))
+        Some(record(RecordType::ABORT, 1, "", 0))
     );
     watch.after(&["client_gone"]);
 }
@@ -173,9 +173,9 @@ fn a_body_streams_in_both_directions() {
             if content == 0 {
                 break;
             }
-            say(stream, record(RecordType::Stdout, 1, &rest[..content], 0));
+            say(stream, record(RecordType::STDOUT, 1, &rest[..content], 0));
         }
-        say(stream, [ended(Outcome::Complete), b"x".to_vec()].concat());
+        say(stream, [ended(Outcome::COMPLETE), b"x".to_vec()].concat());
     };
     let (_application, server) = site(answer, "");
     let watch = Watch::begin(&server).memory(24 << 20);
@@ -208,9 +208,9 @@ fn a_large_response_to_a_slow_reader() {
         say(stream, head());
         let block = vec![b'x'; 65_535];
         for _ in 0..1000 {
-            say(stream, record(RecordType::Stdout, 1, &block, 1));
+            say(stream, record(RecordType::STDOUT, 1, &block, 1));
         }
-        say(stream, [ended(Outcome::Complete), b"x".to_vec()].concat());
+        say(stream, [ended(Outcome::COMPLETE), b"x".to_vec()].concat());
         hold(stream);
     };
     let (_application, server) = site(answer, "");

@@ -101,11 +101,11 @@ impl Worker {
             module: Vec::new(),
         };
         change(&mut run);
-        let mut bytes = fcgi::begin(ID, Role::Responder, false).to_vec();
+        let mut bytes = fcgi::begin(ID, Role::RESPONDER, false).to_vec();
         let mut params = Params::new(ID, &mut bytes);
         params.put(b"", &run.encode());
         params.finish();
-        bytes.extend(fcgi::Header::new(fcgi::RecordType::Stdin, ID, 0).bytes());
+        bytes.extend(fcgi::Header::new(fcgi::RecordType::STDIN, ID, 0).bytes());
         let mut conn = self.connect();
         conn.write_all(&bytes).unwrap();
         answer(conn)
@@ -245,7 +245,7 @@ fn their_worker_takes_messages_without_sense() {
         let mut conn = worker.connect();
         let _ = conn.write_all(&noise);
         drop(conn);
-        let mut bytes = fcgi::begin(ID, Role::Responder, false).to_vec();
+        let mut bytes = fcgi::begin(ID, Role::RESPONDER, false).to_vec();
         let mut params = Params::new(ID, &mut bytes);
         let mut changed = valid.clone();
         let at = (x >> 8) as usize % changed.len();
