@@ -13,6 +13,7 @@ use std::{
 };
 
 use galgo_io::rate_allowance::nanos;
+use tokio::time::{Instant, timeout_at};
 
 use crate::crowd::{BUSY, Since};
 
@@ -168,6 +169,18 @@ impl<'a> IdleEntry<'a> {
         IdleWait(self)
     }
 
+    /// What `said` resolves to; `None` where that takes longer than until `by`, or another connection needs the room, even if both
+    /// come together.
+    pub(crate) async fn in_time<T>(&self, said: impl Future<Output = T>, by: Instant) -> Option<T> {
+        let waiting = self.hears();
+        let said = tokio::select! {
+            biased;
+            said = timeout_at(by, said) => said.ok()?,
+            () = waiting.ended() => return None,
+        };
+        (!waiting.is_ended()).then_some(said)
+    }
+
     fn begin(&self, entries: &mut Entries) {
         let now = now();
         entries.all[self.at].ended = false;
@@ -287,6 +300,18 @@ mod tests {
         idle.end_all(AwaitedRequest::Next);
         assert!(is_ended(&a));
         assert_eq!(idle.first_since(AwaitedRequest::Next), BUSY);
+    }
+
+    #[tokio::test]
+    async fn what_comes_as_the_room_is_needed_comes_too_late() {
+        let idle = IdlePool::default();
+        let entry = idle.lease();
+        let (at, since) = entry.mark();
+        let by = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(entry.in_time(async { 5 }, by).await, Some(5));
+        let together = async { idle.shed(at, since.load(Relaxed)) };
+        assert_eq!(entry.in_time(together, by).await, None);
+        assert_eq!(entry.in_time(async { 5 }, by).await, Some(5));
     }
 
     #[test]

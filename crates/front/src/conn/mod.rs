@@ -85,21 +85,6 @@ pub fn future_size<S: SiteService>() -> usize {
     of(Conn::<S>::request)
 }
 
-/// What `said` resolves to; `None` where that takes longer than until `by`, or another connection needs the room.
-async fn in_time<T>(
-    said: impl Future<Output = T>,
-    by: Instant,
-    lease: &IdleEntry<'_>,
-) -> Option<T> {
-    let waiting = lease.hears();
-    let said = tokio::select! {
-        biased;
-        said = timeout_at(by, said) => said.ok()?,
-        () = waiting.ended() => return None,
-    };
-    (!waiting.is_ended()).then_some(said)
-}
-
 /// To a client that speaks HTTP where TLS is spoken.
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 46\r\nConnection: close\r\n\r\nHTTPS is spoken on this port: ask https://...\n";
 
@@ -120,7 +105,7 @@ async fn encrypt(
     let Input { sock, buf, .. } = input;
     let late = || (Instant::now() >= by).then(|| "it took longer than head_timeout".to_owned());
     if buf.is_empty() {
-        let read = in_time(sock.read_idle(buf), by, lease).await;
+        let read = lease.in_time(sock.read_idle(buf), by).await;
         read.ok_or_else(late)?.map_err(|_| None)?;
     }
     // A hello is in a record of that kind (RFC 8446, 5.1); a method begins with a letter.
@@ -133,7 +118,7 @@ async fn encrypt(
     let shaken = event_loop
         .handshakes
         .in_turn(peer, sock.accept(server, buf));
-    let shaken = in_time(shaken, by, lease).await;
+    let shaken = lease.in_time(shaken, by).await;
     shaken.ok_or_else(late)?.map_err(|e| tls::why(&e))?;
     if sock.alpn_is(tls::ACME) {
         // It has seen the certificate (RFC 8737, 3).
@@ -175,7 +160,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
         if accepted.speaks == Speaks::Proxied {
             let by = Instant::now() + http.head_timeout;
             let said = Box::pin(proxy::read(&mut input));
-            let said = in_time(said, by, &lease).await?;
+            let said = lease.in_time(said, by).await?;
             let said = said.inspect_err(|fault| unannounced(event_loop, &link, fault));
             let said = said.ok()?;
             let speaks_for_another = said.is_some();

@@ -28,7 +28,7 @@ use h2::{
 use tokio::{
     sync::watch,
     task::JoinSet,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout},
 };
 
 use crate::{
@@ -125,12 +125,7 @@ async fn shake_hands(
         .max_local_error_reset_streams(Some(MAX_RESET_FOR_ERRORS))
         .max_concurrent_reset_streams(MAX_RESET_HERE)
         .handshake(wire);
-    let waiting = lease.hears();
-    tokio::select! {
-        biased;
-        shaken = timeout_at(by, shake) => shaken.ok()?.ok(),
-        () = waiting.ended() => None,
-    }
+    lease.in_time(shake, by).await?.ok()
 }
 
 /// A connection that is being served.
