@@ -170,7 +170,9 @@ impl ConfigText<'_> {
     pub(super) fn document_root(&self, route: &RawRoute, all: &[Raw]) -> Checked<Option<PathBuf>> {
         let host = |r: &RawRoute| {
             let names = r.host.iter().flat_map(RawHosts::names);
-            let mut names: Vec<_> = names.map(|n| n.get_ref().to_ascii_lowercase()).collect();
+            let mut names: Vec<_> = names
+                .map(|n| n.get_ref().trim_end_matches('.').to_ascii_lowercase())
+                .collect();
             names.sort();
             names
         };

@@ -182,7 +182,7 @@ fn document_root_is_that_of_the_same_host() {
         route = [
             { path = "/", files = "public" },
             { path = "/", files = "other", host = "a" },
-            { path = "/a", cgi = "run", host = "A" },
+            { path = "/a", cgi = "run", host = "A." },
             { path = "/b", cgi = "run", host = "b" },
         ]
     "#;
