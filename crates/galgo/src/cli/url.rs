@@ -277,8 +277,8 @@ impl UrlTrace<'_> {
         self.line("program", says);
         let path = Path::new(OsStr::from_bytes(found.script_filename.as_bytes()));
         let remit = cgi.remit.as_deref();
-        if let Some(denied) = programs::denied(cgi, found, path) {
-            self.line("user", denied.says);
+        if let Some(denied) = programs::denied(remit, found.owner, found.module, path) {
+            self.line("user", denied);
             return self.done(403);
         }
         if !found.module {
