@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     body::{Body, Response},
+    cli::programs,
     client::Whole,
     config::{Cgi, CgiOptions, CgiRoot, GuestAccess, Route, Sendfile, StartMode},
     fault::Fault,
@@ -241,9 +242,10 @@ impl ProgramPair {
         method: &str,
         what: What,
     ) -> Result<Answered, String> {
-        let body = if method == "POST" { FORM } else { b"" };
+        let body = (method == "POST").then(|| FORM.to_vec());
+        let target = programs::encoded(&self.url);
         let request::LocalRequest { head, body, link } =
-            request::plain(&caller.config, &self.route, &self.url, method, body)?;
+            request::composed(&caller.config, &self.route, [method, &target], &[], body)?;
         let mut client = Whole::new(body);
         let mut request = caller.request(head.clone(), &link, &mut client);
         let cx = caller.context();
