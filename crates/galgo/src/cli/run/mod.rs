@@ -15,7 +15,7 @@ pub(super) mod warm;
 
 use std::{os::unix::ffi::OsStrExt, process::ExitCode};
 
-use galgo_handlers::{context::Answer, program, script, status, steps::redirect};
+use galgo_handlers::{context::Answer, program, script, steps::redirect};
 use galgo_spawn::sandbox::Prepared;
 use tokio::time::Instant;
 
@@ -111,7 +111,7 @@ async fn exchange(
         Ok(script) => {
             let began = Instant::now();
             if program::load(cx, &mut request, &head, cgi, script.clone()).await {
-                printer.loaded(began.elapsed());
+                printer.loaded = Some(began.elapsed());
             }
             request.begin();
             program::answer(cx, &mut request, &head, cgi, None, script).await
@@ -128,5 +128,5 @@ async fn exchange(
         Err(fault) => Err(fault.into()),
     };
     caller.logs.flush();
-    printer.verdict(&request, done, status::hint)
+    printer.verdict(&request, done)
 }
