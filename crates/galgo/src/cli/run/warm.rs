@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{
-    caller::Caller,
+    caller::{Caller, event_loop},
     signals::{CommandSignals, INTERRUPTED},
     site::{Owner, ProgramPlace},
 };
@@ -76,14 +76,11 @@ pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode,
         None => all(&config),
     };
     config.templates.wait = true;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| format!("starting the event loop: {e}"))?;
+    let runtime = event_loop()?;
     let local = tokio::task::LocalSet::new();
     let _entered = runtime.enter();
     let mut signals = CommandSignals::watch()?;
-    let caller = Caller::new(config, LogTo::File("/dev/null".into()))?;
+    let caller = Caller::new(config, LogTo::File("/dev/null".into()), None)?;
     let verdict = local.block_on(&runtime, async {
         tokio::select! {
             done = compare_all(&caller, &candidates) => Some(done),
@@ -112,6 +109,7 @@ fn all(config: &Config) -> Vec<Candidate> {
             };
             let owner = Owner {
                 route: route.clone(),
+                cgi: cgi.clone(),
                 url: seen.url,
             };
             let failing = found.iter().find(|finding| finding.fails);

@@ -83,7 +83,7 @@ impl ProgramPair {
     /// # Errors
     /// Why it fails without being run, in words.
     pub(super) fn of(owner: &Owner) -> Result<Self, String> {
-        let cgi = owner.cgi().ok_or("it is no program")?; // INVARIANT: owners are of `cgi` routes
+        let cgi = &owner.cgi;
         let found = script::program(cgi, &owner.route.path, UrlPath::plain(&owner.url));
         let found = found.map_err(|refusal| match refusal {
             ScriptRefusal::NotFound => "no request reaches it".into(),
