@@ -38,32 +38,19 @@ pub(crate) async fn let_in(
     route: &Arc<Route>,
     rest: &[u8],
 ) -> Result<Option<Response>, Instead> {
-    if let Some(steps) = &route.steps
-        && let Some(response) = steps.early(request.link, head, rest)
-    {
-        return Ok(Some(response));
-    }
-    let denied = admit(dispatch, request, head, route).await?;
-    denied.map(said).transpose()
-}
-
-/// Who may come in, where a route has steps or an authorizer. `Ok(None)`: the request may be answered.
-async fn admit(
-    dispatch: &Dispatch,
-    request: &mut Request<'_>,
-    head: &Rc<Head>,
-    route: &Arc<Route>,
-) -> Result<Option<Answer>, Fault> {
-    if let Some(steps) = &route.steps
-        && let Some(denied) = steps.admit(dispatch.context(), request, head).await?
-    {
-        return Ok(Some(Answer::Response(denied)));
+    if let Some(steps) = &route.steps {
+        if let Some(response) = steps.early(request.link, head, rest) {
+            return Ok(Some(response));
+        }
+        if let Some(denied) = steps.admit(dispatch.context(), request, head).await? {
+            return Ok(Some(denied));
+        }
     }
     let denied = authorize(dispatch, request, head, route).await?;
     if let (None, Some(steps)) = (&denied, &route.steps) {
         steps.grant(request, head);
     }
-    Ok(denied)
+    denied.map(said).transpose()
 }
 
 /// Asks the authorizer of a route, where it has one. `Ok(None)`: the request may be answered.

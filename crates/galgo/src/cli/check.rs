@@ -1,6 +1,7 @@
 //! `galgo check`: everything that would fail, said before it does.
 
 use std::{
+    ffi::OsStr,
     io::{self, Write},
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
@@ -21,7 +22,7 @@ use super::{
     certificates::{self, SeenCertificate},
     identity, isolation,
     paint::Paint,
-    programs::{self, FileState, Seen, Severity},
+    programs::{self, FileState, Seen, Severity, denied},
     screen::{lines, near},
     site::SiteArgs,
 };
@@ -76,20 +77,16 @@ struct Counts {
 impl<W: Write> CheckReport<W> {
     fn config(&mut self, config: &Config, certificates: &[SeenCertificate]) -> io::Result<()> {
         for warning in &config.warnings {
-            self.counts.warns += 1;
             self.line(Severity::Warns, "configuration", warning)?;
         }
         for seen in certificates {
-            self.counts.warns += usize::from(seen.verdict == Severity::Warns);
             self.line(seen.verdict, &seen.of, &seen.says)?;
         }
         if let Some(why) = config.lacks_certificate() {
-            self.counts.fails += 1;
             self.line(Severity::Fails, "configuration", &why)?;
         }
         self.spool(config)?;
         for gap in isolation::gaps(config) {
-            self.counts.warns += 1;
             self.line(Severity::Warns, "this machine", &gap)?;
         }
         for route in &config.routes {
@@ -104,10 +101,7 @@ impl<W: Write> CheckReport<W> {
     fn route(&mut self, config: &Config, route: &Route) -> io::Result<()> {
         self.counts.routes += 1;
         route.upstreams().try_for_each(|up| self.upstream(up))?;
-        if let Some(cgi) = route.programs() {
-            self.programs(config, route, cgi)?;
-        }
-        if let Some(cgi) = route.judge() {
+        for cgi in route.programs().into_iter().chain(route.judge()) {
             self.programs(config, route, cgi)?;
         }
         match &route.handler {
@@ -121,10 +115,7 @@ impl<W: Write> CheckReport<W> {
         let shown = near(&sites.path);
         let names = match sites.names() {
             Ok(names) => names,
-            Err(e) => {
-                self.counts.fails += 1;
-                return self.line(Severity::Fails, &shown, &e.to_string());
-            }
+            Err(e) => return self.line(Severity::Fails, &shown, &e.to_string()),
         };
         for name in names {
             let path = near(&sites.path.join(&name));
@@ -139,10 +130,7 @@ impl<W: Write> CheckReport<W> {
                     self.line(Severity::Note, &path, says)?;
                 }
                 Ok(routes) => routes.iter().try_for_each(|r| self.route(config, r))?,
-                Err(words) => {
-                    self.counts.fails += 1;
-                    self.line(Severity::Fails, &name, &words)?;
-                }
+                Err(words) => self.line(Severity::Fails, &name, &words)?,
             }
         }
         Ok(())
@@ -151,13 +139,9 @@ impl<W: Write> CheckReport<W> {
     fn programs(&mut self, config: &Config, route: &Route, cgi: &Cgi) -> io::Result<()> {
         for seen in programs::all(config, route, cgi).map(Seen::examined) {
             let verdict = seen.verdict();
-            match verdict {
-                Severity::Fine => self.counts.fine += 1,
-                Severity::Warns => self.counts.warns += 1,
-                Severity::Fails => self.counts.fails += 1,
-                Severity::Note => {}
-            }
+            self.counts.fine += usize::from(verdict == Severity::Fine);
             self.counts.programs += usize::from(verdict != Severity::Note);
+            self.count(verdict);
             self.program(&seen, &kept(cgi, &seen))?;
         }
         Ok(())
@@ -173,13 +157,10 @@ impl<W: Write> CheckReport<W> {
             true => Severity::Fails,
             false => Severity::Warns,
         };
-        self.counts.fails += usize::from(needed);
-        self.counts.warns += usize::from(!needed);
         let folder = crate::spool::folder(&config.spool);
-        let says = format!(
-            "no file can be made in {}: {e} (try: name another folder as `spool`)",
-            folder.display()
-        );
+        let folder = folder.display();
+        let says =
+            format!("no file can be made in {folder}: {e} (try: name another folder as `spool`)");
         self.line(verdict, "spool", &says)
     }
 
@@ -189,32 +170,25 @@ impl<W: Write> CheckReport<W> {
             Role::AUTHORIZER => "authorizer",
             _ => up.protocol.name(),
         };
-        match &up.to {
+        let (verdict, name, says) = match &up.to {
             To::Workers(workers) => {
-                let name = format!("{kind} {}", near(&workers.run));
-                let remit = up.remit.as_deref();
-                match remit.and_then(|remit| denied(remit, &workers.run)) {
-                    Some(why) => {
-                        self.counts.fails += 1;
-                        self.line(Severity::Fails, &name, &why)
-                    }
-                    None => {
-                        let how = started(remit, &up.options, &workers.run);
-                        self.line(Severity::Fine, &name, &how)
-                    }
-                }
+                let (run, remit) = (&*workers.run, up.remit.as_deref());
+                let (verdict, says) = match denied(remit, owner(run), false, run) {
+                    Some(why) => (Severity::Fails, why),
+                    None => (Severity::Fine, started(remit, &up.options, run)),
+                };
+                (verdict, format!("{kind} {}", near(run)), says)
             }
             To::Address(address) => match galgo_handlers::upstream::probe(address) {
-                Ok(()) => self.line(Severity::Fine, &format!("{kind} {address}"), ""),
-                Err(words) => {
-                    self.counts.fails += 1;
-                    self.line(Severity::Fails, kind, &words)
-                }
+                Ok(()) => (Severity::Fine, format!("{kind} {address}"), String::new()),
+                Err(words) => (Severity::Fails, kind.to_owned(), words),
             },
-        }
+        };
+        self.line(verdict, &name, &says)
     }
 
-    /// A line for each finding; one, with what is said of a `fine` program, where there is none.
+    /// A line for each finding; one, with what is said of a `fine` program, where there is none. The program is counted
+    /// already, and once.
     fn program(&mut self, seen: &Seen, fine: &str) -> io::Result<()> {
         let path = near(&seen.path);
         match &seen.state {
@@ -224,18 +198,18 @@ impl<W: Write> CheckReport<W> {
                     Some(mend) => format!("{says} (try: {mend})"),
                     None => says.into(),
                 };
-                self.line(Severity::Note, &path, &says)
+                self.print(Severity::Note, &path, &says)
             }
-            FileState::Module => self.line(Severity::Fine, &path, fine),
-            FileState::Program(found) if found.is_empty() => self.line(Severity::Fine, &path, fine),
-            FileState::Program(found) => found.iter().try_for_each(|finding| {
-                let verdict = if finding.fails {
-                    Severity::Fails
-                } else {
-                    Severity::Warns
-                };
-                self.line(verdict, &path, &finding.to_string())
-            }),
+            FileState::Program(found) if !found.is_empty() => {
+                found.iter().try_for_each(|finding| {
+                    let verdict = match finding.fails {
+                        true => Severity::Fails,
+                        false => Severity::Warns,
+                    };
+                    self.print(verdict, &path, &finding.to_string())
+                })
+            }
+            FileState::Program(_) | FileState::Module => self.print(Severity::Fine, &path, fine),
         }
     }
 
@@ -247,7 +221,6 @@ impl<W: Write> CheckReport<W> {
         for path in all {
             let below = path.strip_prefix(&files.path).unwrap_or(&path);
             if let Some(what) = doubtful(files, below) {
-                self.counts.warns += 1;
                 let says = format!("is {what}, and everybody may read it (try: move it away)");
                 self.line(Severity::Warns, &near(&path), &says)?;
             }
@@ -255,16 +228,19 @@ impl<W: Write> CheckReport<W> {
         Ok(())
     }
 
+    /// Counts a warning or a failure, and prints it.
     fn line(&mut self, verdict: Severity, path: &str, says: &str) -> io::Result<()> {
-        let mark = match verdict {
-            Severity::Fine => self.paint.good("ok  "),
-            Severity::Note => self.paint.faint("note"),
-            Severity::Warns => self.paint.doubtful("warn"),
-            Severity::Fails => self.paint.bad("FAIL"),
-        };
-        if verdict == Severity::Fails && path == "configuration" {
-            self.counts.fails += 1;
-        }
+        self.count(verdict);
+        self.print(verdict, path, says)
+    }
+
+    fn count(&mut self, verdict: Severity) {
+        self.counts.warns += usize::from(verdict == Severity::Warns);
+        self.counts.fails += usize::from(verdict == Severity::Fails);
+    }
+
+    fn print(&mut self, verdict: Severity, path: &str, says: &str) -> io::Result<()> {
+        let mark = self.paint.mark(verdict);
         let (path, says) = (lines(path), lines(says));
         if says.is_empty() {
             return writeln!(self.out, "{mark}  {path}");
@@ -273,32 +249,29 @@ impl<W: Write> CheckReport<W> {
     }
 
     fn summary(&mut self) -> io::Result<()> {
-        let Counts {
-            programs,
-            fine,
-            warns,
-            fails,
-            routes,
-        } = self.counts;
+        let all = &self.counts;
         let n = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         writeln!(
             self.out,
-            "{}, {}: {fine} ok, {}, {fails} would fail",
-            n(routes, "route"),
-            n(programs, "program"),
-            n(warns, "warning"),
+            "{}, {}: {} ok, {}, {} would fail",
+            n(all.routes, "route"),
+            n(all.programs, "program"),
+            all.fine,
+            n(all.warns, "warning"),
+            all.fails,
         )
     }
 }
 
 /// Whether request bodies of a route wait in files.
 fn takes_bodies_in(route: &Route) -> bool {
-    let programs = route.programs();
-    let of_upstream = match &route.handler {
+    match &route.handler {
         Handler::Upstream(up) => up.options.body == BodyMode::File || up.protocol == Protocol::Scgi,
-        _ => false,
-    };
-    of_upstream || programs.is_some_and(|cgi| cgi.options.body == BodyMode::File)
+        _ => {
+            let programs = route.programs();
+            programs.is_some_and(|cgi| cgi.options.body == BodyMode::File)
+        }
+    }
 }
 
 /// How a fine program is started and kept.
@@ -306,30 +279,24 @@ fn kept(cgi: &Cgi, seen: &Seen) -> String {
     if seen.interpreter.is_none() && is_module(seen.path.as_os_str().as_bytes()) {
         return kept_module(cgi, &seen.path);
     }
-    format!(
-        "{}{}",
-        warmth(cgi, seen),
-        started(cgi.remit.as_deref(), &cgi.options, &seen.path)
-    )
+    let started = started(cgi.remit.as_deref(), &cgi.options, &seen.path);
+    warmth(cgi, seen) + &started
 }
 
 /// The same of a module; nothing of one that the server's worker runs as any other.
 fn kept_module(cgi: &Cgi, module: &Path) -> String {
-    let upgrade = cgi
-        .upgrade
-        .then(|| "`upgrade` is for processes: no connection is given to it".to_owned());
-    let worker = cgi.remit.as_ref().map(|remit| {
-        let strict = cgi.options.strict.as_ref();
-        format!(
+    let mut says = Vec::new();
+    if let Some(remit) = &cgi.remit {
+        says.push(format!(
             "runs as {}, in a worker of this user and route; sandbox = {:?}{}",
             user(remit.user(owner(module))),
             cgi.options.sandbox_name(),
-            strict
-                .map(|strict| isolation::held(strict))
-                .unwrap_or_default()
-        )
-    });
-    let says: Vec<_> = worker.into_iter().chain(upgrade).collect();
+            isolation::held(&cgi.options)
+        ));
+    }
+    if cgi.upgrade {
+        says.push("`upgrade` is for processes: no connection is given to it".to_owned());
+    }
     match says.is_empty() {
         true => String::new(),
         false => format!("is a module; {}", says.join("; ")),
@@ -339,11 +306,10 @@ fn kept_module(cgi: &Cgi, module: &Path) -> String {
 /// Whom a program runs as, and what keeps it.
 pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Path) -> String {
     let uid = remit.map_or_else(effective_uid, |remit| remit.user(owner(program)));
-    let strict = options.strict.as_ref();
     let ends = match (remit, options.limits.may_stay) {
         (_, true) => "goes on",
         (None, false) => "is ended by the server",
-        (Some(_), false) if strict.is_some() && kernel().namespaces => {
+        (Some(_), false) if options.strict.is_some() && kernel().namespaces => {
             "is ended by its helper, and by the kernel where that ends"
         }
         (Some(_), false) => "is ended by its helper",
@@ -352,19 +318,9 @@ pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Pat
         "runs as {}, sandbox = {:?}{}; what it leaves running {ends}{}",
         user(uid),
         options.sandbox_name(),
-        strict
-            .map(|strict| isolation::held(strict))
-            .unwrap_or_default(),
+        isolation::held(options),
         isolation::limits(&options.limits, remit.is_some())
     )
-}
-
-/// Why a worker may not run as its user.
-fn denied(remit: &Remit, run: &Path) -> Option<String> {
-    let uid = remit.user(owner(run));
-    let checked = remit.identity(uid).map(drop);
-    let checked = checked.and_then(|()| remit.check(run, uid).map(drop).map_err(|e| e.to_string()));
-    checked.err()
 }
 
 /// Names a user that programs run as. `galgo check` has become the server's user, so it knows whether that is the same: such a
@@ -403,16 +359,28 @@ fn warmth(cgi: &Cgi, seen: &Seen) -> String {
 
 /// What a file is that is rarely meant for the public, by its name below the folder of files.
 fn doubtful(files: &Files, path: &Path) -> Option<&'static str> {
-    const SOURCES: [&str; 9] = ["php", "cgi", "pl", "py", "rb", "sh", "tcl", "lua", "phtml"];
-    const SECRETS: [&str; 8] = [
-        "pem", "key", "p12", "pfx", "kdbx", "env", "htpasswd", "pgpass",
-    ];
-    const DATA: [&str; 8] = [
-        "sqlite", "sqlite3", "db", "sql", "bak", "orig", "swp", "old",
+    const ENDINGS: [(&[&str], &str); 3] = [
+        (
+            &["php", "cgi", "pl", "py", "rb", "sh", "tcl", "lua", "phtml"],
+            "the source of a program",
+        ),
+        (
+            &[
+                "pem", "key", "p12", "pfx", "kdbx", "env", "htpasswd", "pgpass",
+            ],
+            "named like a secret",
+        ),
+        (
+            &[
+                "sqlite", "sqlite3", "db", "sql", "bak", "orig", "swp", "old",
+            ],
+            "named like a database or a backup",
+        ),
     ];
     let name = path.file_name()?.to_str()?;
     // Dotfiles are refused, and so is what an interpreter is named for.
-    if path.components().any(|c| is_dotfile(c.as_os_str())) || files.is_source(name.as_bytes()) {
+    let is_dotfile = |part: &OsStr| part.as_bytes().starts_with(b".");
+    if path.iter().any(is_dotfile) || files.is_source(name.as_bytes()) {
         return None;
     }
     if name == "galgo.toml" {
@@ -422,18 +390,9 @@ fn doubtful(files: &Files, path: &Path) -> Option<&'static str> {
         return Some("named like a private key");
     }
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
-    let is = |list: &[&str]| list.contains(&ending.as_str());
-    match () {
-        () if is(&SOURCES) => Some("the source of a program"),
-        () if is(&SECRETS) => Some("named like a secret"),
-        () if is(&DATA) => Some("named like a database or a backup"),
-        () => None,
-    }
-}
-
-fn is_dotfile(name: &std::ffi::OsStr) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    name.as_bytes().starts_with(b".") && name != "." && name != ".."
+    let mut all = ENDINGS.iter();
+    let (_, what) = all.find(|(endings, _)| endings.contains(&ending.as_str()))?;
+    Some(what)
 }
 
 #[cfg(test)]

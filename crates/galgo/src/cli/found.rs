@@ -6,12 +6,14 @@ use std::{
 };
 
 use super::{
+    isolation,
     paint::Paint,
     programs::{self, FileState, Seen, Severity},
     screen::{lines, near},
 };
 use crate::config::{
-    Address, Application, Cgi, CgiRoot, Config, Handler, Listen, Respond, Route, Speaks, To,
+    Address, Application, Cgi, CgiOptions, CgiRoot, Config, Handler, Listen, Respond, Route,
+    Speaks, To,
 };
 use galgo_handlers::steps::redirect::Redirect;
 use galgo_proto::status::reason;
@@ -28,7 +30,7 @@ pub(super) fn table(
     base: &str,
     paint: Paint,
 ) -> io::Result<()> {
-    let names: Vec<_> = config.routes.iter().map(|r| name(r)).collect();
+    let names: Vec<_> = config.routes.iter().map(lines).collect();
     let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
     let mut room = SHOWN;
     writeln!(out)?;
@@ -46,22 +48,15 @@ pub(super) fn table(
             Some(RunsAs::Owner { .. }) => ", programs as their owners",
             _ => "",
         };
-        writeln!(
-            out,
-            "  {}   a folder for each host in {folder}{whose}",
-            paint.strong("HOST")
-        )?;
+        let host = paint.strong("HOST");
+        writeln!(out, "  {host}   a folder for each host in {folder}{whose}")?;
     }
     writeln!(out)
 }
 
 /// What URLs of the site begin with on this machine: the first TCP listener, else nothing.
 pub(super) fn base<'l>(listeners: impl IntoIterator<Item = &'l Listen>) -> String {
-    let tcp = listeners.into_iter().find_map(|l| match l.address {
-        Address::Tcp(at) => Some((at, l.speaks)),
-        Address::Unix(_) => None,
-    });
-    let Some((at, speaks)) = tcp else {
+    let Some((at, speaks)) = first_tcp(listeners) else {
         return String::new();
     };
     let scheme = match speaks {
@@ -77,8 +72,14 @@ pub(super) fn base<'l>(listeners: impl IntoIterator<Item = &'l Listen>) -> Strin
     format!("{scheme}://{}", SocketAddr::new(ip, at.port()))
 }
 
-fn name(route: &Route) -> String {
-    lines(route)
+/// The first TCP listener, and what is spoken there.
+pub(super) fn first_tcp<'l>(
+    listeners: impl IntoIterator<Item = &'l Listen>,
+) -> Option<(SocketAddr, Speaks)> {
+    listeners.into_iter().find_map(|l| match l.address {
+        Address::Tcp(at) => Some((at, l.speaks)),
+        Address::Unix(_) => None,
+    })
 }
 
 /// What a route serves, in words.
@@ -89,11 +90,8 @@ pub(crate) fn describe(config: &Config, route: &Route) -> String {
                 CgiRoot::Folder { .. } => "programs in",
                 CgiRoot::Program { .. } => "program",
             };
-            format!(
-                "{kind} {}{}",
-                near(cgi.root.path()),
-                whose(config, route, cgi)
-            )
+            let folder = near(cgi.root.path());
+            format!("{kind} {folder}{}", whose(config, route, cgi))
         }
         Handler::Upstream(up) => asked(up),
         Handler::Files(files) => {
@@ -114,10 +112,9 @@ pub(crate) fn describe(config: &Config, route: &Route) -> String {
 fn sent(redirect: &Redirect) -> String {
     let status = redirect.status;
     let always = redirect.https.is_none() && redirect.port.is_none();
-    let rest = if always {
-        ""
-    } else {
-        " for some, 404 for others"
+    let rest = match always {
+        true => "",
+        false => " for some, 404 for others",
     };
     format!("redirect, {status} {}{rest}", reason(status))
 }
@@ -131,31 +128,28 @@ fn asked(up: &Application) -> String {
     match &up.to {
         To::Address(address) => format!("{scripts}{kind} {address}"),
         To::Workers(w) => {
-            let n = w.count;
-            let strict = up.options.strict.as_deref();
-            let strict = strict.map(|s| format!(", strict{}", super::isolation::held(s)));
-            format!(
-                "{scripts}{kind} workers: {n} x {}{}",
-                words::path(&w.run),
-                strict.unwrap_or_default()
-            )
+            let (n, run, strict) = (w.count, words::path(&w.run), strict(&up.options));
+            format!("{scripts}{kind} workers: {n} x {run}{strict}")
         }
     }
 }
 
 /// A user's own folder of programs: whose rights they have is no matter of course; and how a strict sandbox is kept.
 fn whose(config: &Config, route: &Route, cgi: &Cgi) -> String {
-    if let Some(strict) = &cgi.options.strict {
-        return format!(", strict{}", super::isolation::held(strict));
-    }
-    if cgi.runs_as_others() {
-        return String::new();
-    }
-    if config.userdir.is_none() || !route.path.starts_with("/~") {
-        return String::new();
+    let users_own = config.userdir.is_some() && route.path.starts_with("/~");
+    if cgi.options.strict.is_some() || cgi.runs_as_others() || !users_own {
+        return strict(&cgi.options);
     }
     let uid = galgo_spawn::identity::effective_uid();
     format!(" (run as the server's own user, uid {uid}, not as theirs)")
+}
+
+/// How a strict sandbox is kept; nothing of another.
+fn strict(options: &CgiOptions) -> String {
+    match &options.strict {
+        Some(_) => format!(", strict{}", isolation::held(options)),
+        None => String::new(),
+    }
 }
 
 fn answer(respond: &Respond) -> String {
@@ -181,8 +175,7 @@ fn list(
         (Some(hosts), Some((_, port))) => format!("http://{}:{port}", hosts.example()),
         _ => base.to_owned(),
     };
-    let mut more = 0_usize;
-    let mut shown = 0_usize;
+    let (mut shown, mut more) = (0_usize, 0_usize);
     for file in programs::files(&cgi.root) {
         if *room == 0 {
             more += 1;
@@ -209,21 +202,14 @@ fn list(
 }
 
 fn program(out: &mut impl Write, seen: &Seen, base: &str, paint: Paint) -> io::Result<()> {
-    let mark = match seen.verdict() {
-        Severity::Fails => paint.bad("FAIL"),
-        Severity::Warns => paint.doubtful("warn"),
-        Severity::Fine | Severity::Note => paint.good("ok  "),
-    };
+    let mark = paint.mark(seen.verdict());
     writeln!(out, "    {mark}  {base}{}", programs::encoded(&seen.url))?;
     if let FileState::Program(found) = &seen.state {
         for finding in found.iter().take(2) {
             writeln!(out, "          {}", lines(&finding.says))?;
             if !finding.mend.is_empty() {
-                writeln!(
-                    out,
-                    "          {}",
-                    paint.faint(&format!("try: {}", finding.mend))
-                )?;
+                let mend = paint.faint(&format!("try: {}", finding.mend));
+                writeln!(out, "          {mend}")?;
             }
         }
     }

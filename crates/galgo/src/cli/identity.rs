@@ -1,6 +1,6 @@
 //! Whom a command becomes.
 
-use std::{os::unix::fs::MetadataExt, path::Path, sync::Arc};
+use std::{os::unix::fs::MetadataExt, path::Path};
 
 use galgo_spawn::{
     identity::{by_uid, effective_uid},
@@ -12,10 +12,8 @@ use crate::config::{self, Cgi, Config, Identity};
 
 /// The identity that `--user NAME[:GROUP]` names.
 pub(super) fn user(typed: &str) -> Result<Identity, String> {
-    let (user, group) = match typed.split_once(':') {
-        Some((user, group)) => (user, Some(group)),
-        None => (typed, None),
-    };
+    let named = typed.split_once(':');
+    let (user, group) = named.map_or((typed, None), |(user, group)| (user, Some(group)));
     let found = config::identity(user, group).map_err(|e| format!("--user {typed}: {e}"))?;
     if found.uid == 0 {
         return Err(format!(
@@ -26,12 +24,8 @@ pub(super) fn user(typed: &str) -> Result<Identity, String> {
 }
 
 /// Becomes whom the programs of a route run as; the server's user where they run as that.
-pub(super) fn assume_for(
-    config: &Config,
-    cgi: Option<&Arc<Cgi>>,
-    program: &Path,
-) -> Result<(), String> {
-    let Some(remit) = cgi.and_then(|cgi| cgi.remit.as_ref()) else {
+pub(super) fn assume_for(config: &Config, cgi: &Cgi, program: &Path) -> Result<(), String> {
+    let Some(remit) = &cgi.remit else {
         return assume(config);
     };
     if effective_uid() != 0 {
@@ -41,11 +35,9 @@ pub(super) fn assume_for(
         RunsAs::Server(_) => return assume(config),
         RunsAs::User(user) => user.identity(),
         RunsAs::Owner { .. } => {
-            let owner = program
-                .metadata()
-                .map_err(|e| format!("{}: {e}", words::path(program)))?;
-            by_uid(owner.uid())
-                .map_err(|e| format!("the owner of {}: {e}", words::path(program)))?
+            let shown = words::path(program);
+            let file = program.metadata().map_err(|e| format!("{shown}: {e}"))?;
+            by_uid(file.uid()).map_err(|e| format!("the owner of {shown}: {e}"))?
         }
     };
     crate::serve::become_user(&identity)
@@ -56,9 +48,7 @@ pub(super) fn assume(config: &Config) -> Result<(), String> {
     // That user may not enter the folder this program lies in.
     galgo_handlers::wasm::beside();
     match &config.identity {
-        Some(identity) if galgo_spawn::identity::effective_uid() == 0 => {
-            crate::serve::become_user(identity)
-        }
+        Some(identity) if effective_uid() == 0 => crate::serve::become_user(identity),
         _ => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use galgo_spawn::{
     Limits, Sandbox,
     identity::effective_uid,
     owners::are_delegated,
-    sandbox::{self, Confinement, Network, kernel},
+    sandbox::{self, Network, kernel},
 };
 
 use crate::config::{CgiOptions, Config, Route, To};
@@ -27,13 +27,9 @@ pub(super) fn gaps(config: &Config) -> Vec<String> {
         ),
     ];
     let of_kernel = of_kernel.into_iter().flatten().map(String::from);
-    let gaps = groups(config).into_iter().flat_map(|group| {
-        let gaps = gap(&group, root, scopes)
-            .into_iter()
-            .chain(strict_gaps(&group))
-            .chain(unlimited(&group));
-        let gaps = gaps.map(|gap| format!("{}: {gap}", group.name));
-        gaps.collect::<Vec<_>>()
+    let groups = groups(config);
+    let gaps = groups.iter().flat_map(|group| {
+        gaps_of(group, root, scopes).map(move |gap| format!("{}: {gap}", group.name))
     });
     of_kernel.chain(gaps).collect()
 }
@@ -67,80 +63,77 @@ fn groups(config: &Config) -> Vec<ProgramGroup<'_>> {
     routes.chain(hosts).collect()
 }
 
-/// What the processes of a group may do that others may not.
-fn gap(group: &ProgramGroup<'_>, root: bool, scopes: bool) -> Option<&'static str> {
+/// What nothing keeps the processes of a group from that others are kept from.
+fn gaps_of(
+    group: &ProgramGroup<'_>,
+    root: bool,
+    scopes: bool,
+) -> impl Iterator<Item = &'static str> {
     let any = |of: fn(&CgiOptions) -> bool| group.options.iter().any(|options| of(options));
-    if any(|o| o.sandbox == Sandbox::Off) {
-        return Some(
+    let apart = match any(|o| o.sandbox == Sandbox::Off) {
+        true => Some(
             "sandbox = \"off\": its programs can signal and kill the server and each other, look into each other, and make \
              every system call",
-        );
-    }
-    any(|o| !o.no_new_privs).then_some(match root || !scopes {
-        true => "no_new_privs = false: its programs may make every system call",
-        false => {
-            "its programs are not kept apart, for that takes no_new_privs = true or root: they can signal and kill the \
-             server and each other, look into each other, and make every system call"
-        }
-    })
-}
-
-/// What a strict sandbox cannot keep here that it keeps elsewhere.
-fn strict_gaps(group: &ProgramGroup<'_>) -> impl Iterator<Item = &'static str> {
-    let mut all = group.options.iter();
-    let strict = all.find_map(|options| options.strict.as_ref());
+        ),
+        false => any(|o| !o.no_new_privs).then_some(match root || !scopes {
+            true => "no_new_privs = false: its programs may make every system call",
+            false => {
+                "its programs are not kept apart, for that takes no_new_privs = true or root: they can signal and kill the \
+                 server and each other, look into each other, and make every system call"
+            }
+        }),
+    };
+    let strict = group.options.iter().find_map(|o| o.strict.as_ref());
     let loopback = strict.is_some_and(|strict| strict.network == Network::Loopback);
-    let kernel = kernel();
+    let limit_held = group.helped && are_delegated();
     let gaps = [
-        (kernel.landlock == 0).then_some(
+        apart,
+        (strict.is_some() && kernel().landlock == 0).then_some(
             "a strict sandbox without Landlock (Linux 5.13): its programs may use every file that their user may, outside of \
              /tmp and /run where those are their own",
         ),
-        (loopback && !kernel.namespaces).then_some(
+        (loopback && !kernel().namespaces).then_some(
             "network = \"loopback\" takes root, which makes networks: its programs have none at all",
         ),
+        (any(|o| o.limits.cpu_percent.is_some()) && !limit_held).then_some(
+            "`cpu` in percent takes a control group of its own: `user` or a strict sandbox on the route, and Delegate=yes in the unit \
+             of the service. Its programs have no such limit",
+        ),
     ];
-    let strict = strict.is_some();
-    gaps.into_iter().flatten().filter(move |_| strict)
-}
-
-/// A limit that nothing keeps.
-fn unlimited(group: &ProgramGroup<'_>) -> Option<&'static str> {
-    let mut all = group.options.iter();
-    let asked = all.any(|options| options.limits.cpu_percent.is_some());
-    let held = group.helped && are_delegated();
-    (asked && !held).then_some(
-        "`cpu` in percent takes a control group of its own: `user` or a strict sandbox on the route, and Delegate=yes in the unit \
-         of the service. Its programs have no such limit",
-    )
+    gaps.into_iter().flatten()
 }
 
 /// What keeps each limit of programs, for `galgo check`; `helped`: a helper starts them.
 pub(super) fn limits(limits: &Limits, helped: bool) -> String {
     let grouped = helped && are_delegated();
-    let of = |group: &'static str, each: &'static str| if grouped { group } else { each };
-    let held = [
-        limits
-            .memory
-            .map(|_| ("memory", of("memory.max", "RLIMIT_AS"))),
-        limits
-            .processes
-            .map(|_| ("processes", of("pids.max", "RLIMIT_NPROC"))),
-        limits.cpu.map(|_| ("cpu", "RLIMIT_CPU")),
-        limits
-            .cpu_percent
-            .map(|_| ("cpu", of("cpu.max", "nothing"))),
+    let all = [
+        (limits.memory.is_some(), "memory", "memory.max", "RLIMIT_AS"),
+        (
+            limits.processes.is_some(),
+            "processes",
+            "pids.max",
+            "RLIMIT_NPROC",
+        ),
+        (limits.cpu.is_some(), "cpu", "RLIMIT_CPU", "RLIMIT_CPU"),
+        (limits.cpu_percent.is_some(), "cpu", "cpu.max", "nothing"),
     ];
-    let held = held.into_iter().flatten();
-    let words: Vec<_> = held.map(|(key, by)| format!("{key} by {by}")).collect();
+    let set = all.into_iter().filter(|(is_set, ..)| *is_set);
+    let words = set.map(|(_, key, group, each)| {
+        let by = if grouped { group } else { each };
+        format!("{key} by {by}")
+    });
+    let words: Vec<_> = words.collect();
     match words.is_empty() {
         true => String::new(),
         false => format!("; limits: {}", words.join(", ")),
     }
 }
 
-/// How a strict sandbox is kept here, for the start and for `galgo check`.
-pub(super) fn held(strict: &Confinement) -> String {
+/// How a strict sandbox is kept here, for the start and for `galgo check`; nothing of another.
+pub(super) fn held(options: &CgiOptions) -> String {
+    let Some(strict) = &options.strict else {
+        return String::new();
+    };
     let kernel = kernel();
     let files = match kernel.landlock {
         0 => "files not kept",

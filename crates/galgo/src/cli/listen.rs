@@ -1,6 +1,6 @@
 //! `--listen`: an address, or the host of a public site.
 
-use std::{path::Path, str::FromStr};
+use std::{net::IpAddr, path::Path, str::FromStr};
 
 use crate::{
     certificates::settings::{Automatic, public_host},
@@ -50,13 +50,14 @@ pub(super) fn apply(all: &[ListenArgument], config: &mut Config) -> Result<(), S
 fn public(config: &mut Config, host: &str) {
     // Without it there is no `[::]` to listen on.
     let ipv6 = Path::new("/proc/net/if_inet6").exists();
+    let ipv6 = ipv6.then_some(IpAddr::from([0; 16]));
     for (speaks, port) in [(Speaks::Https, 443), (Speaks::Http, 80)] {
-        let any = |ip: std::net::IpAddr| Address::Tcp((ip, port).into());
-        let address = any([0; 4].into());
-        add(config, Listen { address, speaks });
-        if ipv6 {
-            let address = any([0; 16].into());
-            add(config, Listen { address, speaks });
+        for ip in [IpAddr::from([0; 4])].into_iter().chain(ipv6) {
+            let address = Address::Tcp((ip, port).into());
+            let listen = Listen { address, speaks };
+            if !config.listen.contains(&listen) {
+                config.listen.push(listen);
+            }
         }
     }
     let tls = &mut config.tls;
@@ -88,12 +89,6 @@ pub(super) fn public_url<'l>(
     let host = config.tls.automatic.as_ref()?.hosts.last()?;
     let asked = listeners.into_iter().any(https);
     asked.then(|| format!("https://{host}"))
-}
-
-fn add(config: &mut Config, listen: Listen) {
-    if !config.listen.contains(&listen) {
-        config.listen.push(listen);
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `serve`, `run`, `check`, `passwd` | one command each |
 //! | `help` | what `--help` says beyond the options |
-//! | `apart` | what keeps programs apart |
+//! | `isolation` | what keeps programs apart |
 //! | `certificates` | what clients are shown |
 //! | `programs` | the programs of a route, and what is wrong with each |
 //! | `found` | the table of what is served |
@@ -36,7 +36,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use galgo_spawn::words;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
+use clap::{Parser, Subcommand, error::ErrorKind};
 
 use site::SiteArgs;
 
@@ -105,10 +105,7 @@ impl Check {
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
-    let args = match Args::command()
-        .try_get_matches()
-        .and_then(|matches| Args::from_arg_matches(&matches))
-    {
+    let args = match Args::try_parse() {
         Ok(args) => args,
         Err(e) => return usage(&e),
     };

@@ -2,6 +2,8 @@
 
 use std::io::IsTerminal;
 
+use super::programs::Severity;
+
 /// Marks words with colours, or leaves them alone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paint(bool);
@@ -20,16 +22,14 @@ impl Paint {
         Self(false)
     }
 
-    pub(super) fn good(self, text: &str) -> String {
-        self.sgr("32", text)
-    }
-
-    pub(super) fn doubtful(self, text: &str) -> String {
-        self.sgr("33", text)
-    }
-
-    pub(super) fn bad(self, text: &str) -> String {
-        self.sgr("1;31", text)
+    /// What a line of that verdict begins with.
+    pub(super) fn mark(self, verdict: Severity) -> String {
+        match verdict {
+            Severity::Fine => self.sgr("32", "ok  "),
+            Severity::Note => self.faint("note"),
+            Severity::Warns => self.sgr("33", "warn"),
+            Severity::Fails => self.sgr("1;31", "FAIL"),
+        }
     }
 
     pub(super) fn strong(self, text: &str) -> String {

@@ -39,14 +39,12 @@ pub(super) fn passwd(args: &PasswdArgs) -> Result<ExitCode, String> {
             "{user:?} is not the name of a user: it holds no \":\" and begins with neither \"#\" nor \"@\""
         ));
     }
-    let line = match args.delete {
-        true => None,
-        false => {
-            let password = password(user).map_err(|e| format!("no password: {e}"))?;
-            let hash = hash::make(password.as_bytes(), args.argon2)?;
-            Some(format!("{user}:{hash}"))
-        }
-    };
+    let mut line = None;
+    if !args.delete {
+        let password = password(user).map_err(|e| format!("no password: {e}"))?;
+        let hash = hash::make(password.as_bytes(), args.argon2)?;
+        line = Some(format!("{user}:{hash}"));
+    }
     let shown = words::path(&args.file);
     let found = change(&args.file, user, line).map_err(|e| format!("{shown}: {e}"))?;
     match (args.delete, found) {
@@ -60,31 +58,28 @@ pub(super) fn passwd(args: &PasswdArgs) -> Result<ExitCode, String> {
 
 /// From the terminal, twice and without an echo; from anything else the first line.
 fn password(user: &str) -> io::Result<String> {
-    if !io::stdin().is_terminal() {
-        return line();
+    let mut typed = String::new();
+    let mut again = None;
+    if io::stdin().is_terminal() {
+        typed = rpassword::prompt_password(format!("Password of {user}: "))?;
+        again = Some(rpassword::prompt_password("The same again: ")?);
+    } else {
+        io::stdin().lock().read_line(&mut typed)?;
+        let line = typed.strip_suffix('\n').unwrap_or(&typed);
+        typed = line.strip_suffix('\r').unwrap_or(line).to_owned();
     }
-    let first = rpassword::prompt_password(format!("Password of {user}: "))?;
-    match rpassword::prompt_password("The same again: ")? == first {
-        _ if first.is_empty() => Err(io::Error::other("it is empty")),
-        true => Ok(first),
-        false => Err(io::Error::other("you typed two different ones")),
+    if typed.is_empty() {
+        return Err(io::Error::other("it is empty"));
     }
-}
-
-fn line() -> io::Result<String> {
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line)?;
-    let typed = line.strip_suffix('\n').unwrap_or(&line);
-    let typed = typed.strip_suffix('\r').unwrap_or(typed);
-    match typed {
-        "" => Err(io::Error::other("it is empty")),
-        typed => Ok(typed.to_owned()),
+    match again {
+        Some(again) if again != typed => Err(io::Error::other("you typed two different ones")),
+        _ => Ok(typed),
     }
 }
 
 /// Puts `line` in the place of the user's lines. Whoever reads the file meanwhile sees the old or the new one. Returns
 /// whether there was such a user.
-fn change(file: &Path, user: &str, line: Option<String>) -> io::Result<bool> {
+fn change(file: &Path, user: &str, mut line: Option<String>) -> io::Result<bool> {
     // A link stays one.
     let file = file.canonicalize().unwrap_or(file.to_owned());
     let folder = file.parent().filter(|p| !p.as_os_str().is_empty());
@@ -96,15 +91,14 @@ fn change(file: &Path, user: &str, line: Option<String>) -> io::Result<bool> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => (String::new(), None),
         Err(e) => return Err(e),
     };
-    let own = |line: &&str| line.split_once(':').is_some_and(|(name, _)| name == user);
-    let found = text.lines().any(|line| own(&line));
+    let own = |line: &str| line.split_once(':').is_some_and(|(name, _)| name == user);
+    let found = text.lines().any(own);
     if line.is_none() && !found {
         return Ok(false);
     }
     let mut new = Vec::new();
-    let mut line = line;
     for before in text.lines() {
-        match own(&before) {
+        match own(before) {
             true => new.extend(line.take()),
             false => new.push(before.to_owned()),
         }

@@ -17,6 +17,7 @@ use galgo_handlers::{
 use galgo_proto::target::UrlPath;
 use galgo_spawn::{
     inspect::{self, Finding},
+    owners::Remit,
     words,
 };
 
@@ -51,8 +52,7 @@ pub(crate) enum FileState {
 }
 
 /// How serious what is said about a program is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
     Fine,
     Note,
@@ -75,13 +75,10 @@ impl Seen {
         let FileState::Module = self.state else {
             return self;
         };
-        let wrong = wasm::examine(&self.path).err();
-        let finding = wrong.map(|says| Finding {
-            says,
-            mend: String::new(),
-            fails: true,
-        });
-        let state = FileState::Program(finding.into_iter().collect());
+        let state = match wasm::examine(&self.path) {
+            Ok(()) => FileState::Program(Vec::new()),
+            Err(says) => failing(says),
+        };
         Self { state, ..self }
     }
 }
@@ -145,37 +142,18 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
     if !named || !route.answers_name(below) {
         return None;
     }
-    if let Some(finding) = closed(cgi, &path) {
-        return Some(Seen {
-            url,
-            path,
-            interpreter: None,
-            state: FileState::Program(vec![finding]),
-        });
-    }
     let found = script::program(cgi, &route.path, UrlPath::plain(&url));
     let interpreter = found.as_ref().ok().and_then(|f| f.interpreter.clone());
-    if let Some(finding) = found.as_ref().ok().and_then(|f| denied(cgi, f, &path)) {
-        return Some(Seen {
-            url,
-            interpreter,
-            state: FileState::Program(vec![finding]),
-            path,
-        });
-    }
-    let state = match found {
-        Err(ScriptRefusal::NotFound | ScriptRefusal::Busy) => {
+    let state = match (closed(cgi, &path), found) {
+        (Some(finding), _) => FileState::Program(vec![finding]),
+        (None, Err(ScriptRefusal::NotFound | ScriptRefusal::Busy)) => {
             FileState::Program(vec![dangling(&path)?])
         }
-        Err(ScriptRefusal::Forbidden(_)) if !claims_to_run(&path) => {
+        (None, Err(ScriptRefusal::Forbidden(_))) if !claims_to_run(&path) => {
             FileState::Other(script::instead(url.as_slice()))
         }
-        Err(ScriptRefusal::Forbidden(why)) => FileState::Program(vec![refused(&path, why)]),
-        Ok(found) if found.interpreter.is_some() => {
-            FileState::Program(inspect::check_source(&path))
-        }
-        Ok(found) if found.module => module(),
-        Ok(_) => FileState::Program(inspect::check(&path, &config.path)),
+        (None, Err(ScriptRefusal::Forbidden(why))) => FileState::Program(vec![refused(&path, why)]),
+        (None, Ok(found)) => runnable(config, cgi, &found, &path),
     };
     Some(Seen {
         url,
@@ -185,32 +163,44 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
     })
 }
 
-/// Why a program may not run as the user that it is to run as.
-pub(super) fn denied(cgi: &Cgi, found: &FoundProgram<'_>, path: &Path) -> Option<Finding> {
-    let remit = cgi.remit.as_ref()?;
-    let uid = remit.user(found.owner);
-    let why = match remit.identity(uid) {
-        Err(why) => Some(why),
-        Ok(_) if found.module => remit.check_module(path, uid).err().map(|e| e.to_string()),
-        Ok(_) => remit.check(path, uid).err().map(|e| e.to_string()),
-    };
-    why.map(|says| Finding {
+/// What a file is that a request would run.
+fn runnable(config: &Config, cgi: &Cgi, found: &FoundProgram<'_>, path: &Path) -> FileState {
+    if let Some(why) = denied(cgi.remit.as_deref(), found.owner, found.module, path) {
+        return failing(why);
+    }
+    match found.module {
+        _ if found.interpreter.is_some() => FileState::Program(inspect::check_source(path)),
+        true => wasm::missing().map_or(FileState::Module, failing),
+        false => FileState::Program(inspect::check(path, &config.path)),
+    }
+}
+
+/// A program that fails, and nothing is known that mends it.
+fn failing(says: String) -> FileState {
+    FileState::Program(vec![Finding {
         says,
         mend: String::new(),
         fails: true,
-    })
+    }])
 }
 
-/// A module, which fails where nothing can run it.
-fn module() -> FileState {
-    match wasm::missing() {
-        None => FileState::Module,
-        Some(says) => FileState::Program(vec![Finding {
-            says,
-            mend: String::new(),
-            fails: true,
-        }]),
-    }
+/// Why a program or a worker may not run as the user that it is to run as; `owner`: whom its file belongs to.
+pub(super) fn denied(
+    remit: Option<&Remit>,
+    owner: u32,
+    is_module: bool,
+    path: &Path,
+) -> Option<String> {
+    let remit = remit?;
+    let uid = remit.user(owner);
+    let checked = remit.identity(uid).and_then(|_| {
+        let checked = match is_module {
+            true => remit.check_module(path, uid),
+            false => remit.check(path, uid),
+        };
+        checked.map_err(|e| e.to_string())
+    });
+    checked.err()
 }
 
 /// Why this user finds no program in a folder, or only those whose names are known.
@@ -240,17 +230,16 @@ fn refused(path: &Path, why: String) -> Finding {
     let of_mode = path
         .metadata()
         .is_ok_and(|m| m.permissions().mode() & 0o111 == 0);
+    let (says, mend) = match of_mode {
+        true => (
+            "the program is not executable".into(),
+            format!("chmod +x {}", words::argument(path)),
+        ),
+        false => (why, String::new()),
+    };
     Finding {
-        says: if of_mode {
-            "the program is not executable".into()
-        } else {
-            why
-        },
-        mend: if of_mode {
-            format!("chmod +x {}", words::argument(path))
-        } else {
-            String::new()
-        },
+        says,
+        mend,
         fails: true,
     }
 }

@@ -57,16 +57,12 @@ impl Screen {
 }
 
 fn shown(bytes: &[u8]) -> Vec<u8> {
-    let lines = bytes.split(|&b| b == b'\n');
-    let ended = memchr::memchr_iter(b'\n', bytes).count();
-    let lines = lines.enumerate().map(|(at, line)| {
-        let line = line
-            .strip_suffix(b"\r")
-            .filter(|_| at < ended)
-            .unwrap_or(line);
-        escape(line)
+    let lines = bytes.split_inclusive(|&b| b == b'\n');
+    let lines = lines.map(|line| match line.strip_suffix(b"\n") {
+        Some(line) => escape(line.strip_suffix(b"\r").unwrap_or(line)) + "\n",
+        None => escape(line),
     });
-    lines.collect::<Vec<_>>().join("\n").into_bytes()
+    lines.collect::<String>().into_bytes()
 }
 
 /// How many bytes at the end wait for more: a carriage return, or a character that is not whole.
@@ -74,17 +70,10 @@ fn unfinished(bytes: &[u8]) -> usize {
     if bytes.ends_with(b"\r") {
         return 1;
     }
-    let last = &bytes[bytes.len().saturating_sub(3)..];
-    match std::str::from_utf8(last) {
-        Err(e) if e.error_len().is_none() => last.len() - e.valid_up_to(),
-        // The window may have begun within a character.
-        Err(_) => (1..last.len())
-            .find(|&n| {
-                let end = std::str::from_utf8(&last[last.len() - n..]);
-                end.is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none())
-            })
-            .unwrap_or(0),
-        Ok(_) => 0,
+    let invalid = bytes.utf8_chunks().last().map_or(&[][..], |c| c.invalid());
+    match std::str::from_utf8(invalid) {
+        Err(e) if e.error_len().is_none() => invalid.len(),
+        _ => 0,
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::{
     ffi::OsStr,
+    fmt::Display,
     io::{self, Write},
     os::unix::ffi::OsStrExt,
     path::Path,
@@ -51,88 +52,74 @@ pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCo
     let config = site.load()?;
     identity::assume(&config)?;
     let (head, link) = request(&config, args, url)?;
-    let mut walk = UrlTrace {
-        out: io::stdout().lock(),
+    let mut trace = UrlTrace {
+        said: String::new(),
         config: &config,
         link,
         answered: None,
     };
+    trace.request(head);
     // Who closes the pipe has read enough.
-    let _ = walk.request(head);
+    let _ = io::stdout().write_all(trace.said.as_bytes());
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a path has come to.
-enum PathOutcome {
-    Done,
-    Again(Target),
-}
-
-struct UrlTrace<'c, W> {
-    out: W,
+struct UrlTrace<'c> {
+    said: String,
     config: &'c Config,
     link: Link,
     /// The status of what galgo answers itself.
     answered: Option<u16>,
 }
 
-impl<'c, W: Write> UrlTrace<'c, W> {
-    fn request(&mut self, mut head: Head) -> io::Result<()> {
+/// Each step returns the path that is asked for instead, where there is one.
+impl UrlTrace<'_> {
+    fn request(&mut self, mut head: Head) {
         if self.config.tls.redirect && !self.link.https {
-            return self.line(
-                "redirect_to_https",
-                "308 to the same path of the `https://` listener",
-            );
+            let says = "308 to the same path of the `https://` listener";
+            return self.line("redirect_to_https", says);
         }
-        match self
-            .config
-            .rewrites
-            .as_ref()
-            .and_then(|rules| rules.answer(&self.link, &head))
-        {
+        let rules = self.config.rewrites.as_ref();
+        match rules.and_then(|rules| rules.answer(&self.link, &head)) {
             Some(Rewritten::Response(response)) => return self.response("rewrite", &response),
             Some(Rewritten::Target(target)) => {
-                self.line("rewrite", &shown(&target))?;
+                self.line("rewrite", shown(&target));
                 head.target = target;
             }
             None => {}
         }
         for _ in 0..CHANGES {
-            match self.path(&head)? {
-                PathOutcome::Done => return Ok(()),
-                PathOutcome::Again(target) => {
-                    self.line("then", &shown(&target))?;
-                    head.target = target;
-                }
-            }
+            let Some(target) = self.path(&head) else {
+                return;
+            };
+            self.line("then", shown(&target));
+            head.target = target;
         }
-        self.line("answer", "502: the paths lead to each other")
+        self.line("answer", "502: the paths lead to each other");
     }
 
-    fn path(&mut self, head: &Head) -> io::Result<PathOutcome> {
+    fn path(&mut self, head: &Head) -> Option<Target> {
         let config = self.config;
         let path = head.target.path();
         let configured = route::find(&config.routes, &head.host, path);
-        let own = match &config.sites {
-            Some(sites) => sites.routes(&head.host, config),
-            None => Ok(Vec::new()),
-        };
+        let sites = config.sites.as_ref();
+        let own = sites.map_or(Ok(Vec::new()), |sites| sites.routes(&head.host, config));
         let own = match own {
             Ok(routes) => HostFolder::new(routes, config),
             Err(words) => {
-                self.line("sites", &words)?;
-                return self.done("403");
+                self.line("sites", words);
+                return self.done(403);
             }
         };
         let of_host = own.find(&head.host, path, configured.as_ref());
         let Some(found) = of_host.or(configured) else {
-            self.line("route", "none answers")?;
-            let outcome = self.done("404")?;
-            self.behind(None)?;
-            return Ok(outcome);
+            self.line("route", "none answers");
+            self.done(404);
+            self.behind(None);
+            return None;
         };
         let route = found.route;
-        self.line("route", &format!("{route}: {}", describe(config, route)))?;
+        self.line("route", format!("{route}: {}", describe(config, route)));
         if let Some(log) = &route.log {
             let to = match log.to() {
                 None => "none".to_owned(),
@@ -140,48 +127,45 @@ impl<'c, W: Write> UrlTrace<'c, W> {
                 Some(LogTo::Stderr) => "standard error".to_owned(),
                 Some(LogTo::File(path)) => words::path(path),
             };
-            self.line("access_log", &to)?;
+            self.line("access_log", to);
         }
-        let outcome = self.behind_route(head, &found)?;
-        if let PathOutcome::Done = outcome {
-            self.behind(route.steps.as_deref())?;
+        let instead = self.behind_route(head, &found);
+        if instead.is_none() {
+            self.behind(route.steps.as_deref());
         }
-        Ok(outcome)
+        instead
     }
 
-    fn behind_route(&mut self, head: &Head, found: &Match<'_, '_>) -> io::Result<PathOutcome> {
+    fn behind_route(&mut self, head: &Head, found: &Match<'_, '_>) -> Option<Target> {
         let route = found.route;
         if route.rate_limit.is_some() {
-            self.line("rate_limit", "beyond it 429")?;
+            self.line("rate_limit", "beyond it 429");
         }
         let steps = route.steps.as_deref();
         if let Some(response) = steps.and_then(|s| s.early(&self.link, head, found.rest)) {
             // A browser that asks for another origin, or a redirect.
-            let step = if response.status == 204 {
-                "cors"
-            } else {
-                "redirect"
+            let step = match response.status {
+                204 => "cors",
+                _ => "redirect",
             };
-            self.response(step, &response)?;
-            return Ok(PathOutcome::Done);
+            self.response(step, &response);
+            return None;
         }
-        if let Some(steps) = steps
-            && self.admission(steps, head)?
-        {
-            return Ok(PathOutcome::Done);
+        if steps.is_some_and(|steps| self.admission(steps, head)) {
+            return None;
         }
         if route.authorizer.is_some() {
             let program = route.judge().map(|cgi| words::path(cgi.root.path()));
             let who = program.unwrap_or_else(|| "its application".to_owned());
             let says = format!("{who} is asked; what follows is for those whom it allows");
-            self.line("authorizer", &says)?;
+            self.line("authorizer", says);
         }
         if let Some(steps) = steps {
-            self.variables(steps, head)?;
+            self.variables(steps, head);
         }
         if found.slash_missing {
-            self.response("answer", &files::to_slash(head))?;
-            return Ok(PathOutcome::Done);
+            self.response("answer", &files::to_slash(head));
+            return None;
         }
         if let (Some(steps), Handler::Files(files)) = (steps, &route.handler)
             && let Some(tries) = &steps.tries
@@ -189,59 +173,59 @@ impl<'c, W: Write> UrlTrace<'c, W> {
             match tries.decide(files, head, &route.path, found.rest) {
                 Tried::AsItIs => {}
                 Tried::Status(status) => {
-                    self.line("try", "none of its paths is there")?;
-                    return self.done(&status.to_string());
+                    self.line("try", "none of its paths is there");
+                    return self.done(status);
                 }
                 Tried::Again(target) => {
-                    self.line("try", "its path answers")?;
-                    return Ok(PathOutcome::Again(*target));
+                    self.line("try", "its path answers");
+                    return Some(*target);
                 }
             }
         }
         let changed = steps.and_then(|steps| steps.request(head));
         if changed.is_some() {
-            self.line("request_headers", "are changed")?;
+            self.line("request_headers", "are changed");
         }
         self.handler(changed.as_ref().unwrap_or(head), route, found.rest)
     }
 
     /// Which variables rules set.
-    fn variables(&mut self, steps: &Steps, head: &Head) -> io::Result<()> {
+    fn variables(&mut self, steps: &Steps, head: &Head) {
         let rules = &steps.variables;
         let given = variables::given(rules, &self.link, head);
         let pairs = given.iter().map(|(name, value)| format!("{name}={value}"));
         let says = match (rules.len(), given.is_empty()) {
-            (0, _) => return Ok(()),
+            (0, _) => return,
             (1, true) => "its rule does not hold".to_owned(),
             (n, true) => format!("none of its {n} rules holds"),
             (_, false) => pairs.collect::<Vec<_>>().join(", "),
         };
-        self.line("env_rules", &says)
+        self.line("env_rules", says);
     }
 
     /// Whether access ends the request here.
-    fn admission(&mut self, steps: &Steps, head: &Head) -> io::Result<bool> {
+    fn admission(&mut self, steps: &Steps, head: &Head) -> bool {
         let verdict = match &steps.access {
-            Some(access) => self.access(access, head)?,
+            Some(access) => self.access(access, head),
             None => AccessDecision::Allowed,
         };
         match (verdict, &steps.passwords) {
             (AccessDecision::Denied(response) | AccessDecision::OtherMethod(response), _) => {
-                self.response("answer", &response)?;
-                return Ok(true);
+                self.response("answer", &response);
+                return true;
             }
             (AccessDecision::Allowed | AccessDecision::NeedsPassword, Some(passwords)) => {
                 let file = words::path(passwords.path());
                 let says = format!("a user of {file} must show one, else 401");
-                self.line("passwords", &says)?;
+                self.line("passwords", says);
             }
-            (AccessDecision::Trusted, Some(_)) => self.line("passwords", "not asked for")?,
+            (AccessDecision::Trusted, Some(_)) => self.line("passwords", "not asked for"),
             (_, None) => {}
         }
-        Ok(false)
+        false
     }
 
-    fn access(&mut self, access: &Access, head: &Head) -> io::Result<AccessDecision> {
+    fn access(&mut self, access: &Access, head: &Head) -> AccessDecision {
         let verdict = access.judge(&self.link, &head.method);
         let (method, from) = (head.method.as_str(), self.link.remote.clone());
         let says = match &verdict {
@@ -250,31 +234,31 @@ impl<'c, W: Write> UrlTrace<'c, W> {
             AccessDecision::OtherMethod(_) => format!("not by {method}"),
             AccessDecision::Denied(_) => format!("{from} may not ask"),
         };
-        self.line("access", &says)?;
-        Ok(verdict)
+        self.line("access", says);
+        verdict
     }
 
-    fn handler(&mut self, head: &Head, route: &Arc<Route>, rest: &[u8]) -> io::Result<PathOutcome> {
+    fn handler(&mut self, head: &Head, route: &Arc<Route>, rest: &[u8]) -> Option<Target> {
+        let path = head.target.url_path();
         match &route.handler {
-            Handler::Cgi(cgi) => self.program(
-                cgi,
-                script::program(cgi, &route.path, head.target.url_path()),
-            ),
+            Handler::Cgi(cgi) => match script::program(cgi, &route.path, path) {
+                Ok(found) => self.program(cgi, &found),
+                Err(refusal) => self.refused(refusal),
+            },
             Handler::Upstream(up) => self.application(up, head, route),
             Handler::Respond(_) if route.steps.as_ref().is_some_and(|s| s.redirect.is_some()) => {
-                self.done("404")
+                self.done(404)
             }
-            Handler::Respond(respond) => self.done(&respond.status.to_string()),
+            Handler::Respond(respond) => self.done(respond.status),
             Handler::Files(files) => {
                 if let Some(cgi) = &route.among_files {
-                    let path = head.target.url_path();
                     match script::among_files(cgi, &files.index, &route.path, path) {
                         Ok(AmongFiles::File) => {}
-                        Ok(AmongFiles::Program(found)) => return self.program(cgi, Ok(found)),
+                        Ok(AmongFiles::Program(found)) => return self.program(cgi, &found),
                         Ok(AmongFiles::Index(path)) => {
                             return self.again(redirect::at(&head.target, path, None));
                         }
-                        Err(refusal) => return self.refused(&refusal),
+                        Err(refusal) => return self.refused(refusal),
                     }
                 }
                 self.file(files, head, route, rest)
@@ -282,76 +266,55 @@ impl<'c, W: Write> UrlTrace<'c, W> {
         }
     }
 
-    fn again(&mut self, target: Option<Target>) -> io::Result<PathOutcome> {
-        match target {
-            Some(target) => Ok(PathOutcome::Again(target)),
-            None => self.done("404"),
-        }
+    fn again(&mut self, target: Option<Target>) -> Option<Target> {
+        target.or_else(|| self.done(404))
     }
 
-    fn program(
-        &mut self,
-        cgi: &Cgi,
-        found: Result<FoundProgram<'_>, ScriptRefusal>,
-    ) -> io::Result<PathOutcome> {
-        let found = match found {
-            Ok(found) => found,
-            Err(refusal) => return self.refused(&refusal),
-        };
+    fn program(&mut self, cgi: &Cgi, found: &FoundProgram<'_>) -> Option<Target> {
         let [name, info] = [found.script_name, found.path_info].map(words::escape);
         let file = words::escape(found.script_filename.as_bytes());
-        self.line(
-            "program",
-            &format!("{file}, SCRIPT_NAME {name}, PATH_INFO {info}"),
-        )?;
+        let says = format!("{file}, SCRIPT_NAME {name}, PATH_INFO {info}");
+        self.line("program", says);
         let path = Path::new(OsStr::from_bytes(found.script_filename.as_bytes()));
-        if let Some(denied) = programs::denied(cgi, &found, path) {
-            self.line("user", &denied.says)?;
-            return self.done("403");
+        let remit = cgi.remit.as_deref();
+        if let Some(denied) = programs::denied(remit, found.owner, found.module, path) {
+            self.line("user", denied);
+            return self.done(403);
         }
         if !found.module {
-            let remit = cgi.remit.as_deref();
-            self.line("user", &check::started(remit, &cgi.options, path))?;
+            self.line("user", check::started(remit, &cgi.options, path));
         }
         if let Some(cache) = &cgi.cache {
-            let says = format!(
-                "its answer may be another one's, at most {:?} old",
-                cache.most()
+            let most = cache.most();
+            self.line(
+                "cache",
+                format!("its answer may be another one's, at most {most:?} old"),
             );
-            self.line("cache", &says)?;
         }
         if cgi.upgrade && !found.module {
-            self.line("upgrade", "it may answer 101, and has the connection then")?;
+            self.line("upgrade", "it may answer 101, and has the connection then");
         }
-        Ok(PathOutcome::Done)
+        None
     }
 
     /// There is no program, or it is not to be run.
-    fn refused(&mut self, refusal: &ScriptRefusal) -> io::Result<PathOutcome> {
+    fn refused(&mut self, refusal: ScriptRefusal) -> Option<Target> {
         match refusal {
             ScriptRefusal::NotFound => {
-                self.line("program", "none is there")?;
-                self.done("404")
+                self.line("program", "none is there");
+                self.done(404)
             }
             ScriptRefusal::Forbidden(why) => {
-                self.line("program", why)?;
-                self.done("403")
+                self.line("program", why);
+                self.done(403)
             }
-            ScriptRefusal::Busy => self.done("503"),
+            ScriptRefusal::Busy => self.done(503),
         }
     }
 
-    fn application(
-        &mut self,
-        up: &Application,
-        head: &Head,
-        route: &Arc<Route>,
-    ) -> io::Result<PathOutcome> {
+    fn application(&mut self, up: &Application, head: &Head, route: &Arc<Route>) -> Option<Target> {
         match script::script(up, &route.path, head.target.url_path()) {
-            Ok(UpstreamPath::Folder) => {
-                self.response("answer", &files::to_slash(head))?;
-                Ok(PathOutcome::Done)
-            }
+            Ok(UpstreamPath::Folder) => self.response("answer", &files::to_slash(head)),
             Ok(UpstreamPath::Script(found)) => {
                 if let Some(index) = index_of(&found, head.target.path())
                     && self.leads_on(head, route, index)
@@ -362,12 +325,12 @@ impl<'c, W: Write> UrlTrace<'c, W> {
                 let info = words::escape(found.path_info);
                 self.line(
                     "application",
-                    &format!("SCRIPT_NAME {name}, PATH_INFO {info}"),
-                )?;
-                Ok(PathOutcome::Done)
+                    format!("SCRIPT_NAME {name}, PATH_INFO {info}"),
+                );
             }
-            Err(refusal) => self.refused(&refusal),
+            Err(refusal) => return self.refused(refusal),
         }
+        None
     }
 
     /// Whether another route answers for an index of the folder that is asked for.
@@ -382,65 +345,60 @@ impl<'c, W: Write> UrlTrace<'c, W> {
         head: &Head,
         route: &Arc<Route>,
         rest: &[u8],
-    ) -> io::Result<PathOutcome> {
+    ) -> Option<Target> {
         let elsewhere = |name: &str| self.leads_on(head, route, name);
         match files::answer(files, head, rest, elsewhere) {
             FileAnswer::Now(response, cause) => {
                 if let Some(cause) = cause {
-                    self.line("file", cause)?;
+                    self.line("file", cause);
                 }
-                self.response("answer", &response)?;
+                self.response("answer", &response);
             }
             FileAnswer::Elsewhere(name) => return self.again(at_index(head, name)),
-            FileAnswer::List(_) => self.line("answer", "200 a list of the folder")?,
+            FileAnswer::List(_) => self.line("answer", "200 a list of the folder"),
         }
-        Ok(PathOutcome::Done)
+        None
     }
 
     /// What is done to the response.
-    fn behind(&mut self, steps: Option<&Steps>) -> io::Result<()> {
+    fn behind(&mut self, steps: Option<&Steps>) {
         let own = steps.and_then(|steps| steps.errors.as_ref());
         if let Some(pages) = own.or(self.config.errors.as_ref()) {
             match self.answered.map(|status| pages.of(status)) {
-                None => self.line("errors", "have pages, if it fails")?,
-                Some(Some(path)) => self.line("errors", &format!("the page is {path}"))?,
+                None => self.line("errors", "have pages, if it fails"),
+                Some(Some(path)) => self.line("errors", format!("the page is {path}")),
                 Some(None) => {}
             }
         }
         if let Some(steps) = steps {
-            self.response_steps(steps)?;
+            self.response_steps(steps);
         }
-        match &self.config.tls.hsts {
-            Some(hsts) if self.link.https => {
-                let says = format!("Strict-Transport-Security: {hsts}");
-                self.line("hsts", &says)
-            }
-            _ => Ok(()),
+        if let Some(hsts) = &self.config.tls.hsts
+            && self.link.https
+        {
+            self.line("hsts", format!("Strict-Transport-Security: {hsts}"));
         }
     }
 
-    fn response_steps(&mut self, steps: &Steps) -> io::Result<()> {
+    fn response_steps(&mut self, steps: &Steps) {
         if let Some(headers) = &steps.headers {
             if !headers.rules.is_empty() {
-                self.line("fields", "are changed")?;
+                self.line("fields", "are changed");
             }
             if !headers.expires.is_empty() {
-                self.line("expires", "Cache-Control, if it has none")?;
+                self.line("expires", "Cache-Control, if it has none");
             }
         }
         if steps.cors.is_some() {
-            self.line("cors", "other origins may read it")?;
+            self.line("cors", "other origins may read it");
         }
         if steps.compress.is_some() {
-            self.line(
-                "compress",
-                "if the client takes a coding, and the type shrinks",
-            )?;
+            let says = "if the client takes a coding, and the type shrinks";
+            self.line("compress", says);
         }
-        Ok(())
     }
 
-    fn response(&mut self, step: &str, response: &Response) -> io::Result<()> {
+    fn response(&mut self, step: &str, response: &Response) {
         let status = response.status;
         self.answered = Some(status);
         let mut says = format!("{status} {}", reason(status));
@@ -449,18 +407,17 @@ impl<'c, W: Write> UrlTrace<'c, W> {
                 says.push_str(&format!(", {name}: {}", words::escape(value)));
             }
         }
-        self.line(step, &says)
+        self.line(step, says);
     }
 
-    fn done(&mut self, status: &str) -> io::Result<PathOutcome> {
-        self.answered = status.parse().ok();
-        let says = self.answered.map_or("", reason);
-        self.line("answer", &format!("{status} {says}"))?;
-        Ok(PathOutcome::Done)
+    fn done(&mut self, status: u16) -> Option<Target> {
+        self.answered = Some(status);
+        self.line("answer", format!("{status} {}", reason(status)));
+        None
     }
 
-    fn line(&mut self, step: &str, says: &str) -> io::Result<()> {
-        writeln!(self.out, "{step:<18} {}", lines(says))
+    fn line(&mut self, step: &str, says: impl Display) {
+        self.said += &format!("{step:<18} {}\n", lines(says));
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct RunArgs {
     pub(super) query: Option<String>,
     /// A header field, 'Name: value'; repeatable
     #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = field)]
-    pub(super) headers: Vec<TypedField>,
+    pub(super) headers: Vec<(String, String)>,
     /// The request body; @- is standard input
     #[arg(short, long, value_name = "BODY|@FILE", allow_hyphen_values = true)]
     pub(super) data: Option<OsString>,
@@ -42,23 +42,13 @@ pub(super) enum Show {
     Body,
 }
 
-/// A header field, as typed.
-#[derive(Debug, Clone)]
-pub(super) struct TypedField {
-    pub(super) name: String,
-    pub(super) value: String,
-}
-
 /// Reads `Name: value`.
-fn field(typed: &str) -> Result<TypedField, String> {
+fn field(typed: &str) -> Result<(String, String), String> {
     let Some((name, value)) = typed.split_once(':') else {
         return Err("a header field is written 'Name: value'".into());
     };
     if typed.contains(['\r', '\n']) {
         return Err("a header field is one line".into());
     }
-    Ok(TypedField {
-        name: name.into(),
-        value: value.trim().into(),
-    })
+    Ok((name.into(), value.trim().into()))
 }

@@ -5,7 +5,10 @@ use std::{cell::RefCell, rc::Rc};
 use galgo_handlers::{context::Context, resources::Resources, shared::HandlersShared};
 use galgo_proto::h1::Head;
 use galgo_spawn::{Spawner, sandbox::Prepared};
-use tokio::sync::watch;
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::watch,
+};
 
 use crate::{
     client::Client,
@@ -17,6 +20,12 @@ use crate::{
     request::Request,
     site,
 };
+
+/// The event loop of a command.
+pub(super) fn event_loop() -> Result<Runtime, String> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|e| format!("starting the event loop: {e}"))
+}
 
 /// Calls handlers with requests of its own making.
 pub(super) struct Caller {
@@ -30,13 +39,9 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Its handlers log to `errors`, and keep no access log.
-    pub(super) fn new(config: Config, errors: LogTo) -> Result<Self, String> {
-        Self::confined(config, errors, None)
-    }
-
-    /// The same, with programs in a strict sandbox: this process enters it, too.
-    pub(super) fn confined(
+    /// Its handlers log to `errors`, and keep no access log. What is `prepared` for programs in a strict sandbox, this process
+    /// enters, too.
+    pub(super) fn new(
         mut config: Config,
         errors: LogTo,
         prepared: Option<Prepared>,
@@ -54,14 +59,8 @@ impl Caller {
         }
         let spawner = Spawner::new(direct, outside);
         let (phase, serving) = watch::channel(Phase::Serving);
-        let errors = logs.error.clone();
-        let resources = Resources::new(
-            0,
-            (spawner, None),
-            errors,
-            config.templates.clone(),
-            serving,
-        );
+        let (errors, templates) = (logs.error.clone(), config.templates.clone());
+        let resources = Resources::new(0, (spawner, None), errors, templates, serving);
         Ok(Self {
             shared: site::shared(&config, None, &logs, false),
             resources: resources.map_err(preparing)?,

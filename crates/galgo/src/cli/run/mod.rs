@@ -5,7 +5,6 @@
 
 pub(super) mod args;
 mod caller;
-mod confine;
 mod own_cache;
 mod print;
 mod request;
@@ -15,14 +14,19 @@ pub(super) mod warm;
 
 use std::{os::unix::ffi::OsStrExt, process::ExitCode};
 
-use galgo_handlers::{context::Answer, program, script, status, steps::redirect};
+use galgo_handlers::{context::Answer, program, script, steps::redirect};
 use galgo_spawn::sandbox::Prepared;
 use tokio::time::Instant;
 
 use super::screen::lines;
-use crate::{client::Whole, config::LogTo, phase::Phase, tick};
+use crate::{
+    client::Whole,
+    config::{Cgi, LogTo},
+    phase::Phase,
+    tick,
+};
 use args::{RunArgs, Show};
-use caller::Caller;
+use caller::{Caller, event_loop};
 use own_cache::OwnCache;
 use print::Printer;
 use signals::{CommandSignals, INTERRUPTED};
@@ -38,34 +42,38 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, String> {
             return Ok(ExitCode::from(2));
         }
     };
-    let prepared = confine::prepare(place.route.cgi())?;
-    super::identity::assume_for(&place.config, place.route.cgi(), &args.program)?;
-    let cache = OwnCache::of(
-        place.route.cgi().map(|cgi| &**cgi),
-        args.program.as_os_str().as_bytes(),
-    )?;
-    OwnCache::set(cache.as_ref(), &mut place.config);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.map_err(|e| format!("starting the event loop: {e}"))?;
+    let cgi = &place.route.cgi;
+    let prepared = prepare(cgi)?;
+    super::identity::assume_for(&place.config, cgi, &args.program)?;
+    let path = args.program.as_os_str().as_bytes();
+    let _cache = OwnCache::set(&mut place.config, cgi, path)?;
+    let runtime = event_loop()?;
     let local = tokio::task::LocalSet::new();
-    let entered = runtime.enter();
+    let _entered = runtime.enter();
     let mut signals = CommandSignals::watch()?;
-    let code = local.block_on(&runtime, once(args, place, made, prepared, &mut signals));
-    let code = match code {
-        Ok(code) if code != INTERRUPTED => runtime.block_on(async {
+    let mut code = local.block_on(&runtime, once(args, place, made, prepared, &mut signals))?;
+    if code != INTERRUPTED {
+        code = runtime.block_on(async {
             // What is left of the program gets its grace to end, as in the server.
             tokio::select! {
-                () = local => Ok(code),
-                () = signals.any() => Ok(INTERRUPTED),
-                () = tick::run() => Ok(code), // never
+                () = local => code,
+                () = signals.any() => INTERRUPTED,
+                () = tick::run() => code, // never
             }
-        }),
-        code => code,
-    };
-    drop(entered);
-    code.map(ExitCode::from)
+        });
+    }
+    Ok(code.into())
+}
+
+/// A strict sandbox has no helper here: the command's own process is its program's. Enters namespaces, where that may
+/// be, and prepares the rest, before the command becomes anybody.
+fn prepare(cgi: &Cgi) -> Result<Option<Prepared>, String> {
+    let interpreters = cgi.interpreters.iter().map(|(_, path)| path.as_path());
+    let interpreters: Vec<_> = interpreters.collect();
+    let strict = cgi.options.strict.as_ref();
+    let prepared = strict.map(|strict| strict.prepare(cgi.root.path(), &interpreters, None));
+    let prepared = prepared.transpose();
+    prepared.map_err(|e| format!("cannot confine the program: {e}"))
 }
 
 /// Answers one request and prints the response; a signal ends the program's whole group, for
@@ -80,7 +88,7 @@ async fn once(
     let ProgramPlace { mut config, route } = place;
     // On a warm route the program is asked when it is loaded, as most requests to a server find it.
     config.templates.wait = true;
-    let caller = Caller::confined(config, LogTo::Stderr, prepared)?;
+    let caller = Caller::new(config, LogTo::Stderr, prepared)?;
     let printer = Printer::new(args.output == Show::Body, args.time);
     let code = tokio::select! {
         code = exchange(&caller, &route, made, printer) => code,
@@ -104,14 +112,12 @@ async fn exchange(
     let mut client = Whole::new(body);
     let mut request = caller.request(head.clone(), &link, &mut client);
     let cx = caller.context();
-    let Some(cgi) = owner.cgi() else {
-        return 1; // INVARIANT: only `cgi` routes own programs
-    };
+    let cgi = &owner.cgi;
     let answer = match script::program(cgi, &owner.route.path, head.target.url_path()) {
         Ok(script) => {
             let began = Instant::now();
             if program::load(cx, &mut request, &head, cgi, script.clone()).await {
-                printer.loaded(began.elapsed());
+                printer.loaded = Some(began.elapsed());
             }
             request.begin();
             program::answer(cx, &mut request, &head, cgi, None, script).await
@@ -128,5 +134,5 @@ async fn exchange(
         Err(fault) => Err(fault.into()),
     };
     caller.logs.flush();
-    printer.verdict(&request, done, status::hint)
+    printer.verdict(&request, done)
 }

@@ -19,21 +19,20 @@ impl OwnCache {
     ///
     /// # Errors
     /// In words.
-    pub(super) fn of(cgi: Option<&Cgi>, program: &[u8]) -> Result<Option<Self>, String> {
-        if !is_module(program) || !cgi.is_some_and(Cgi::runs_as_others) {
+    pub(super) fn set(
+        config: &mut Config,
+        cgi: &Cgi,
+        program: &[u8],
+    ) -> Result<Option<Self>, String> {
+        if !is_module(program) || !cgi.runs_as_others() {
             return Ok(None);
         }
         let folder = std::env::temp_dir().join(format!("galgo-run-{}", std::process::id()));
         // It is not there: no other user has made it.
         let made = DirBuilder::new().mode(0o700).create(&folder);
         made.map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
+        config.cache = Some(folder.clone());
         Ok(Some(Self(folder)))
-    }
-
-    pub(super) fn set(cache: Option<&Self>, config: &mut Config) {
-        if let Some(Self(folder)) = cache {
-            config.cache = Some(folder.clone());
-        }
     }
 }
 

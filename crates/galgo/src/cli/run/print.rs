@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
+use galgo_handlers::status::hint;
 use galgo_proto::status::reason;
-use galgo_spawn::{Exit, words::how};
+use galgo_spawn::words::how;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -27,8 +28,8 @@ pub(super) struct Printer {
     begun: bool,
     /// Standard output.
     screen: Screen,
-    /// How long its template took.
-    loaded: Option<Duration>,
+    /// The program starts warm: its template took so long, before the request began.
+    pub(super) loaded: Option<Duration>,
 }
 
 /// Why a response is not whole.
@@ -63,11 +64,6 @@ impl Printer {
         }
     }
 
-    /// The program starts warm: its template took so long, before the request began.
-    pub(super) fn loaded(&mut self, took: Duration) {
-        self.loaded = Some(took);
-    }
-
     /// Prints a response and waits for the program to end.
     pub(super) async fn response(
         &mut self,
@@ -96,17 +92,20 @@ impl Printer {
             Ok(promised.map_or(Ok(()), |n| output.ended(n, sent))?)
         });
         let (tell, told) = oneshot::channel();
-        let done = move |exit| {
+        let done = Box::new(move |exit| {
             let _ = tell.send(exit);
-        };
+        });
         match &printed {
-            Ok(()) => output.producer.finish(Box::new(done)),
-            Err(Incomplete::Fault(_)) => output.producer.abandon(false, Box::new(done)),
-            Err(Incomplete::Output(_)) => output.producer.abandon(true, Box::new(done)),
+            Ok(()) => output.producer.finish(done),
+            Err(why) => {
+                let client_gone = matches!(why, Incomplete::Output(_));
+                output.producer.abandon(client_gone, done);
+            }
         }
         let exit = told.await.ok().flatten();
-        request.entry.borrow_mut().exit = exit;
-        request.entry.borrow_mut().total = request.began.elapsed();
+        let mut entry = request.entry.borrow_mut();
+        entry.exit = exit;
+        entry.total = request.began.elapsed();
         printed
     }
 
@@ -121,13 +120,11 @@ impl Printer {
             text.extend(format!("Content-Length: {n}\n").into_bytes());
         }
         text.push(b'\n');
-        match self.body_only {
-            true => {
-                let mut screen = Screen::on(&io::stderr());
-                io::stderr().write_all(&screen.take(&text))
-            }
-            false => put(&self.screen.take(&text)),
+        if !self.body_only {
+            return put(&self.screen.take(&text));
         }
+        let mut screen = Screen::on(&io::stderr());
+        io::stderr().write_all(&screen.take(&text))
     }
 
     /// Prints output as it comes, at most `room` bytes of it. Returns how many those were.
@@ -182,58 +179,49 @@ impl Printer {
     }
 
     /// Says what was wrong, and what it took. Returns the exit code.
-    pub(super) fn verdict(
-        &self,
-        request: &Request<'_>,
-        done: Result<(), Incomplete>,
-        hint: fn(&Fault) -> &'static str,
-    ) -> u8 {
+    pub(super) fn verdict(&self, request: &Request<'_>, done: Result<(), Incomplete>) -> u8 {
         let entry = request.entry.borrow();
-        let exit = entry.exit.map(|e| e.status);
-        let code = match (done, exit) {
-            (Err(Incomplete::Fault(fault)), _) => {
-                self.say(&fault, hint(&fault));
-                1
-            }
-            (Err(Incomplete::Output(e)), _) => {
-                if e.kind() != io::ErrorKind::BrokenPipe {
-                    eprintln!("galgo: standard output: {e}");
-                }
-                1
+        let code = u8::from(done.is_err());
+        match (done, entry.exit.map(|e| e.status)) {
+            (Err(Incomplete::Fault(fault)), _) => self.say(&fault),
+            (Err(Incomplete::Output(e)), _) if e.kind() != io::ErrorKind::BrokenPipe => {
+                eprintln!("galgo: standard output: {e}");
             }
             (Ok(()), Some(status)) if self.begun && !status.success() => {
                 let how = how(status);
                 eprintln!("galgo: note: the response is valid, yet the program ended {how}");
-                0
             }
-            (Ok(()), _) => 0,
-        };
-        if let (true, Some(took)) = (self.time, self.loaded) {
-            let ms = took.as_secs_f64() * 1e3;
-            eprintln!("warm: loaded in {ms:.1} ms, once; then");
+            _ => {}
         }
         if self.time {
+            if let Some(took) = self.loaded {
+                eprintln!("warm: loaded in {:.1} ms, once; then", ms(took));
+            }
             times(&entry, request.began.elapsed());
         }
         code
     }
 
-    fn say(&self, fault: &Fault, hint: &str) {
+    fn say(&self, fault: &Fault) {
         if self.begun {
             eprintln!("galgo: the response is cut: {}", lines(fault));
         } else {
             let status = fault.status();
             eprintln!("galgo: {status} {}: {}", reason(status), lines(fault));
         }
+        let hint = hint(fault);
         if !hint.is_empty() {
             eprintln!("galgo: hint: {hint}");
         }
     }
 }
 
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
 /// What the request took.
 fn times(entry: &AccessEntry, elapsed: Duration) {
-    let ms = |d: Duration| d.as_secs_f64() * 1e3;
     let total = match entry.total {
         Duration::ZERO => elapsed,
         total => total,
@@ -245,17 +233,11 @@ fn times(entry: &AccessEntry, elapsed: Duration) {
         ms(total)
     );
     if let Some(exit) = &entry.exit {
-        let Exit {
-            user,
-            system,
-            max_rss,
-            ..
-        } = exit;
         eprintln!(
             "user {:.1} ms, system {:.1} ms, peak memory {:.1} MiB",
-            ms(*user),
-            ms(*system),
-            *max_rss as f64 / f64::from(1 << 20)
+            ms(exit.user),
+            ms(exit.system),
+            exit.max_rss as f64 / f64::from(1 << 20)
         );
     }
 }

@@ -7,8 +7,8 @@ use galgo_spawn::words;
 
 use super::{args::RunArgs, site::ProgramPlace};
 use crate::{
-    cli::programs,
-    config::{Address, Config, Route},
+    cli::{found::first_tcp, programs},
+    config::{Config, Route},
     link::Link,
 };
 
@@ -23,28 +23,38 @@ pub(super) struct LocalRequest {
 /// Makes the request; the server's own parser refuses what no client could send.
 pub(super) fn make(args: &RunArgs, place: &ProgramPlace) -> Result<LocalRequest, String> {
     let body = args.data.as_deref().map(data).transpose()?;
-    let local = local(&place.config);
-    let target = target(args, place);
     let method = match (&args.method, &body) {
         (Some(method), _) => method,
         (None, Some(_)) => "POST",
         (None, None) => "GET",
     };
+    let (config, route) = (&place.config, &place.route.route);
+    let asked = [method, &target(args, place)];
+    composed(config, route, asked, &args.headers, body)
+}
+
+/// A request of a method and target, with the fields that were typed, and others that it must have.
+pub(super) fn composed(
+    config: &Config,
+    route: &Route,
+    [method, target]: [&str; 2],
+    fields: &[(String, String)],
+    body: Option<Vec<u8>>,
+) -> Result<LocalRequest, String> {
+    let local = local(config);
     let mut text = format!("{method} {target} HTTP/1.1\r\n");
     let mut add = |name: &str, value: &str| {
         text.extend([name, ": ", value, "\r\n"]);
     };
-    let typed = |name: &str| {
-        args.headers
-            .iter()
-            .any(|f| f.name.eq_ignore_ascii_case(name))
-    };
+    let typed = |name: &str| fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
     if !typed("host") {
-        let host = host(&place.route.route);
+        // One that the route answers on.
+        let hosts = route.host.as_ref();
+        let host = hosts.map_or_else(|| "localhost".to_owned(), Hosts::example);
         add("Host", &format!("{host}:{}", local.port()));
     }
-    for field in &args.headers {
-        add(&field.name, &field.value);
+    for (name, value) in fields {
+        add(name, value);
     }
     if let Some(body) = &body {
         if !typed("content-type") {
@@ -55,48 +65,7 @@ pub(super) fn make(args: &RunArgs, place: &ProgramPlace) -> Result<LocalRequest,
         }
     }
     text.push_str("\r\n");
-    parsed(&text, &place.config, body.unwrap_or_default(), local)
-}
-
-/// A request with nothing but what it must have.
-pub(super) fn plain(
-    config: &Config,
-    route: &Route,
-    url: &[u8],
-    method: &str,
-    body: &[u8],
-) -> Result<LocalRequest, String> {
-    let (local, path) = (local(config), programs::encoded(url));
-    let host = host(route);
-    let mut text = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {host}:{}\r\n",
-        local.port()
-    );
-    if !body.is_empty() {
-        let kind = "application/x-www-form-urlencoded";
-        let length = body.len();
-        text.push_str(&format!(
-            "Content-Type: {kind}\r\nContent-Length: {length}\r\n"
-        ));
-    }
-    text.push_str("\r\n");
-    parsed(&text, config, body.to_vec(), local)
-}
-
-/// A host that the route answers on.
-fn host(route: &Route) -> String {
-    let hosts = route.host.as_ref();
-    hosts.map_or_else(|| "localhost".to_owned(), Hosts::example)
-}
-
-fn parsed(
-    text: &str,
-    config: &Config,
-    body: Vec<u8>,
-    local: SocketAddr,
-) -> Result<LocalRequest, String> {
-    let limits = config.http.head_limits();
-    let head = Head::parse(text.as_bytes(), &limits).map_err(|e| {
+    let head = Head::parse(text.as_bytes(), &config.http.head_limits()).map_err(|e| {
         format!(
             "the server would refuse this request with {}: {}",
             e.status, e.why
@@ -104,8 +73,9 @@ fn parsed(
     })?;
     Ok(LocalRequest {
         head: Rc::new(head),
-        body,
-        link: link(local),
+        body: body.unwrap_or_default(),
+        // A client on this machine.
+        link: Link::between(Some(([127, 0, 0, 1], 0).into()), Some(local)),
     })
 }
 
@@ -145,18 +115,10 @@ const PORT: u16 = 8080;
 
 /// The first TCP address of the site.
 fn local(config: &Config) -> SocketAddr {
-    let tcp = config.listen.iter().find_map(|l| match l.address {
-        Address::Tcp(at) => Some(at),
-        Address::Unix(_) => None,
-    });
-    let mut local = tcp.unwrap_or_else(|| ([127, 0, 0, 1], PORT).into());
+    let tcp = first_tcp(&config.listen);
+    let mut local = tcp.map_or_else(|| ([127, 0, 0, 1], PORT).into(), |(at, _)| at);
     if local.port() == 0 {
         local.set_port(PORT);
     }
     local
-}
-
-/// A client on this machine.
-fn link(local: SocketAddr) -> Link {
-    Link::between(Some(([127, 0, 0, 1], 0).into()), Some(local))
 }

@@ -17,17 +17,12 @@ pub(super) struct ProgramPlace {
     pub(super) route: Owner,
 }
 
-/// A route of programs, and the decoded path that names one of them.
+/// A route of programs, these, and the decoded path that names one of them.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) route: Arc<Route>,
+    pub(super) cgi: Arc<Cgi>,
     pub(super) url: Vec<u8>,
-}
-
-impl Owner {
-    pub(super) fn cgi(&self) -> Option<&Arc<Cgi>> {
-        self.route.programs()
-    }
 }
 
 impl ProgramPlace {
@@ -84,7 +79,7 @@ fn existing(program: &Path) -> Result<PathBuf, String> {
 /// The route that answers with this program: the one with the innermost folder.
 fn owner(config: &Config, file: &Path) -> Option<Owner> {
     let owns = |route: &Arc<Route>| {
-        let cgi = route.programs()?;
+        let cgi = route.programs()?.clone();
         let below = below(&cgi.root, file)?;
         let below = below.as_os_str().as_bytes();
         if !route.answers_name(below) {
@@ -93,7 +88,7 @@ fn owner(config: &Config, file: &Path) -> Option<Owner> {
         let url = [route.path.as_bytes(), below].concat();
         let depth = cgi.root.path().components().count();
         let route = route.clone();
-        Some((depth, Owner { route, url }))
+        Some((depth, Owner { route, cgi, url }))
     };
     let of_host = of_host(config, file);
     let owners = config.routes.iter().chain(&of_host).filter_map(owns);
@@ -117,14 +112,14 @@ fn of_host(config: &Config, file: &Path) -> Vec<Arc<Route>> {
 /// The program's path below a folder of programs, both with the links on the way resolved; empty where
 /// the route has but this program.
 fn below(root: &CgiRoot, file: &Path) -> Option<PathBuf> {
-    let real = file.parent()?.canonicalize().ok()?.join(file.file_name()?);
-    let root_real = match root {
-        CgiRoot::Folder { path, .. } => path.canonicalize().ok()?,
-        CgiRoot::Program { path } => path.parent()?.canonicalize().ok()?.join(path.file_name()?),
-    };
+    let resolved = |file: &Path| Some(file.parent()?.canonicalize().ok()?.join(file.file_name()?));
+    let real = resolved(file)?;
     match root {
-        CgiRoot::Folder { .. } => real.strip_prefix(&root_real).ok().map(Path::to_owned),
-        CgiRoot::Program { .. } => (real == root_real).then(PathBuf::new),
+        CgiRoot::Folder { path, .. } => {
+            let folder = path.canonicalize().ok()?;
+            real.strip_prefix(folder).ok().map(Path::to_owned)
+        }
+        CgiRoot::Program { path } => (real == resolved(path)?).then(PathBuf::new),
     }
 }
 
@@ -136,12 +131,12 @@ fn alone(file: &Path) -> Result<ProgramPlace, String> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let path = format!("/cgi-bin/{name}");
     let url = path.clone().into_bytes();
-    let handler = Handler::Cgi(Arc::new(Cgi::new(root, folder)));
-    let route = Arc::new(Route::new(path, handler));
+    let cgi = Arc::new(Cgi::new(root, folder));
+    let route = Arc::new(Route::new(path, Handler::Cgi(cgi.clone())));
     let config = Config {
         routes: vec![route.clone()],
         ..Config::default()
     };
-    let route = Owner { route, url };
+    let route = Owner { route, cgi, url };
     Ok(ProgramPlace { config, route })
 }

@@ -4,7 +4,6 @@
 //!    routes that differ in `start` alone  4. compare the answers; what varies from one cold start to the next is no
 //!    difference
 
-mod answered;
 mod findings;
 mod pair;
 mod progress;
@@ -17,7 +16,7 @@ use std::{
 };
 
 use super::{
-    caller::Caller,
+    caller::{Caller, event_loop},
     signals::{CommandSignals, INTERRUPTED},
     site::{Owner, ProgramPlace},
 };
@@ -30,8 +29,8 @@ use crate::{
     config::{Config, LogTo},
     tick,
 };
-use findings::Findings;
-use pair::{Cold, Endless, ProgramPair, TRIAL};
+use findings::{Findings, Rounds};
+use pair::{ProgramPair, TRIAL, Uncompared};
 use progress::Progress;
 
 /// Times that each way is measured by GET, and asked by POST; and once more where something differs.
@@ -52,14 +51,6 @@ struct Candidate {
     pair: Result<ProgramPair, String>,
 }
 
-/// What became of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WarmVerdict {
-    Fine,
-    /// It differs, or fails.
-    Wrong,
-}
-
 /// Compares one program, or all of a site.
 pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode, String> {
     let place = program.map(|p| ProgramPlace::of(p, site.config.as_deref()));
@@ -76,26 +67,23 @@ pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode,
         None => all(&config),
     };
     config.templates.wait = true;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| format!("starting the event loop: {e}"))?;
+    let runtime = event_loop()?;
     let local = tokio::task::LocalSet::new();
     let _entered = runtime.enter();
     let mut signals = CommandSignals::watch()?;
-    let caller = Caller::new(config, LogTo::File("/dev/null".into()))?;
-    let verdict = local.block_on(&runtime, async {
+    let caller = Caller::new(config, LogTo::File("/dev/null".into()), None)?;
+    let wrong = local.block_on(&runtime, async {
         tokio::select! {
             done = compare_all(&caller, &candidates) => Some(done),
             () = signals.any() => None,
             () = tick::run() => None, // never: it drives the clocks
         }
     });
-    Ok(match verdict {
+    Ok(match wrong {
         None => ExitCode::from(INTERRUPTED),
-        Some(Ok(WarmVerdict::Wrong)) => ExitCode::FAILURE,
+        Some(Ok(true)) => ExitCode::FAILURE,
         // Who closes the pipe has read enough.
-        Some(Ok(WarmVerdict::Fine) | Err(_)) => ExitCode::SUCCESS,
+        Some(Ok(false) | Err(_)) => ExitCode::SUCCESS,
     })
 }
 
@@ -112,86 +100,77 @@ fn all(config: &Config) -> Vec<Candidate> {
             };
             let owner = Owner {
                 route: route.clone(),
+                cgi: cgi.clone(),
                 url: seen.url,
             };
-            let failing = found.iter().find(|finding| finding.fails);
-            all.push(Candidate {
-                name: near(&seen.path),
-                pair: match failing {
-                    Some(finding) => Err(finding.to_string()),
-                    None => ProgramPair::of(&owner),
-                },
-            });
+            let name = near(&seen.path);
+            let pair = match found.iter().find(|finding| finding.fails) {
+                Some(finding) => Err(finding.to_string()),
+                None => ProgramPair::of(&owner),
+            };
+            all.push(Candidate { name, pair });
         }
     }
     all
 }
 
-async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<WarmVerdict> {
+/// Whether one differs, or fails.
+async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<bool> {
     let mut progress = Progress::new(candidates.len());
-    let mut worst = WarmVerdict::Fine;
+    let mut any_wrong = false;
     for Candidate { name, pair } in candidates {
         progress.begin(name);
-        let (said, verdict) = match pair {
-            Ok(pair) => match compare(caller, name, pair, &mut progress).await {
-                Ok(compared) => compared,
-                Err(Endless) => {
-                    let words =
-                        format!("{name}: not compared: its answer has no end within {TRIAL:?}");
-                    (words, WarmVerdict::Fine)
-                }
-            },
-            Err(why) => (format!("{name}: fails: {why}"), WarmVerdict::Wrong),
+        let compared = match pair {
+            Ok(pair) => compare(caller, name, pair, &progress).await,
+            Err(why) => Err(Uncompared::Fails(why.clone())),
+        };
+        let (said, wrong) = match compared {
+            Ok(compared) => compared,
+            Err(Uncompared::Cold(why)) => (format!("{name}: stays cold: {why}"), false),
+            Err(Uncompared::Fails(why)) => (format!("{name}: fails: {why}"), true),
+            Err(Uncompared::Endless) => {
+                let why = format!("its answer has no end within {TRIAL:?}");
+                (format!("{name}: not compared: {why}"), false)
+            }
         };
         progress.clear();
         writeln!(io::stdout(), "{}", lines(said))?;
-        if verdict == WarmVerdict::Wrong {
-            worst = verdict;
-        }
+        any_wrong |= wrong;
     }
-    Ok(worst)
+    Ok(any_wrong)
 }
 
-/// What is said of a program.
+/// What is said of a program, and whether it differs.
 async fn compare(
     caller: &Caller,
     name: &str,
     pair: &ProgramPair,
-    progress: &mut Progress,
-) -> Result<(String, WarmVerdict), Endless> {
-    let mut step = |what: &str| progress.step(what);
-    step("loading");
-    let loaded = pair.load(caller).await;
-    if let Err(Cold::Unfit(why)) = &loaded {
-        return Ok((format!("{name}: stays cold: {why}"), WarmVerdict::Fine));
-    }
-    step("cold");
+    progress: &Progress,
+) -> Result<(String, bool), Uncompared> {
+    progress.step("loading");
+    let unloaded = pair.load(caller).await?;
+    progress.step("cold");
     let first = pair.ask(caller, &pair.cold, "GET").await?;
-    if let Some(fault) = first.fault {
-        let mut words = format!("{name}: fails: {fault}");
-        let said = String::from_utf8_lossy(&first.parts[3]).into_owned();
+    if let Some(mut why) = first.fault {
+        let said = String::from_utf8_lossy(&first.parts[3]);
         let said: Vec<_> = said.lines().filter(|l| !l.trim().is_empty()).collect();
         for line in &said[said.len().saturating_sub(LAST)..] {
-            words.push_str(&format!("\n    it said: {line}"));
+            why.push_str(&format!("\n    it said: {line}"));
         }
-        return Ok((words, WarmVerdict::Wrong));
+        return Err(Uncompared::Fails(why));
     }
-    if let Err(Cold::Failed(why)) = loaded {
-        return Ok((format!("{name}: stays cold: {why}"), WarmVerdict::Fine));
+    if let Some(why) = unloaded {
+        return Err(Uncompared::Cold(why));
     }
-    step("settling");
-    let parked = match pair.settle(caller).await? {
-        Ok(parked) => parked,
-        Err(obstacle) => return Ok((format!("{name}: stays cold: {obstacle}"), WarmVerdict::Fine)),
-    };
+    progress.step("settling");
+    let parked = pair.settle(caller).await?;
     let mut findings = Findings::default();
-    let gets = pair.rounds(caller, "GET", TIMES, &mut step).await?;
-    confirm(caller, pair, "GET", &gets, &mut findings, &mut step).await?;
-    let posts = pair.rounds(caller, "POST", POSTS, &mut step).await?;
-    confirm(caller, pair, "POST", &posts, &mut findings, &mut step).await?;
+    let gets = pair.rounds(caller, "GET", TIMES, progress).await?;
+    confirm(caller, pair, "GET", &gets, &mut findings, progress).await?;
+    let posts = pair.rounds(caller, "POST", POSTS, progress).await?;
+    confirm(caller, pair, "POST", &posts, &mut findings, progress).await?;
     let (mut said, differs) = findings.said(name, &gets, pair.is_set);
-    let about = caller.shared.warm.about(&pair.warm, pair.owner, &pair.file);
-    let left = about.map(|about| about.left).unwrap_or_default();
+    let left = pair.about(caller).map_or(Vec::new(), |about| about.left);
     if !left.is_empty() {
         let names = left.join(", ");
         said.push_str(&format!(
@@ -203,12 +182,7 @@ async fn compare(
             "\n    parked, a process for each request, for it cannot be forked: it {why}"
         ));
     }
-    let verdict = if differs {
-        WarmVerdict::Wrong
-    } else {
-        WarmVerdict::Fine
-    };
-    Ok((said, verdict))
+    Ok((said, differs))
 }
 
 /// Asks again, later, where something differs.
@@ -216,17 +190,15 @@ async fn confirm(
     caller: &Caller,
     pair: &ProgramPair,
     method: &str,
-    rounds: &findings::Rounds,
+    rounds: &Rounds,
     findings: &mut Findings,
-    step: &mut dyn FnMut(&str),
-) -> Result<(), Endless> {
-    let again = match rounds.is_suspicious() {
-        true => {
-            tokio::time::sleep(LATER).await;
-            Some(pair.rounds(caller, method, AGAIN, step).await?)
-        }
-        false => None,
-    };
+    progress: &Progress,
+) -> Result<(), Uncompared> {
+    let mut again = None;
+    if rounds.is_suspicious() {
+        tokio::time::sleep(LATER).await;
+        again = Some(pair.rounds(caller, method, AGAIN, progress).await?);
+    }
     findings.note(method, rounds, again.as_ref());
     Ok(())
 }

@@ -1,6 +1,18 @@
 //! What differs between cold and warm answers, in words.
 
-use super::answered::{Answered, PARTS};
+use std::time::Duration;
+
+/// An answer, taken apart.
+#[derive(Debug, Clone)]
+pub(super) struct Answered {
+    /// Status, headers, body, stderr, exit status: named in [`PARTS`].
+    pub(super) parts: [Vec<u8>; 5],
+    pub(super) took: Duration,
+    /// What is wrong with it, in the server's words.
+    pub(super) fault: Option<String>,
+}
+
+const PARTS: [&str; 5] = ["status", "headers", "body", "stderr", "exit status"];
 
 /// Answers to the same request, cold and warm in turn.
 #[derive(Debug, Default)]
@@ -99,7 +111,6 @@ fn differing(cold: &[u8], warm: &[u8]) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn answered(body: &str, ms: f64) -> Answered {
         Answered {

@@ -12,6 +12,7 @@ use galgo_handlers::{
     context::Answer,
     program,
     script::{self, ScriptRefusal},
+    warm::About,
 };
 use galgo_proto::{Fields, target::UrlPath};
 use galgo_spawn::{Exit, inspect, template::Unfit, words::how};
@@ -19,13 +20,14 @@ use tokio::time::Instant;
 
 use super::{
     super::{caller::Caller, request, site::Owner},
-    answered::Answered,
-    findings::Rounds,
+    findings::{Answered, Rounds},
+    progress::Progress,
 };
 use crate::{
     body::{Body, Response},
+    cli::programs,
     client::Whole,
-    config::{Cgi, CgiOptions, CgiRoot, GuestAccess, Route, Sendfile, StartMode},
+    config::{Cgi, CgiOptions, CgiRoot, Route, StartMode},
     fault::Fault,
     request::Request,
 };
@@ -39,17 +41,15 @@ const FORM: &[u8] = b"galgo=check";
 
 const SWITCHED_OFF: &str = "templates are switched off, or there is no inotify";
 
-/// A request was given up after [`TRIAL`].
+/// Why a program is not compared.
 #[derive(Debug)]
-pub(super) struct Endless;
-
-/// Why a program is not warm: it ..., in words.
-#[derive(Debug)]
-pub(super) enum Cold {
-    /// It cannot be.
-    Unfit(String),
-    /// It did not load, which may be the program's own fault.
-    Failed(String),
+pub(super) enum Uncompared {
+    /// It stays cold.
+    Cold(String),
+    /// It does not work at all.
+    Fails(String),
+    /// A request was given up after [`TRIAL`].
+    Endless,
 }
 
 /// What a request is made for.
@@ -64,12 +64,12 @@ enum What {
 pub(super) struct ProgramPair {
     route: Arc<Route>,
     pub(super) cold: Arc<Cgi>,
-    pub(super) warm: Arc<Cgi>,
+    warm: Arc<Cgi>,
     url: Vec<u8>,
     /// What its template is loaded from.
-    pub(super) file: CString,
+    file: CString,
     /// Whom it belongs to.
-    pub(super) owner: u32,
+    owner: u32,
     /// What runs it.
     interpreter: Option<PathBuf>,
     /// It starts warm already.
@@ -82,7 +82,7 @@ impl ProgramPair {
     /// # Errors
     /// Why it fails without being run, in words.
     pub(super) fn of(owner: &Owner) -> Result<Self, String> {
-        let cgi = owner.cgi().ok_or("it is no program")?; // INVARIANT: owners are of `cgi` routes
+        let cgi = &owner.cgi;
         let found = script::program(cgi, &owner.route.path, UrlPath::plain(&owner.url));
         let found = found.map_err(|refusal| match refusal {
             ScriptRefusal::NotFound => "no request reaches it".into(),
@@ -97,20 +97,15 @@ impl ProgramPair {
                 ..cgi.options.clone()
             };
             let root = CgiRoot::open(cgi.root.path()).map_err(|e| format!("its folder {e}"))?;
+            // Modules start as they do, and a file handed over is the server's to send.
             Ok(Arc::new(Cgi {
-                root,
                 names: cgi.names.clone(),
-                document_root: cgi.document_root.clone(),
                 env: cgi.env.clone(),
                 load_env: cgi.load_env.clone(),
                 interpreters: cgi.interpreters.clone(),
-                // Modules start as they do, and a file handed over is the server's to send.
-                sendfile: Sendfile::default(),
-                guest_access: GuestAccess::default(),
-                upgrade: false,
-                cache: None,
                 remit: cgi.remit.clone(),
                 options,
+                ..Cgi::new(root, cgi.document_root.clone())
             }))
         };
         Ok(Self {
@@ -125,54 +120,42 @@ impl ProgramPair {
         })
     }
 
-    fn path(&self) -> &Path {
-        Path::new(OsStr::from_bytes(self.file.as_bytes()))
-    }
-
-    /// Loads it as a template, without a request.
-    ///
-    /// # Errors
-    /// Why it is not warm.
-    pub(super) async fn load(&self, caller: &Caller) -> Result<(), Cold> {
+    /// Loads it as a template, without a request. Returns why it did not load, which may be the program's own fault.
+    pub(super) async fn load(&self, caller: &Caller) -> Result<Option<String>, Uncompared> {
         let kind = match &self.interpreter {
             Some(interpreter) => inspect::kind_by_interpreter(interpreter),
-            None => inspect::kind(self.path()),
+            None => inspect::kind(Path::new(OsStr::from_bytes(self.file.as_bytes()))),
         };
-        kind.map_err(|Unfit { why, .. }| Cold::Unfit(format!("it {why}")))?;
-        let warm = &caller.shared.warm;
-        let longest = warm.patience(TRIAL);
+        kind.map_err(|Unfit { why, .. }| Uncompared::Cold(format!("it {why}")))?;
+        let longest = caller.shared.warm.patience(TRIAL);
         let load = self.exchange(caller, &self.warm, "GET", What::Load);
         let loaded = tokio::time::timeout(longest, load).await;
-        let about = warm.about(&self.warm, self.owner, &self.file);
-        let about = about.ok_or_else(|| Cold::Unfit(SWITCHED_OFF.into()))?;
+        let about = self.about(caller)?;
         match about.obstacle {
-            Some(why) if about.unfit => Err(Cold::Unfit(why)),
-            Some(why) => Err(Cold::Failed(why)),
-            None if loaded.is_err() => Err(Cold::Failed(format!("it loads for {TRIAL:?}"))),
-            None => Ok(()),
+            Some(why) if about.unfit => Err(Uncompared::Cold(why)),
+            None if loaded.is_err() => Ok(Some(format!("it loads for {TRIAL:?}"))),
+            obstacle => Ok(obstacle),
         }
     }
 
+    /// How its template stands.
+    pub(super) fn about(&self, caller: &Caller) -> Result<About, Uncompared> {
+        let warm = &caller.shared.warm;
+        let about = warm.about(&self.warm, self.owner, &self.file);
+        about.ok_or_else(|| Uncompared::Cold(SWITCHED_OFF.into()))
+    }
+
     /// Waits until nothing more is learned and all processes are there; why it is parked, where it is.
-    ///
-    /// # Errors
-    /// Why it is not warm; or a request has no end.
-    pub(super) async fn settle(
-        &self,
-        caller: &Caller,
-    ) -> Result<Result<Option<String>, String>, Endless> {
+    pub(super) async fn settle(&self, caller: &Caller) -> Result<Option<String>, Uncompared> {
         let began = Instant::now();
         let longest = caller.shared.warm.patience(SETTLES);
         loop {
-            let warm = &caller.shared.warm;
-            let Some(about) = warm.about(&self.warm, self.owner, &self.file) else {
-                return Ok(Err(SWITCHED_OFF.into()));
-            };
+            let about = self.about(caller)?;
             if let Some(obstacle) = about.obstacle {
-                return Ok(Err(obstacle));
+                return Err(Uncompared::Cold(obstacle));
             }
             if about.settled || began.elapsed() > longest {
-                return Ok(Ok(about.parked));
+                return Ok(about.parked);
             }
             // A process that is parked would be gone with the answer.
             if about.parked.is_none() {
@@ -183,22 +166,25 @@ impl ProgramPair {
     }
 
     /// Asks the warm one, when all its processes are there.
-    async fn ask_ready(&self, caller: &Caller, method: &str) -> Result<Answered, Endless> {
-        let _ = self.settle(caller).await?; // it is no other by now
+    async fn ask_ready(&self, caller: &Caller, method: &str) -> Result<Answered, Uncompared> {
+        // How it stands is known already: what counts here is only whether requests end.
+        if let Err(Uncompared::Endless) = self.settle(caller).await {
+            return Err(Uncompared::Endless);
+        }
         self.ask(caller, &self.warm, method).await
     }
 
-    /// Asks cold and warm in turn; `step` is told each time.
+    /// Asks cold and warm in turn.
     pub(super) async fn rounds(
         &self,
         caller: &Caller,
         method: &str,
         times: usize,
-        step: &mut dyn FnMut(&str),
-    ) -> Result<Rounds, Endless> {
+        progress: &Progress,
+    ) -> Result<Rounds, Uncompared> {
         let mut rounds = Rounds::default();
         for at in 1..=times {
-            step(&format!("{method} {at} of {times}"));
+            progress.step(&format!("{method} {at} of {times}"));
             let cold = self.ask(caller, &self.cold, method).await?;
             rounds.cold.push(cold);
             rounds.warm.push(self.ask_ready(caller, method).await?);
@@ -212,26 +198,17 @@ impl ProgramPair {
         caller: &Caller,
         cgi: &Arc<Cgi>,
         method: &str,
-    ) -> Result<Answered, Endless> {
+    ) -> Result<Answered, Uncompared> {
         let began = Instant::now();
         let longest = caller.shared.warm.patience(TRIAL);
         let answer = self.exchange(caller, cgi, method, What::Answer);
         let answer = tokio::time::timeout(longest, answer).await;
-        let mut answered = answer.map_err(|_| Endless)?.unwrap_or_else(|why| Answered {
-            parts: [
-                b"none".to_vec(),
-                vec![],
-                why.clone().into_bytes(),
-                vec![],
-                vec![],
-            ],
-            took: Duration::ZERO,
+        let answer = answer.map_err(|_| Uncompared::Endless)?;
+        Ok(answer.unwrap_or_else(|why| Answered {
+            parts: parts(["none", "", &why, "", ""]),
+            took: began.elapsed(),
             fault: Some(why),
-        });
-        if answered.took.is_zero() {
-            answered.took = began.elapsed();
-        }
-        Ok(answered)
+        }))
     }
 
     async fn exchange(
@@ -241,34 +218,33 @@ impl ProgramPair {
         method: &str,
         what: What,
     ) -> Result<Answered, String> {
-        let body = if method == "POST" { FORM } else { b"" };
+        let body = (method == "POST").then(|| FORM.to_vec());
+        let target = programs::encoded(&self.url);
         let request::LocalRequest { head, body, link } =
-            request::plain(&caller.config, &self.route, &self.url, method, body)?;
+            request::composed(&caller.config, &self.route, [method, &target], &[], body)?;
         let mut client = Whole::new(body);
         let mut request = caller.request(head.clone(), &link, &mut client);
         let cx = caller.context();
         let script = script::program(cgi, &self.route.path, head.target.url_path());
-        let answer = match (script.map_err(Fault::from), what) {
-            (Ok(script), What::Load) => {
+        let answer = match script {
+            Ok(script) if what == What::Load => {
                 program::load(cx, &mut request, &head, cgi, script).await;
                 return Err("nothing was asked".into());
             }
-            (Ok(script), What::Answer) => {
-                program::answer(cx, &mut request, &head, cgi, None, script).await
-            }
-            (Err(fault), _) => Err(fault),
+            Ok(script) => program::answer(cx, &mut request, &head, cgi, None, script).await,
+            Err(refusal) => Err(Fault::from(refusal)),
         };
         let fault = answer.as_ref().err().map(ToString::to_string);
         let parts = match answer {
             Ok(Answer::Response(response)) => return taken(&mut request, response).await,
-            Ok(Answer::Local(to)) => [b"200".to_vec(), vec![], to.into_bytes(), vec![], vec![]],
-            Err(fault) => [
-                fault.status().to_string().into_bytes(),
-                vec![],
-                fault.to_string().into_bytes(),
-                request.stderr.clone().into_bytes(),
-                ended(request.entry.borrow().exit),
-            ],
+            Ok(Answer::Local(to)) => parts(["200", "", &to, "", ""]),
+            Err(fault) => parts([
+                &fault.status().to_string(),
+                "",
+                &fault.to_string(),
+                &request.stderr,
+                &ended(request.entry.borrow().exit),
+            ]),
         };
         let took = request.began.elapsed();
         Ok(Answered { parts, took, fault })
@@ -295,7 +271,7 @@ async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered
         field_lines(&response.fields),
         text,
         stderr.into_bytes(),
-        ended(exit),
+        ended(exit).into_bytes(),
     ];
     Ok(Answered {
         parts,
@@ -309,7 +285,10 @@ fn field_lines(fields: &Fields) -> Vec<u8> {
     fields.iter().flat_map(line).collect()
 }
 
-fn ended(exit: Option<Exit>) -> Vec<u8> {
-    let status = exit.map(|e| how(e.status));
-    status.unwrap_or_default().into_bytes()
+fn ended(exit: Option<Exit>) -> String {
+    exit.map(|e| how(e.status)).unwrap_or_default()
+}
+
+fn parts(parts: [&str; 5]) -> [Vec<u8>; 5] {
+    parts.map(|part| part.as_bytes().to_vec())
 }
