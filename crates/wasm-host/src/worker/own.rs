@@ -4,16 +4,18 @@ use std::{
     collections::HashMap,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Mutex, TryLockError},
 };
 
 use galgo_spawn::FileId;
 use galgo_wasm::{
     code::{self, Code},
+    lock::lock,
     wire::{self, CodeReply, Message, Run, RunOutcome, UserSetup},
 };
 
-use super::say::say;
+use super::linker::LinkedProgram;
+use crate::say::say;
 
 /// Modules that are remembered: beyond that all are forgotten, and compiled again when they are asked for.
 const MOST: usize = 1000;
@@ -25,35 +27,26 @@ pub(super) struct NotFound {
     pub(super) why: String,
 }
 
-/// What a worker of a user's own modules knows; `P` is one that is ready to run.
-pub(super) struct Own<P> {
+/// A program that may run, or why it does not.
+pub(super) type ProgramResult = Result<Arc<LinkedProgram>, NotFound>;
+
+/// What a worker of a user's own modules knows.
+pub(super) struct Own {
     setup: UserSetup,
     /// One conversation at a time: another one's module waits until this one's is compiled.
     keeper: Mutex<OwnedFd>,
-    modules: Mutex<HashMap<PathBuf, OwnModule<P>>>,
+    modules: Mutex<HashMap<PathBuf, OwnModule>>,
 }
 
-struct OwnModule<P> {
+#[derive(Default)]
+struct OwnModule {
     /// Serves, and the file it was made of.
-    program: Option<(FileId, Arc<P>)>,
+    program: Option<(FileId, Arc<LinkedProgram>)>,
     /// Is no program: why.
     bad: Option<(FileId, String)>,
 }
 
-impl<P> Default for OwnModule<P> {
-    fn default() -> Self {
-        Self {
-            program: None,
-            bad: None,
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl<P> Own<P> {
+impl Own {
     pub(super) fn new(setup: UserSetup, keeper: OwnedFd) -> Self {
         Self {
             setup,
@@ -78,8 +71,8 @@ impl<P> Own<P> {
     pub(super) fn program(
         &self,
         module: &Path,
-        link: impl Fn(&Code) -> Result<P, String>,
-    ) -> Result<Arc<P>, NotFound> {
+        link: impl Fn(&Code) -> Result<LinkedProgram, String>,
+    ) -> ProgramResult {
         let real = self.setup.may_run(module);
         let denied = |why: String| NotFound {
             ended: RunOutcome::Denied,
@@ -114,7 +107,7 @@ impl<P> Own<P> {
     }
 
     /// What is known of the file as it is.
-    fn known(&self, real: &Path, id: FileId) -> Option<Result<Arc<P>, NotFound>> {
+    fn known(&self, real: &Path, id: FileId) -> Option<ProgramResult> {
         let modules = lock(&self.modules);
         let OwnModule { program, bad } = modules.get(real)?;
         match (program, bad) {
@@ -129,18 +122,13 @@ impl<P> Own<P> {
     }
 
     /// What serves, whatever file it was made of.
-    fn serves(&self, real: &Path) -> Option<Arc<P>> {
+    fn serves(&self, real: &Path) -> Option<Arc<LinkedProgram>> {
         let modules = lock(&self.modules);
         let (_, program) = modules.get(real)?.program.as_ref()?;
         Some(program.clone())
     }
 
-    fn remember(
-        &self,
-        real: PathBuf,
-        id: FileId,
-        made: Result<Arc<P>, NotFound>,
-    ) -> Result<Arc<P>, NotFound> {
+    fn remember(&self, real: PathBuf, id: FileId, made: ProgramResult) -> ProgramResult {
         let mut modules = lock(&self.modules);
         if modules.len() >= MOST {
             modules.clear();

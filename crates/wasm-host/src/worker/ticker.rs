@@ -11,7 +11,7 @@ use std::{
 
 use wasmtime::Engine;
 
-use super::say::say;
+use crate::say::say;
 
 /// A guest that loops notices its end within this.
 const PERIOD: Duration = Duration::from_millis(10);
