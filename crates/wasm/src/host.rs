@@ -95,8 +95,8 @@ pub struct HostProgram {
     engine: String,
 }
 
-/// The users that can change a file, beside root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The users that can change a file, beside root; by default none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Writers {
     owner: u32,
     group: Option<u32>,
@@ -128,12 +128,7 @@ impl Beside {
         let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
         let folder = exe.parent().unwrap_or(Path::new("/"));
         // Where nothing is known of it root alone may have put something there.
-        let nobody = Writers {
-            owner: 0,
-            group: None,
-            others: false,
-        };
-        Self::folder(folder, own.unwrap_or(nobody))
+        Self::folder(folder, own.unwrap_or_default())
     }
 
     fn folder(path: &Path, own: Writers) -> Self {

@@ -221,10 +221,10 @@ impl Worker {
     /// The program that a request is for, which may be held to limits of its own.
     fn found(&self, request: &mut RunRequest) -> ProgramResult {
         match &self.source {
-            CodeSource::Cache(_) => self.program(&request.run.key).ok_or(NotFound {
-                ended: RunOutcome::NoCode,
-                why: String::new(),
-            }),
+            CodeSource::Cache(_) => {
+                let gone = || NotFound::new(RunOutcome::NoCode, String::new());
+                self.program(&request.run.key).ok_or_else(gone)
+            }
             CodeSource::Keeper(own) => {
                 own.limit(&mut request.run);
                 let module = OsStr::from_bytes(&request.run.module);

@@ -27,6 +27,12 @@ pub(super) struct NotFound {
     pub(super) why: String,
 }
 
+impl NotFound {
+    pub(super) fn new(ended: RunOutcome, why: String) -> Self {
+        Self { ended, why }
+    }
+}
+
 /// A program that may run, or why it does not.
 pub(super) type ProgramResult = Result<Arc<LinkedProgram>, NotFound>;
 
@@ -74,10 +80,7 @@ impl Own {
         link: impl Fn(&Code) -> Result<LinkedProgram, String>,
     ) -> ProgramResult {
         let real = self.setup.may_run(module);
-        let denied = |why: String| NotFound {
-            ended: RunOutcome::Denied,
-            why,
-        };
+        let denied = |why| NotFound::new(RunOutcome::Denied, why);
         let real = real.map_err(|e| denied(e.to_string()))?;
         let stat = rustix::fs::stat(&real);
         let id = FileId::of(&stat.map_err(|e| denied(format!("{}: {e}", real.display())))?);
@@ -98,10 +101,8 @@ impl Own {
         }
         let made = ask(&keeper, module).and_then(|code| {
             let linked = link(&code);
-            linked.map(Arc::new).map_err(|why| NotFound {
-                ended: RunOutcome::Bad,
-                why,
-            })
+            let bad = |why| NotFound::new(RunOutcome::Bad, why);
+            linked.map(Arc::new).map_err(bad)
         });
         self.remember(real, id, made)
     }
@@ -113,10 +114,9 @@ impl Own {
         match (program, bad) {
             (Some((of, program)), _) if *of == id => Some(Ok(program.clone())),
             (Some((_, before)), Some((of, _))) if *of == id => Some(Ok(before.clone())),
-            (None, Some((of, why))) if *of == id => Some(Err(NotFound {
-                ended: RunOutcome::Bad,
-                why: why.clone(),
-            })),
+            (None, Some((of, why))) if *of == id => {
+                Some(Err(NotFound::new(RunOutcome::Bad, why.clone())))
+            }
             _ => None,
         }
     }
@@ -151,10 +151,7 @@ impl Own {
                         say(&why);
                         Ok(before.clone())
                     }
-                    None => Err(NotFound {
-                        ended: RunOutcome::Bad,
-                        why,
-                    }),
+                    None => Err(NotFound::new(RunOutcome::Bad, why)),
                 }
             }
             Err(other) => Err(other),
@@ -164,10 +161,7 @@ impl Own {
 
 /// Asks the keeper for the code of a module.
 fn ask(keeper: &OwnedFd, module: &Path) -> Result<Code, NotFound> {
-    let ours = |why: String| NotFound {
-        ended: RunOutcome::NoThread,
-        why,
-    };
+    let ours = |why| NotFound::new(RunOutcome::NoThread, why);
     let wanted = Message::Wanted(module.as_os_str().as_bytes().to_vec());
     let sent = wire::send_message(keeper, &wanted.encode(), &[]);
     sent.map_err(|e| ours(format!("the keeper is not reached: {e}")))?;
@@ -181,14 +175,10 @@ fn ask(keeper: &OwnedFd, module: &Path) -> Result<Code, NotFound> {
     match (Message::decode(message), fds.pop()) {
         (Some(Message::Found(CodeReply::Code(key))), Some(code)) => code::received(code, &key)
             .ok_or_else(|| ours("the keeper has sent what is no code".into())),
-        (Some(Message::Found(CodeReply::Denied(why))), _) => Err(NotFound {
-            ended: RunOutcome::Denied,
-            why,
-        }),
-        (Some(Message::Found(CodeReply::Bad(why))), _) => Err(NotFound {
-            ended: RunOutcome::Bad,
-            why,
-        }),
+        (Some(Message::Found(CodeReply::Denied(why))), _) => {
+            Err(NotFound::new(RunOutcome::Denied, why))
+        }
+        (Some(Message::Found(CodeReply::Bad(why))), _) => Err(NotFound::new(RunOutcome::Bad, why)),
         (Some(Message::Found(CodeReply::Short)), _) => Err(ours(String::new())),
         _ => Err(ours("the keeper says what makes no sense".into())),
     }
