@@ -55,11 +55,9 @@ pub(super) struct HandoverMessage {
 impl HandoverMessage {
     /// Its first word, and what follows.
     pub(super) fn parts(&self) -> (&[u8], &[u8]) {
-        let end = self.text.iter().position(|&b| b == b' ');
-        match end {
-            Some(end) => (&self.text[..end], &self.text[end + 1..]),
-            None => (&self.text, b""),
-        }
+        let mut parts = self.text.splitn(2, |&b| b == b' ');
+        let mut part = || parts.next().unwrap_or_default();
+        (part(), part())
     }
 }
 
