@@ -425,13 +425,8 @@ async fn answer<'a>(
             Tried::AsItIs => {}
             Tried::Again(target) => return Err(Instead::Again(target)),
             Tried::Status(status) => {
-                let response = Response::new(status);
-                return Ok(status::add_page(
-                    cx.dispatch.context(),
-                    request,
-                    response,
-                    None,
-                ));
+                let (context, response) = (cx.dispatch.context(), Response::new(status));
+                return Ok(status::add_page(context, request, response, None));
             }
         }
     }

@@ -181,16 +181,9 @@ pub(crate) async fn by_program(
 ) -> Result<Answer, Fault> {
     match &cgi.cache {
         Some(cache) if !script.nph && rules::takes_part(request, head) => {
-            let shared = (cgi, cache);
-            Box::pin(program::cached::answer(
-                cx.context(),
-                request,
-                head,
-                shared,
-                limit,
-                script,
-            ))
-            .await
+            let (context, shared) = (cx.context(), (cgi, cache));
+            let answer = program::cached::answer(context, request, head, shared, limit, script);
+            Box::pin(answer).await
         }
         _ => program::answer(cx.context(), request, head, cgi, limit, script).await,
     }

@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct HostFolders(Mutex<HashMap<String, CachedHost>>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct CachedHost {
     host: Arc<HostFolder>,
     looked: Instant,
@@ -79,20 +79,17 @@ impl HostFolders {
         changed: impl FnOnce(),
     ) -> Result<Option<Arc<HostFolder>>, String> {
         let lock = || lock(&self.0);
-        let known = lock()
-            .get(host)
-            .map(|known| (known.host.clone(), known.looked));
-        if let Some((host, looked)) = &known
-            && now.saturating_duration_since(*looked) < LOOK_EVERY
+        let known = lock().get(host).cloned();
+        if let Some(known) = &known
+            && now.saturating_duration_since(known.looked) < LOOK_EVERY
         {
-            return Ok(Some(host.clone()));
+            return Ok(Some(known.host.clone()));
         }
         // Opened without the lock: a disk may be slow.
         let routes = sites.routes(host, config);
         let routes = routes.inspect_err(|_| drop(lock().remove(host)))?;
-        let same = |(known, _): &(Arc<HostFolder>, Instant)| known.routes == routes;
         let next = match known {
-            Some(known) if same(&known) => known.0,
+            Some(known) if known.host.routes == routes => known.host,
             known => {
                 if known.is_some() {
                     changed();

@@ -49,7 +49,7 @@ async fn document(config: &Config, head: &Head) -> String {
         html.push_str("<h2>");
         // A folder of programs is no page.
         let leads = here && route.names.is_none() && !matches!(route.handler, Handler::Cgi(_));
-        link(&mut html, route.path.as_bytes(), leads, &name(route));
+        link(&mut html, route.path.as_bytes(), leads, &route.to_string());
         html.push_str("</h2>\n<p>");
         text(&mut html, &describe(config, route));
         html.push_str("</p>\n");
@@ -112,10 +112,6 @@ fn program(html: &mut String, seen: &Seen, here: bool) {
         }
     }
     html.push_str("</li>\n");
-}
-
-fn name(route: &Route) -> String {
-    route.to_string()
 }
 
 /// A link to a decoded path; words alone where it leads nowhere.

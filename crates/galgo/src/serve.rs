@@ -17,24 +17,20 @@ mod visible;
 
 use std::{
     io,
-    sync::{Arc, Condvar, Mutex},
+    sync::{Arc, Barrier},
     thread::JoinHandle,
 };
 
 use galgo_front::{
     event_loop::EventLoop,
-    settings::Settings,
     shared::{Handed, Handle, Shared},
 };
 use galgo_handlers::{files, resources::Resources, upstream::WorkersThread, wasm};
-use galgo_spawn::{
-    Direct, Outside, Spawner,
-    sandbox::{self, VisibleFiles},
-};
+use galgo_spawn::{Direct, Outside, Spawner, sandbox};
 use rustix::process::DumpableBehavior;
 use tokio::{
     runtime::Runtime,
-    sync::{mpsc, watch},
+    sync::{mpsc::UnboundedReceiver, watch},
 };
 
 pub use inherited::{Inherited, Passed, Predecessor};
@@ -45,10 +41,8 @@ pub use sockets::Bound;
 use crate::{
     config::{self, Config},
     dispatch::Dispatch,
-    lock::lock,
     log::{Level, Logs},
     phase::Phase,
-    site::Site,
 };
 use life::{EndReason, Life};
 use notify::Notify;
@@ -62,22 +56,10 @@ use sockets::{New, https_port};
 /// A server that has bound its listeners and dropped its privileges, and has not yet read a byte from the network.
 #[derive(Debug)]
 pub struct ReadyServer {
-    executes: bool,
-    visible: Option<VisibleFiles>,
-    site: Site,
-    settings: Settings,
+    life: Life,
     new: New,
-    logs: Logs,
-    spawners: Vec<Direct>,
-    outside: Arc<Outside>,
-    spawning: Option<Spawning>,
-    /// The workers of upstreams.
-    workers: WorkersThread,
-    certificates: CertificateServices,
-    inherited: Inherited,
-    program: Invocation,
-    notify: Notify,
-    pid_file: Option<PidFile>,
+    /// What each event loop starts programs by, and is handed.
+    loops: Vec<(Direct, UnboundedReceiver<Handed<Dispatch>>)>,
     runtime: Runtime,
     signals: Signals,
 }
@@ -99,13 +81,7 @@ impl ReadyServer {
         spawners.iter_mut().for_each(|one| settle(one, &config));
         let workers = direct(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
         let spawning = Spawning::start(&config, &program, &inherited.passed)?;
-        // Before the server becomes a user that may not enter the folder it lies in.
-        wasm::beside();
-        // Before the server becomes a user that may not bind these ports.
-        let new = New::bind(&config, &[], &mut inherited)?;
-        prepare_cache(&config);
-        let mut certificates = CertificateServices::default();
-        certificates.open(&config, &mut inherited)?;
+        let (new, certificates) = open(&config, &mut inherited)?;
         let executes = Spawning::needs_execve(spawning.as_ref(), &config);
         // Before there are other threads, those of logs are the first: each has the domain of the one that starts it.
         let visible = visible::enter(&config, executes)?;
@@ -120,27 +96,33 @@ impl ReadyServer {
         site.https_port = https_port(&site.config, new.bound.iter());
         let (runtime, signals) =
             Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
-        let outside = match executes {
-            true => confine()?,
-            false => execute_nothing()?,
-        };
+        let outside = confine_server(executes)?;
         galgo_spawn::end_orphans();
-        Ok(Self {
+        let (phase, watch) = watch::channel(Phase::Serving);
+        let (loops, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Handle::new()).unzip();
+        let running = RunningServer {
+            shared: Arc::new(Shared::new(logs, loops, watch)),
+            site: Arc::new(site),
+            settings: Arc::new(settings),
+            bound: Vec::new(),
+            inherited,
+            workers: WorkersThread::new(workers, outside.clone()),
+            certificates,
+            spawning,
             executes,
             visible,
-            site,
-            settings,
+        };
+        Ok(Self {
+            life: Life {
+                running,
+                phase,
+                notify,
+                pid_file,
+                program: Arc::new(program),
+                outside,
+            },
             new,
-            logs,
-            spawners,
-            workers: WorkersThread::new(workers, outside.clone()),
-            outside,
-            spawning,
-            certificates,
-            inherited,
-            program,
-            notify,
-            pid_file,
+            loops: spawners.into_iter().zip(given).collect(),
             runtime,
             signals,
         })
@@ -153,7 +135,7 @@ impl ReadyServer {
 
     /// The configuration.
     pub fn config(&self) -> &Config {
-        &self.site.config
+        &self.life.running.site.config
     }
 
     /// Serves until SIGTERM or SIGINT, or until another process takes over on SIGUSR2; then lets requests finish up to the
@@ -162,45 +144,22 @@ impl ReadyServer {
     /// # Errors
     /// No threads; or the process that was to be replaced goes on.
     pub fn run(self, load: impl Fn() -> Result<Config, String>) -> Result<End, String> {
-        let (phase, watch) = watch::channel(Phase::Serving);
-        let (loops, given): (Vec<_>, Vec<_>) = self.spawners.iter().map(|_| Handle::new()).unzip();
-        let mut running = RunningServer {
-            shared: Arc::new(Shared::new(self.logs.clone(), loops, watch)),
-            site: Arc::new(self.site),
-            settings: Arc::new(self.settings),
-            bound: Vec::new(),
-            inherited: self.inherited,
-            workers: self.workers,
-            certificates: self.certificates,
-            spawning: self.spawning,
-            executes: self.executes,
-            visible: self.visible,
-        };
+        let (mut life, mut signals) = (self.life, self.signals);
+        let running = &mut life.running;
+        let logs = running.shared.logs.clone();
         let mut threads = Vec::new();
-        let together = Together::of(self.spawners.len());
-        for ((index, spawner), given) in self.spawners.into_iter().enumerate().zip(given) {
-            let spawner = Spawner::new(spawner, self.outside.clone());
-            let thread = thread(&running, index, spawner, given, together.clone());
+        let together = Arc::new(Barrier::new(self.loops.len()));
+        for (index, (spawner, given)) in self.loops.into_iter().enumerate() {
+            let spawner = Spawner::new(spawner, life.outside.clone());
+            let thread = thread(running, index, spawner, given, together.clone());
             threads.push(thread.map_err(|e| e.to_string())?);
         }
         if let Some(predecessor) = running.inherited.predecessor.take() {
             predecessor.take_over()?;
         }
-        running
-            .inherited
-            .unused()
-            .iter()
-            .for_each(SocketFile::remove);
+        let unused = running.inherited.unused();
+        unused.iter().for_each(SocketFile::remove);
         let first = running.begin(self.new)?;
-        let mut life = Life {
-            running,
-            phase,
-            notify: self.notify,
-            pid_file: self.pid_file,
-            program: Arc::new(self.program),
-            outside: self.outside,
-        };
-        let mut signals = self.signals;
         let (end, why) = self.runtime.block_on(async {
             let why = life.serve(&mut signals, load, first).await;
             (life.drain(why, &mut signals, threads).await, why)
@@ -214,7 +173,7 @@ impl ReadyServer {
             (_, spawning) => drop(spawning),
         }
         drop(life);
-        self.logs.flush();
+        logs.flush();
         match why {
             EndReason::SpawnerEnded => Err(SPAWNER_ENDED.into()),
             EndReason::Told | EndReason::HandedOver(_) => Ok(end),
@@ -222,11 +181,18 @@ impl ReadyServer {
     }
 }
 
-/// Makes the folder of compiled modules, while root can.
-fn prepare_cache(config: &Config) {
+/// Binds, and opens what the user may not that the server becomes.
+fn open(config: &Config, inherited: &mut Inherited) -> Result<(New, CertificateServices), String> {
+    // That user may not enter the folder that the server lies in.
+    wasm::beside();
+    let new = New::bind(config, &[], inherited)?;
+    // Root can make the folder of compiled modules.
     let becomes = config.identity.as_ref();
     let cache = wasm::cache_folder(config.cache.as_deref(), becomes);
     wasm::prepare_cache(&cache, becomes);
+    let mut certificates = CertificateServices::default();
+    certificates.open(config, inherited)?;
+    Ok((new, certificates))
 }
 
 /// Becomes the configured user, and keeps nothing that programs could inherit.
@@ -261,6 +227,17 @@ pub(crate) fn confine() -> Result<Arc<Outside>, String> {
     Ok(Arc::new(outside))
 }
 
+/// The same for a server, which may start no program itself: then whoever gets it under control executes nothing in it, and
+/// there is no thread that could.
+fn confine_server(executes: bool) -> Result<Arc<Outside>, String> {
+    if executes {
+        return confine();
+    }
+    let confined = sandbox::confine_and_execute_nothing();
+    confined.map_err(|e| format!("cannot give up the right to execute programs: {e}"))?;
+    Ok(Arc::new(Outside::absent()))
+}
+
 /// What starts the programs of one event loop.
 pub(crate) fn direct(config: &Config) -> io::Result<Direct> {
     let mut direct = Direct::new()?;
@@ -279,8 +256,8 @@ fn thread(
     running: &RunningServer,
     index: usize,
     spawner: Spawner,
-    given: mpsc::UnboundedReceiver<Handed<Dispatch>>,
-    together: Arc<Together>,
+    given: UnboundedReceiver<Handed<Dispatch>>,
+    together: Arc<Barrier>,
 ) -> io::Result<JoinHandle<()>> {
     let shared = running.shared.clone();
     let (site, settings) = (running.site.clone(), running.settings.clone());
@@ -312,33 +289,13 @@ fn thread(
     })
 }
 
-/// Threads that end together. With the end of a thread all processes it has started are killed
+/// A thread that waits, where it ends, for the others. With the end of a thread all processes it has started are killed
 /// ([`Direct::set_orphaned`]), also children of its templates that another thread still serves.
-#[derive(Debug)]
-struct Together {
-    left: Mutex<usize>,
-    none_left: Condvar,
-}
-
-/// A thread that waits, where it ends, for the others.
-struct ServingThread(Arc<Together>);
-
-impl Together {
-    fn of(count: usize) -> Arc<Self> {
-        Arc::new(Self {
-            left: Mutex::new(count),
-            none_left: Condvar::new(),
-        })
-    }
-}
+struct ServingThread(Arc<Barrier>);
 
 impl Drop for ServingThread {
     fn drop(&mut self) {
-        let mut left = lock(&self.0.left);
-        *left = left.saturating_sub(1);
-        self.0.none_left.notify_all();
-        // Poisoned or not: no thread is left.
-        drop(self.0.none_left.wait_while(left, |left| *left > 0));
+        self.0.wait();
     }
 }
 
@@ -354,12 +311,4 @@ pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
     identity
         .assume()
         .map_err(|e| format!("cannot become the configured user: {e}"))
-}
-
-/// The same for a server that starts no program itself: whoever gets it under control executes nothing in it, and there is no
-/// thread that could.
-fn execute_nothing() -> Result<Arc<Outside>, String> {
-    let confined = sandbox::confine_and_execute_nothing();
-    confined.map_err(|e| format!("cannot give up the right to execute programs: {e}"))?;
-    Ok(Arc::new(Outside::absent()))
 }

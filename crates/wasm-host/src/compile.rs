@@ -4,7 +4,6 @@
 use std::{
     fs::File,
     io::{Read, Write},
-    process::ExitCode,
 };
 
 use galgo_wasm::{
@@ -26,33 +25,18 @@ const DESCRIPTORS: u64 = 32;
 /// How much later than the server it gets its turn (nice(2)).
 const NICE: i32 = 10;
 
-/// Compiles standard input to standard output. Exit code 0: done.
-pub(crate) fn main() -> ExitCode {
-    said(run())
-}
-
 /// Writes to standard output which build this is, and what engines are named whose code is interchangeable with what
-/// [`main`] makes. The server asks once. Exit code 0: done.
-pub(crate) fn name() -> ExitCode {
-    let named = || {
-        confine()?;
-        let engine = engine::compiler(false).map_err(unable)?;
-        let answer = host::answer(&engine::tag(&engine));
-        std::io::stdout()
-            .write_all(answer.as_bytes())
-            .map_err(|e| e.to_string())
-    };
-    said(named())
-}
-
-fn said(done: Result<(), String>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            let _ = writeln!(std::io::stderr(), "{why}");
-            ExitCode::FAILURE
-        }
-    }
+/// [`run`] makes. The server asks once.
+///
+/// # Errors
+/// wasmtime does not start, or the server does not read; in words.
+pub(crate) fn name() -> Result<(), String> {
+    confine()?;
+    let engine = engine::compiler(false).map_err(unable)?;
+    let answer = host::answer(&engine::tag(&engine));
+    std::io::stdout()
+        .write_all(answer.as_bytes())
+        .map_err(|e| e.to_string())
 }
 
 fn unable(e: wasmtime::Error) -> String {
@@ -72,7 +56,11 @@ fn confine() -> Result<(), String> {
     WorkerSandbox::default().enter().map(drop)
 }
 
-fn run() -> Result<(), String> {
+/// Compiles standard input to standard output.
+///
+/// # Errors
+/// What is wrong with the module, or with this process; in words.
+pub(crate) fn run() -> Result<(), String> {
     confine()?;
     let mut module = Vec::new();
     std::io::stdin()

@@ -7,6 +7,8 @@ use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Result,
 };
 
+use crate::say;
+
 /// The version of wasmtime, as far as is visible from outside: a part of the names of cache
 /// entries, beside the hash of the configuration.
 const VERSION: &str = "wasmtime-48";
@@ -67,8 +69,9 @@ pub(crate) fn pooled(instances: u32) -> Result<Engine> {
     let mut config = config();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     Engine::new(&config).or_else(|e| {
-        let message = format!("galgo: wasm: {e:#}; going on without reserved slots\n");
-        let _ = rustix::io::write(rustix::stdio::stderr(), message.as_bytes());
+        say::line(&format!(
+            "galgo: wasm: {e:#}; going on without reserved slots"
+        ));
         compiler(false)
     })
 }

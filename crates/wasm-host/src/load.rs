@@ -1,29 +1,14 @@
 //! Code from the cache, made ready to run.
 
-use galgo_wasm::code::{Code, ModuleKind};
+use galgo_wasm::code::Code;
 use wasmtime::{Engine, Module, Result, component::Component};
 
-#[derive(Debug)]
-pub(crate) enum LoadedCode {
-    Module(Module),
-    Component(Component),
-    Http(Component),
-}
-
-/// Makes it ready to run.
+/// The code of a command.
 ///
 /// # Errors
-/// It is for another engine.
-pub(crate) fn load(code: &Code, engine: &Engine) -> Result<LoadedCode> {
-    Ok(match code.kind() {
-        ModuleKind::Command => LoadedCode::Module(module(engine, code)?),
-        ModuleKind::Component => LoadedCode::Component(component(engine, code)?),
-        ModuleKind::Http => LoadedCode::Http(component(engine, code)?),
-    })
-}
-
+/// It is for another engine, or no such code.
 #[allow(unsafe_code)] // the one exception outside crates/spawn: see CONTRIBUTING.md
-fn module(engine: &Engine, code: &Code) -> Result<Module> {
+pub(crate) fn module(engine: &Engine, code: &Code) -> Result<Module> {
     // SAFETY: the bytes must be what wasmtime made. `Code` comes from `galgo_wasm::code::read` alone, which saw that
     // folder and file can be written by this user (or root) only, and that the digest stored with
     // them fits; or from `galgo_wasm::code::received`, in memory that the keeper alone could write to before it was sealed:
@@ -32,8 +17,12 @@ fn module(engine: &Engine, code: &Code) -> Result<Module> {
     unsafe { Module::deserialize(engine, code.bytes()) }
 }
 
+/// The code of a component.
+///
+/// # Errors
+/// As [`module`].
 #[allow(unsafe_code)] // as above
-fn component(engine: &Engine, code: &Code) -> Result<Component> {
+pub(crate) fn component(engine: &Engine, code: &Code) -> Result<Component> {
     // SAFETY: as in `module`.
     unsafe { Component::deserialize(engine, code.bytes()) }
 }

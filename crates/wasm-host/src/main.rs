@@ -9,20 +9,17 @@
 //! | [`engine`] | how wasmtime is configured, alike in both |
 //! | [`load`] | compiled code from the cache, made ready to run |
 //! | [`limits`], [`sandbox`] | what both may take of the machine, and what they give up |
+//! | [`say`] | what they say on standard error |
 
 mod compile;
 mod engine;
 mod limits;
 mod load;
 mod sandbox;
+mod say;
 mod worker;
 
-use std::{
-    fs::File,
-    io::{Read, Write},
-    os::fd::OwnedFd,
-    process::ExitCode,
-};
+use std::{fs::File, io::Read, os::fd::OwnedFd, process::ExitCode};
 
 use galgo_spawn::inherited;
 
@@ -40,45 +37,42 @@ fn main() -> ExitCode {
     let command = command.as_deref().unwrap_or_default();
     // It was executed by a descriptor, whose number would be its name.
     let _ = rustix::thread::set_name(host::NAME);
-    match (command, host::objection(server.as_deref())) {
+    let done = match (command, host::objection(server.as_deref())) {
         // The server compares what it is told.
         (ENGINE, _) => compile::name(),
-        (COMPILE | WORKER | MODULES | OWN_WORKER, Some(why)) => wrong(1, &why),
-        (COMPILE, None) => compile::main(),
-        (WORKER, None) => worker::main(),
+        (COMPILE | WORKER | MODULES | OWN_WORKER, Some(why)) => Err(why),
+        (COMPILE, None) => compile::run(),
+        (WORKER, None) => worker::serve().map_err(|why| say::of_worker(&why)),
         (MODULES, None) => keep(),
-        (OWN_WORKER, None) => worker::own_main(),
-        _ => wrong(
-            2,
-            &format!(
+        (OWN_WORKER, None) => worker::serve_own().map_err(|why| say::of_worker(&why)),
+        _ => {
+            say::line(&format!(
                 "this is galgo-wasm {}: galgo starts it, to compile and run WebAssembly programs, and looks for it beside itself",
                 host::version()
-            ),
-        ),
+            ));
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            say::line(&why);
+            ExitCode::FAILURE
+        }
     }
 }
 
 /// Keeps a worker that runs a user's own modules: started by a helper, with this program as descriptor 3, and what the worker
 /// is told as 4.
-fn keep() -> ExitCode {
-    let kept = inherited(2).map_err(|e| e.to_string()).and_then(|given| {
-        let given = <[OwnedFd; 2]>::try_from(given);
-        let [own, setup] = given.map_err(|_| "descriptors are missing")?;
-        let mut said = Vec::new();
-        let read = File::from(setup).read_to_end(&mut said);
-        read.map_err(|e| e.to_string())?;
-        match Message::decode(&said) {
-            Some(Message::Own(setup)) => keep_worker(&HostProgram::own(own), setup),
-            _ => Err("what it is told makes no sense".into()),
-        }
-    });
-    match kept {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => wrong(1, &why),
+fn keep() -> Result<(), String> {
+    let given = inherited(2).map_err(|e| e.to_string())?;
+    let given = <[OwnedFd; 2]>::try_from(given);
+    let [own, setup] = given.map_err(|_| "descriptors are missing")?;
+    let mut said = Vec::new();
+    let read = File::from(setup).read_to_end(&mut said);
+    read.map_err(|e| e.to_string())?;
+    match Message::decode(&said) {
+        Some(Message::Own(setup)) => keep_worker(&HostProgram::own(own), setup),
+        _ => Err("what it is told makes no sense".into()),
     }
-}
-
-fn wrong(status: u8, words: &str) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "{words}");
-    ExitCode::from(status)
 }

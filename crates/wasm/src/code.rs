@@ -5,9 +5,12 @@
 //! as not there, and is made again.
 
 use std::{
-    fs::File,
+    fs::{DirBuilder, File},
     io::{self, Read, Seek, Write},
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, MetadataExt},
+    },
     path::{Path, PathBuf},
 };
 
@@ -169,8 +172,19 @@ fn checked(
     (rest[32..] == found).then_some(kind)
 }
 
+/// Makes the cache, or sees that no other user can write to it.
+pub(crate) fn make(cache: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(cache)?;
+    ours(&cache.symlink_metadata()?).ok_or_else(|| {
+        io::Error::other("others can write to it: give it to the server's user alone (chmod 700)")
+    })
+}
+
 /// Belongs to this user, or to root, and no other user may write to it.
-pub(crate) fn ours(metadata: &std::fs::Metadata) -> Option<()> {
+fn ours(metadata: &std::fs::Metadata) -> Option<()> {
     let owner = metadata.uid();
     let mine = owner == rustix::process::geteuid().as_raw() || owner == 0;
     (mine && metadata.mode() & 0o022 == 0).then_some(())

@@ -8,13 +8,18 @@ use std::{
     ffi::{CStr, CString},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{Mutex, OnceLock},
 };
 
 use galgo_spawn::{Child, EnvBlock, FileId, Limits, Sandbox, Spawner, Start, StartError};
 use rustix::{
     fs::{FileType, Mode, OFlags, Stat, fstat, open, openat},
     io::Errno,
+};
+
+use crate::{
+    lock::lock,
+    runtime::wrong::{ModuleFault, NoCode},
 };
 
 /// What it is called.
@@ -90,8 +95,8 @@ pub struct HostProgram {
     engine: String,
 }
 
-/// The users that can change a file, beside root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The users that can change a file, beside root; by default none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Writers {
     owner: u32,
     group: Option<u32>,
@@ -123,12 +128,7 @@ impl Beside {
         let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
         let folder = exe.parent().unwrap_or(Path::new("/"));
         // Where nothing is known of it root alone may have put something there.
-        let nobody = Writers {
-            owner: 0,
-            group: None,
-            others: false,
-        };
-        Self::folder(folder, own.unwrap_or(nobody))
+        Self::folder(folder, own.unwrap_or_default())
     }
 
     fn folder(path: &Path, own: Writers) -> Self {
@@ -186,8 +186,7 @@ impl Beside {
             ));
         }
         let id = FileId::of(&stat);
-        let unfit = self.unfit.lock().unwrap_or_else(PoisonError::into_inner);
-        match unfit.as_ref().filter(|(of, _)| *of == id) {
+        match lock(&self.unfit).as_ref().filter(|(of, _)| *of == id) {
             Some((_, why)) => Err(why.clone()),
             None => Ok((file, id)),
         }
@@ -196,18 +195,19 @@ impl Beside {
     /// The program, which is asked for its version and engine by `ask` where that has not been done.
     ///
     /// # Errors
-    /// That of `ask`; or [`NoHost::Refused`], in words about the module.
-    pub(crate) fn host<E>(
+    /// That of `ask`; or none fits, in words about the module.
+    pub(crate) fn host(
         &self,
-        ask: impl FnOnce(&HostProgram) -> Result<String, E>,
-    ) -> Result<&HostProgram, NoHost<E>> {
+        ask: impl FnOnce(&HostProgram) -> Result<String, NoCode>,
+    ) -> Result<&HostProgram, NoCode> {
         if let Some(host) = self.host.get() {
             return Ok(host);
         }
-        let (file, id) = self.look().map_err(NoHost::Refused)?;
+        let unfit = |why| NoCode::new(ModuleFault::Host, why);
+        let (file, id) = self.look().map_err(unfit)?;
         let engine = String::new();
         let asked = HostProgram { file, engine };
-        let said = ask(&asked).map_err(NoHost::Failed)?;
+        let said = ask(&asked)?;
         match answered(&said) {
             Some((its, engine)) if its == version() => Ok(self.host.get_or_init(|| HostProgram {
                 engine: engine.to_owned(),
@@ -215,9 +215,8 @@ impl Beside {
             })),
             other => {
                 let why = self.stranger(other.map(|(its, _)| its));
-                let mut unfit = self.unfit.lock().unwrap_or_else(PoisonError::into_inner);
-                *unfit = Some((id, why.clone()));
-                Err(NoHost::Refused(why))
+                *lock(&self.unfit) = Some((id, why.clone()));
+                Err(unfit(why))
             }
         }
     }
@@ -234,11 +233,6 @@ impl Beside {
             ),
         }
     }
-}
-
-pub(crate) enum NoHost<E> {
-    Refused(String),
-    Failed(E),
 }
 
 impl HostProgram {
@@ -294,7 +288,6 @@ pub fn objection(server: Option<&str>) -> Option<String> {
 mod tests {
     use super::*;
     use std::{
-        convert::Infallible,
         fs,
         os::unix::fs::{PermissionsExt, symlink},
     };
@@ -331,9 +324,8 @@ mod tests {
     }
 
     fn refused(beside: &Beside, says: &str) -> String {
-        let asked = beside.host(|_| Ok::<_, Infallible>(says.to_owned()));
-        match asked {
-            Err(NoHost::Refused(why)) => why,
+        match beside.host(|_| Ok(says.to_owned())) {
+            Err(refused) => refused.words,
             Ok(_) => panic!("{says:?} fits"),
         }
     }
@@ -367,7 +359,7 @@ mod tests {
         assert!(beside.missing().unwrap().contains("others can change"));
         mode(0o755);
         assert_eq!(beside.missing(), None);
-        let asked = beside.host(|_| Ok::<_, Infallible>(answer("engine-1")));
+        let asked = beside.host(|_| Ok(answer("engine-1")));
         assert!(asked.is_ok_and(|host| host.engine() == "engine-1"));
         // What comes into its place is another server's.
         fs::remove_file(&program).unwrap();

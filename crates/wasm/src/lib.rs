@@ -12,15 +12,15 @@
 //! | [`wire`] | what the server and the worker say to each other |
 //! | [`code`] | compiled code in the cache: written, found, checked |
 //! | [`module`] | what a file says about itself |
+//! | [`lock`] | how locks are taken |
 
 pub mod code;
 mod encoding;
 pub mod host;
+pub mod lock;
 pub mod module;
 pub mod runtime;
 pub mod wire;
 
 pub use host::Beside;
-pub use runtime::{
-    FoundCode, KILLED, NoCode, Profile, Runtime, RuntimeSettings, StartFault, WorkerLease,
-};
+pub use runtime::{KILLED, ModuleFault, NoCode, Runtime, RuntimeSettings, StartFault, WorkerLease};

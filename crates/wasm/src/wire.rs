@@ -14,8 +14,7 @@
 use std::{
     ffi::OsStr,
     fs::File,
-    io::{self, IoSlice, IoSliceMut, Read, Write},
-    mem::MaybeUninit,
+    io::{self, Read, Write},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::{ffi::OsStrExt, fs::FileExt},
@@ -27,16 +26,12 @@ use std::{
 use galgo_spawn::{
     Exit, Status,
     identity::effective_uid,
-    owners::{Denied, Layout, OwnedBy, may_run},
+    owners::{Denied, Layout, OwnedBy, may_run, message},
 };
 use rustix::{
     fs::{MemfdFlags, memfd_create},
     io::Errno,
-    net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
-        sendmsg, socketpair,
-    },
+    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair},
 };
 
 use crate::encoding::{Decoder, Encoder};
@@ -45,24 +40,18 @@ use crate::encoding::{Decoder, Encoder};
 pub const INLINE: usize = 32 << 10;
 /// Bytes of a message in a memfd.
 const MOST: u64 = 16 << 20;
-/// Descriptors of a message, the memfd included.
-const DESCRIPTORS: usize = 2;
 
 /// A pair of connected sockets that keep messages apart, closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    sockets(SocketType::SEQPACKET)
+    Ok(message::pair()?)
 }
 
 /// A connection: our end, which does not wait, and the worker's.
 pub fn connection() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) = sockets(SocketType::STREAM)?;
+    let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
     Ok((ours, theirs))
-}
-
-fn sockets(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = SocketFlags::CLOEXEC;
-    Ok(socketpair(AddressFamily::UNIX, kind, flags, None)?)
 }
 
 /// Sends one message, without waiting: `WouldBlock` where the socket is full.
@@ -80,18 +69,13 @@ pub fn send_message(
     };
     let mut fds = descriptors.to_vec();
     fds.extend(spilled.as_ref().map(AsFd::as_fd));
-    if fds.len() > DESCRIPTORS {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&fds));
-    }
-    let parts = [IoSlice::new(&kind), IoSlice::new(inline)];
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    sendmsg(socket, &parts, &mut control, flags)?;
-    Ok(())
+    let parts = [&kind, inline];
+    Ok(message::send(
+        socket.as_fd(),
+        &parts,
+        &fds,
+        SendFlags::DONTWAIT,
+    )?)
 }
 
 fn spill(message: &[u8]) -> io::Result<OwnedFd> {
@@ -108,29 +92,16 @@ pub fn receive(
     buffer: &mut Vec<u8>,
 ) -> io::Result<Option<(&[u8], Vec<OwnedFd>)>> {
     buffer.resize(INLINE + 1, 0);
-    let mut fds = Vec::with_capacity(DESCRIPTORS);
-    let received = loop {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(buffer)];
-        match recvmsg(&socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+    let (length, mut fds) = loop {
+        match message::receive_once(socket.as_fd(), buffer, RecvFlags::empty()) {
             Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-            Ok(received) => {
-                for part in control.drain() {
-                    if let RecvAncillaryMessage::ScmRights(rights) = part {
-                        fds.extend(rights);
-                    }
-                }
-                break received;
-            }
+            received => break received?,
         }
     };
-    if received.bytes == 0 {
+    if length == 0 {
         return Ok(None);
     }
-    let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
-    if received.flags.intersects(cut) {
+    if length > buffer.len() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a cut message"));
     }
     if buffer.first() == Some(&1) {
@@ -138,7 +109,7 @@ pub fn receive(
         unspill(memfd, buffer)?;
         return Ok(Some((buffer, fds)));
     }
-    let message = buffer.get(1..received.bytes).unwrap_or_default();
+    let message = buffer.get(1..length).unwrap_or_default();
     Ok(Some((message, fds)))
 }
 

@@ -1,14 +1,12 @@
 //! Proofs over HTTP that a host is ours (RFC 8555, 8.3).
 
-use std::{
-    collections::HashMap,
-    sync::{PoisonError, RwLock},
-};
+use std::{collections::HashMap, sync::Mutex};
 
 use galgo_proto::h1::Method;
 
 use crate::{
     body::{Body, Response},
+    lock::lock,
     request::Request,
 };
 
@@ -17,7 +15,7 @@ const PATH: &[u8] = b"/.well-known/acme-challenge/";
 
 /// The proofs that an authority may ask for now: what each token is answered by.
 #[derive(Debug, Default)]
-pub struct Answers(RwLock<HashMap<Vec<u8>, String>>);
+pub struct Answers(Mutex<HashMap<Vec<u8>, String>>);
 
 impl Answers {
     /// The answer to a request that asks for a proof; `None`: it asks for something else, or for one that there is not.
@@ -26,8 +24,7 @@ impl Answers {
         if !matches!(request.head.method, Method::Get | Method::Head) {
             return None;
         }
-        let proofs = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let proof = proofs.get(token)?.clone();
+        let proof = lock(&self.0).get(token)?.clone();
         let response = Response::new(200).with("Content-Type", "application/octet-stream");
         Some(Response {
             body: Body::Bytes(proof.into_bytes()),
@@ -37,13 +34,11 @@ impl Answers {
 
     /// `token` is answered by `proof` from now on.
     pub(super) fn prove(&self, token: &str, proof: &str) {
-        let mut proofs = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        proofs.insert(token.into(), proof.into());
+        lock(&self.0).insert(token.into(), proof.into());
     }
 
     /// The authority does not ask for it any more.
     pub(super) fn proven(&self, token: &str) {
-        let mut proofs = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        proofs.remove(token.as_bytes());
+        lock(&self.0).remove(token.as_bytes());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     error::Error as StdError,
+    iter,
     time::{Duration, SystemTime},
 };
 
@@ -30,17 +31,8 @@ const POLL: RetryPolicy = RetryPolicy::new()
 
 /// The authority, as far as it has been spoken with.
 pub(super) struct AcmeClient {
-    settings: Automatic,
+    pub(super) settings: Automatic,
     account: Option<Account>,
-}
-
-/// How it is proved that a host is ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proof {
-    /// In a handshake (RFC 8737): the authority comes to port 443.
-    Tls,
-    /// By an answer to a request (RFC 8555, 8.3): it comes to port 80.
-    Http,
 }
 
 /// Where proofs are given.
@@ -48,7 +40,8 @@ pub(super) enum Proof {
 pub(super) struct ProofStage<'s> {
     pub(super) shown: &'s Shown,
     pub(super) answers: &'s Answers,
-    pub(super) proof: Proof,
+    /// By an answer to a request (RFC 8555, 8.3): the authority comes to port 80. Else in a handshake (RFC 8737): to port 443.
+    pub(super) over_http: bool,
 }
 
 /// Why there is no certificate, in words, and what kind of failure that is.
@@ -68,10 +61,6 @@ impl AcmeClient {
         }
     }
 
-    pub(super) fn settings(&self) -> &Automatic {
-        &self.settings
-    }
-
     /// Orders a certificate in the place of the one with these facts: its key and its chain, in PEM.
     pub(super) async fn order(
         &mut self,
@@ -84,7 +73,14 @@ impl AcmeClient {
         let order = obtain(&account, host, replaces, stage);
         let done = timeout(ORDER, order).await;
         let done = done.unwrap_or_else(|_| Err(late(&self.settings)));
-        self.lost(store, done)
+        // An account that the authority does not know any more is made anew the next time.
+        if let Err(failure) = &done
+            && failure.words.contains("accountDoesNotExist")
+        {
+            self.account = None;
+            store.remove(ACCOUNT);
+        }
+        done
     }
 
     /// When the authority suggests to renew a certificate (RFC 9773), and when to ask that again. `None`: it never does.
@@ -116,12 +112,14 @@ impl AcmeClient {
 
     /// The account: the one that is stored, or a new one.
     async fn account(&mut self, store: &Store) -> Done<&Account> {
-        if self.account.is_none() {
-            let account = timeout(OTHER, self.new_account(store)).await;
-            self.account = Some(account.unwrap_or_else(|_| Err(late(&self.settings)))?);
-        }
-        let missing = || failure(FailureKind::Unreachable, "there is no account".into());
-        self.account.as_ref().ok_or_else(missing)
+        let account = match self.account.take() {
+            Some(account) => account,
+            None => {
+                let account = timeout(OTHER, self.new_account(store)).await;
+                account.unwrap_or_else(|_| Err(late(&self.settings)))?
+            }
+        };
+        Ok(self.account.insert(account))
     }
 
     async fn new_account(&self, store: &Store) -> Done<Account> {
@@ -131,13 +129,9 @@ impl AcmeClient {
             let account = self.client()?.from_credentials(credentials).await;
             return account.map_err(OrderFailure::from);
         }
+        let contact = self.settings.contact.as_deref();
         let new = NewAccount {
-            contact: &self
-                .settings
-                .contact
-                .iter()
-                .map(String::as_str)
-                .collect::<Vec<_>>(),
+            contact: contact.as_slice(),
             // Whoever has `automatic` in the configuration agrees: the documentation says so.
             terms_of_service_agreed: true,
             only_return_existing: false,
@@ -158,17 +152,6 @@ impl AcmeClient {
             None => Account::builder(),
         }
     }
-
-    /// An account that the authority does not know any more is made anew the next time.
-    fn lost<T>(&mut self, store: &Store, done: Done<T>) -> Done<T> {
-        if let Err(failure) = &done
-            && failure.words.contains("accountDoesNotExist")
-        {
-            self.account = None;
-            store.remove(ACCOUNT);
-        }
-        done
-    }
 }
 
 async fn obtain(
@@ -182,7 +165,9 @@ async fn obtain(
     let ordered = match replaces.and_then(identifier) {
         // An authority may not know the one that is replaced, or not know what that means.
         Some(id) => match account.new_order(&NewOrder::new(&hosts).replaces(id)).await {
-            Err(Error::Api(problem)) if !is_limit(&problem) => account.new_order(&plain).await,
+            Err(Error::Api(problem)) if !is(&problem, ":rateLimited") => {
+                account.new_order(&plain).await
+            }
             Err(Error::Unsupported(_) | Error::Other(_)) => account.new_order(&plain).await,
             ordered => ordered,
         },
@@ -229,25 +214,22 @@ async fn prove(order: &mut Order, given: &mut Given<'_>) -> Done<()> {
         if authorization.status == AuthorizationStatus::Valid {
             continue;
         }
-        let kind = match given.stage.proof {
-            Proof::Tls => ChallengeType::TlsAlpn01,
-            Proof::Http => ChallengeType::Http01,
+        let kind = match given.stage.over_http {
+            true => ChallengeType::Http01,
+            false => ChallengeType::TlsAlpn01,
         };
         let Some(mut challenge) = authorization.challenge(kind.clone()) else {
             let words = format!("the authority takes no proof by {kind:?}");
             return Err(failure(FailureKind::Refused, words));
         };
         let key = challenge.key_authorization();
-        match given.stage.proof {
-            Proof::Tls => {
-                let digest = key.digest();
-                let proof = given.stage.shown.prove(given.host, digest.as_ref());
-                proof.map_err(|words| failure(FailureKind::Refused, words))?;
-            }
-            Proof::Http => {
-                given.tokens.push(challenge.token.clone());
-                given.stage.answers.prove(&challenge.token, key.as_str());
-            }
+        if given.stage.over_http {
+            given.tokens.push(challenge.token.clone());
+            given.stage.answers.prove(&challenge.token, key.as_str());
+        } else {
+            let digest = key.digest();
+            let proof = given.stage.shown.prove(given.host, digest.as_ref());
+            proof.map_err(|words| failure(FailureKind::Refused, words))?;
         }
         challenge.set_ready().await?;
     }
@@ -268,10 +250,7 @@ async fn refused(order: &mut Order, ready: Result<OrderStatus, Error>) -> OrderF
     }
     match ready {
         Err(e) => e.into(),
-        Ok(_) => failure(
-            FailureKind::Refused,
-            "the authority refused the order".into(),
-        ),
+        Ok(_) => failure(FailureKind::Refused, "the authority refused the order"),
     }
 }
 
@@ -287,36 +266,33 @@ fn late(settings: &Automatic) -> OrderFailure {
     failure(FailureKind::Unreachable, words)
 }
 
-fn failure(failed: FailureKind, words: String) -> OrderFailure {
+pub(super) fn failure(failed: FailureKind, words: impl Into<String>) -> OrderFailure {
+    let words = words.into();
     OrderFailure { failed, words }
 }
 
-fn is_limit(problem: &instant_acme::Problem) -> bool {
-    let kind = problem.r#type.as_deref();
-    kind.is_some_and(|kind| kind.ends_with(":rateLimited"))
+/// Whether a problem is of this kind (RFC 8555, 6.7).
+fn is(problem: &instant_acme::Problem, kind: &str) -> bool {
+    let own = problem.r#type.as_deref();
+    own.is_some_and(|own| own.ends_with(kind))
 }
 
 impl From<Error> for OrderFailure {
     fn from(e: Error) -> Self {
         let failed = match &e {
-            Error::Api(problem) if is_limit(problem) => FailureKind::Limited,
-            Error::Api(problem) => match problem.r#type.as_deref() {
-                Some(kind) if kind.ends_with(":badNonce") || kind.ends_with(":serverInternal") => {
-                    FailureKind::Unreachable
-                }
-                _ => FailureKind::Refused,
-            },
+            Error::Api(problem) if is(problem, ":rateLimited") => FailureKind::Limited,
+            Error::Api(problem) if is(problem, ":badNonce") => FailureKind::Unreachable,
+            Error::Api(problem) if is(problem, ":serverInternal") => FailureKind::Unreachable,
+            Error::Api(_) => FailureKind::Refused,
             _ => FailureKind::Unreachable,
         };
         // What lies behind it says more: "client error (Connect)", then "connection refused".
         let mut words = e.to_string();
-        let mut cause = e.source();
-        while let Some(deeper) = cause {
+        for deeper in iter::successors(e.source(), |&cause| cause.source()) {
             let more = deeper.to_string();
             if !words.contains(&more) {
                 words = format!("{words}: {more}");
             }
-            cause = deeper.source();
         }
         failure(failed, words)
     }

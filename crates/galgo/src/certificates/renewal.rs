@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{
     answers::Answers,
-    authority::{AcmeClient, OrderFailure, Proof, ProofStage},
+    authority::{AcmeClient, OrderFailure, ProofStage, failure},
     plan::{self, FailureKind, Window},
     store::Store,
     work::CertificateWork,
@@ -59,9 +59,8 @@ impl Renewal {
             let work = self.work.borrow_and_update().clone();
             let next = match (&work.automatic, &work.store) {
                 (Some(settings), Some(store)) => {
-                    let known = authority
-                        .take()
-                        .filter(|a: &AcmeClient| a.settings() == settings);
+                    let known = authority.take();
+                    let known = known.filter(|known: &AcmeClient| known.settings == *settings);
                     let known = known.unwrap_or_else(|| AcmeClient::new(settings.clone()));
                     self.round(authority.insert(known), &work, store).await
                 }
@@ -81,7 +80,7 @@ impl Renewal {
         work: &CertificateWork,
         store: &Store,
     ) -> Duration {
-        let hosts = authority.settings().hosts.clone();
+        let hosts = authority.settings.hosts.clone();
         let mut next = LOOK;
         for host in &hosts {
             self.ask(authority, work, store, host).await;
@@ -160,10 +159,7 @@ impl Renewal {
         let stage = ProofStage {
             shown: &work.shown,
             answers: &self.answers,
-            proof: match work.http && (over_http || work.required) {
-                true => Proof::Http,
-                false => Proof::Tls,
-            },
+            over_http: work.http && (over_http || work.required),
         };
         let facts = before.as_ref().map(Certificate::facts);
         let ordered = authority.order(store, host, facts, stage).await;
@@ -237,9 +233,9 @@ impl Renewal {
 
 /// What the authority sent, if it is what was ordered.
 fn usable(pem: &str, host: &str) -> Result<Certificate, OrderFailure> {
-    let wrong = |words: String| OrderFailure {
-        failed: FailureKind::Refused,
-        words: format!("what the authority sent is of no use: {words}"),
+    let wrong = |words: String| {
+        let words = format!("what the authority sent is of no use: {words}");
+        failure(FailureKind::Refused, words)
     };
     let read = Certificate::from_pem(pem.as_bytes(), pem.as_bytes()).map_err(wrong)?;
     match read.names().iter().any(|name| name == host) {
@@ -250,9 +246,6 @@ fn usable(pem: &str, host: &str) -> Result<Certificate, OrderFailure> {
 
 impl From<std::io::Error> for OrderFailure {
     fn from(e: std::io::Error) -> Self {
-        Self {
-            failed: FailureKind::Unreachable,
-            words: format!("the state folder: {e}"),
-        }
+        failure(FailureKind::Unreachable, format!("the state folder: {e}"))
     }
 }

@@ -187,14 +187,8 @@ fn file_of(host: &str) -> String {
 /// The folder of an authority: what another one has signed is not taken for its own.
 fn of_authority(settings: &Automatic) -> String {
     let url = settings.authority.trim_start_matches("https://");
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || c == '.' {
-            c
-        } else {
-            '-'
-        }
-    };
-    url.trim_matches(['/', '.']).chars().map(plain).collect()
+    let odd = |c: char| !c.is_ascii_alphanumeric() && c != '.';
+    url.trim_matches(['/', '.']).replace(odd, "-")
 }
 
 /// As configured; else where systemd says, where this user keeps such things, or where the system does.

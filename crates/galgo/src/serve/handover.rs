@@ -10,17 +10,16 @@
 //! They may be of different versions: a message with another first word is ignored, and its descriptor closed.
 
 use std::{
-    io::{self, IoSlice, IoSliceMut},
-    mem::MaybeUninit,
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
 
+use galgo_spawn::owners::message;
 use rustix::{
     io::Errno,
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+        RecvFlags, SendFlags, SocketType,
         sockopt::{self, Timeout},
     },
 };
@@ -56,18 +55,15 @@ pub(super) struct HandoverMessage {
 impl HandoverMessage {
     /// Its first word, and what follows.
     pub(super) fn parts(&self) -> (&[u8], &[u8]) {
-        let end = self.text.iter().position(|&b| b == b' ');
-        match end {
-            Some(end) => (&self.text[..end], &self.text[end + 1..]),
-            None => (&self.text, b""),
-        }
+        let mut parts = self.text.splitn(2, |&b| b == b' ');
+        let mut part = || parts.next().unwrap_or_default();
+        (part(), part())
     }
 }
 
 impl HandoverSocket {
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
-        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let (ours, theirs) = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) = message::pair()?;
         Ok((Self(ours), theirs))
     }
 
@@ -97,33 +93,21 @@ impl HandoverSocket {
             text.extend_from_slice(rest);
         }
         text.truncate(LONGEST);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds: Vec<_> = fd.into_iter().collect();
-        if !fds.is_empty() {
-            control.push(SendAncillaryMessage::ScmRights(&fds));
-        }
-        let text = [IoSlice::new(&text)];
-        sendmsg(self.0.as_fd(), &text, &mut control, SendFlags::NOSIGNAL)?;
-        Ok(())
+        let (socket, flags) = (self.0.as_fd(), SendFlags::empty());
+        Ok(message::send(socket, &[&text], fd.as_slice(), flags)?)
     }
 
     /// The next message; `None`: the other side is gone.
     pub(super) fn hear(&self) -> io::Result<Option<HandoverMessage>> {
         let mut text = vec![0; LONGEST];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let into = &mut [IoSliceMut::new(&mut text)];
-        let received = match recvmsg(self.0.as_fd(), into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        let received = message::receive_once(self.0.as_fd(), &mut text, RecvFlags::empty());
+        let (length, fds) = match received {
             // It left without hearing all.
             Err(Errno::CONNRESET) => return Ok(None),
             received => received?,
         };
-        let fd = control.drain().find_map(|part| match part {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        text.truncate(received.bytes);
-        Ok((received.bytes > 0).then_some(HandoverMessage { text, fd }))
+        let fd = fds.into_iter().next();
+        text.truncate(length);
+        Ok((length > 0).then_some(HandoverMessage { text, fd }))
     }
 }

@@ -9,10 +9,7 @@ use std::{
     collections::HashMap,
     env,
     ffi::OsStr,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -112,7 +109,7 @@ impl Inherited {
             QUEUE => self.queues.push(queue(asked(rest)?, fd)?),
             LOCK if is_file(&fd) => {
                 let file = SocketFile::taken_over(rest, fd);
-                let file = file.map(|file| (file.path().to_owned(), file));
+                let file = file.map(|file| (file.path.clone(), file));
                 self.files.extend(file);
             }
             // Root opens the folder itself.
@@ -342,14 +339,9 @@ impl Passed {
         })?;
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         // What sd_listen_fds_with_names(3) calls a socket without a name.
-        let names = names
-            .split(':')
-            .map(str::to_owned)
-            .chain(std::iter::repeat("unknown".to_owned()));
-        let sockets = fds
-            .into_iter()
-            .zip(names)
-            .map(|(fd, name)| PassedSocket::new(name, fd));
+        let names = names.split(':').chain(std::iter::repeat("unknown"));
+        let sockets = fds.into_iter().zip(names);
+        let sockets = sockets.map(|(fd, name)| PassedSocket::new(name.to_owned(), fd));
         Ok(Self(Arc::new(sockets.collect::<Result<_, _>>()?)))
     }
 
@@ -362,16 +354,15 @@ impl Passed {
     /// What another process needs to know of them.
     pub(super) fn handed_over(&self) -> std::io::Result<Vec<Item>> {
         let own = |one: &PassedSocket| {
-            let fd = one.fd.as_fd().try_clone_to_owned()?;
-            Ok((PASSED, one.name.clone().into_bytes(), fd))
+            let name = one.name.clone().into_bytes();
+            Ok((PASSED, name, one.fd.try_clone()?))
         };
         self.0.iter().map(own).collect()
     }
 
     fn at(&self, at: &Address) -> std::io::Result<Vec<OwnedFd>> {
         let here = self.0.iter().filter(|one| one.address == *at);
-        here.map(|one| one.fd.as_fd().try_clone_to_owned())
-            .collect()
+        here.map(|one| one.fd.try_clone()).collect()
     }
 
     /// Puts the addresses of these sockets where `config` names them (`fd:NAME`); all of them, if it says nothing about where to listen.
@@ -407,11 +398,8 @@ impl Passed {
     }
 
     fn none_such(&self) -> String {
-        let names: Vec<_> = self
-            .0
-            .iter()
-            .map(|one| format!("\"fd:{}\"", one.name))
-            .collect();
+        let names = self.0.iter().map(|one| format!("\"fd:{}\"", one.name));
+        let names: Vec<_> = names.collect();
         match names.is_empty() {
             true => "no service manager has passed a socket to this process. Start it by its socket unit \
                      (systemctl start NAME.socket), or name an address"

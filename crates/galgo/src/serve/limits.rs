@@ -7,7 +7,7 @@ use galgo_spawn::owners::{self, Remit, RunsAs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
-    config::{Address, Config, Route, StartMode},
+    config::{Address, Config, Listen, Route, StartMode},
     hosts,
     link::is_loopback,
 };
@@ -17,11 +17,8 @@ pub(super) fn allowed(config: &Config) -> Result<(), String> {
     if galgo_spawn::identity::effective_uid() != 0 || config.identity.is_some() {
         return Ok(());
     }
-    let open = config.listen.iter().find(|l| match &l.address {
-        Address::Tcp(at) => !is_loopback(at.ip()),
-        Address::Unix(_) => false,
-    });
-    match open {
+    let is_open = |l: &&Listen| matches!(&l.address, Address::Tcp(at) if !is_loopback(at.ip()));
+    match config.listen.iter().find(is_open) {
         Some(listen) => Err(format!(
             "refusing to listen on {listen} as root: programs would run as root for everybody. \
              Name the user to run as: `user = \"www-data\"` in the configuration, or --user www-data"

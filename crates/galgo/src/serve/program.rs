@@ -85,10 +85,8 @@ impl Invocation {
         for (name, value) in env::vars_os().filter(|(name, _)| !OWN.iter().any(|own| name == own)) {
             env.put(name.as_bytes(), value.as_bytes());
         }
-        env.put(
-            next.told.as_bytes(),
-            std::process::id().to_string().as_bytes(),
-        );
+        let own = std::process::id().to_string();
+        env.put(next.told.as_bytes(), own.as_bytes());
         let args = self.args.iter().map(|arg| text(arg.as_bytes()));
         let args = args.collect::<Result<Vec<_>, _>>()?;
         let started = start(&Start {

@@ -236,13 +236,12 @@ impl RunningServer {
         let fixed = keep_fixed(&mut config, &self.site.config);
         limits::allowed(&config)?;
         Spawning::suffices(self.spawning.as_ref(), &config)?;
-        match config.starts_here() {
-            Some(path) if !self.executes => {
-                return Err(format!(
-                    "{path}: to start its programs itself takes a restart of galgo, which has given up the right to execute any, as all routes had a `user` or a strict sandbox"
-                ).into());
-            }
-            _ => {}
+        if let Some(path) = config.starts_here()
+            && !self.executes
+        {
+            return Err(format!(
+                "{path}: to start its programs itself takes a restart of galgo, which has given up the right to execute any, as all routes had a `user` or a strict sandbox"
+            ).into());
         }
         let visible = self.visible.as_ref();
         if let Some(path) = visible.and_then(|visible| visible::hidden(visible, &config)) {
@@ -282,13 +281,11 @@ impl RunningServer {
     }
 
     fn prepare(&mut self, site: &Site) -> Result<(), String> {
-        match site.has_workers() {
-            true => self
-                .workers
-                .prepare()
-                .map_err(|e| format!("no thread for workers: {e}")),
-            false => Ok(()),
+        if site.has_workers() {
+            let prepared = self.workers.prepare();
+            prepared.map_err(|e| format!("no thread for workers: {e}"))?;
         }
+        Ok(())
     }
 
     /// The first configuration.
@@ -387,47 +384,29 @@ fn is_named(config: &Config, bound: &Bound) -> bool {
 
 /// Puts what cannot change while the server runs back as it was; returns the settings that would have.
 fn keep_fixed(config: &mut Config, before: &Config) -> Vec<&'static str> {
-    let unix = |config: &Config| {
-        config
-            .listen
-            .iter()
-            .any(|l| matches!(l.address, Address::Unix(_)))
-    };
     let mut fixed = Vec::new();
     if let (Some(now), Some(was)) = (&mut config.tls.automatic, &before.tls.automatic) {
         // Their folder was opened with the rights of before.
-        keep(&mut now.state, &was.state, "state", &mut fixed);
-        keep(&mut now.authority, &was.authority, "authority", &mut fixed);
+        fixed.push(keep(&mut now.state, &was.state, "state"));
+        fixed.push(keep(&mut now.authority, &was.authority, "authority"));
     }
-    keep(&mut config.identity, &before.identity, "user", &mut fixed);
-    keep(
-        &mut config.event_loops,
-        &before.event_loops,
-        "workers",
-        &mut fixed,
-    );
-    keep(
-        &mut config.pid_file,
-        &before.pid_file,
-        "pid_file",
-        &mut fixed,
-    );
-    if unix(before) {
+    fixed.extend([
+        keep(&mut config.identity, &before.identity, "user"),
+        keep(&mut config.event_loops, &before.event_loops, "workers"),
+        keep(&mut config.pid_file, &before.pid_file, "pid_file"),
+    ]);
+    let is_unix = |l: &Listen| matches!(l.address, Address::Unix(_));
+    if before.listen.iter().any(is_unix) {
         let (mode, group) = (&before.socket_mode, &before.socket_group);
-        keep(&mut config.socket_mode, mode, "socket_mode", &mut fixed);
-        keep(&mut config.socket_group, group, "socket_group", &mut fixed);
+        fixed.push(keep(&mut config.socket_mode, mode, "socket_mode"));
+        fixed.push(keep(&mut config.socket_group, group, "socket_group"));
     }
-    fixed
+    fixed.into_iter().flatten().collect()
 }
 
-fn keep<T: Clone + PartialEq>(
-    new: &mut T,
-    old: &T,
-    name: &'static str,
-    kept: &mut Vec<&'static str>,
-) {
-    if new != old {
-        new.clone_from(old);
-        kept.push(name);
-    }
+/// Puts a setting back; its name, where it was another one.
+fn keep<T: Clone + PartialEq>(new: &mut T, old: &T, name: &'static str) -> Option<&'static str> {
+    let changes = new != old;
+    new.clone_from(old);
+    changes.then_some(name)
 }

@@ -8,7 +8,7 @@ use std::{
     ffi::OsStr,
     fs, io,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::{
             ffi::OsStrExt,
             fs::{FileTypeExt, MetadataExt},
@@ -31,7 +31,7 @@ use crate::{config::Config, trusted_path};
 /// The file that binding a Unix socket made.
 #[derive(Debug)]
 pub(super) struct SocketFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     own: SocketFileId,
     lock: Lock,
 }
@@ -123,7 +123,7 @@ impl Lock {
 }
 
 impl SocketFile {
-    /// The file of a socket that was taken over with its lock, as [`SocketFile::identified`] said. `None`: those are no such
+    /// The file of a socket that was taken over with its lock, as [`SocketFile::handed_over`] said. `None`: those are no such
     /// words.
     pub(super) fn taken_over(words: &[u8], lock: OwnedFd) -> Option<Self> {
         let mut words = words.splitn(3, |&b| b == b' ');
@@ -138,16 +138,11 @@ impl SocketFile {
     }
 
     /// Which file it is, and where; and what holds its lock.
-    pub(super) fn identified(&self) -> (Vec<u8>, BorrowedFd<'_>) {
+    pub(super) fn handed_over(&self) -> io::Result<(Vec<u8>, OwnedFd)> {
         let (device, inode) = self.own;
         let mut words = format!("{device} {inode} ").into_bytes();
         words.extend_from_slice(self.path.as_os_str().as_bytes());
-        (words, self.lock.file.as_fd())
-    }
-
-    /// Where it is.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+        Ok((words, self.lock.file.try_clone()?))
     }
 
     /// Removes the file, unless another server has put its own there meanwhile, and then the lock.

@@ -1,9 +1,6 @@
 //! The sockets that are listened on: kept from one configuration to the next where both name them.
 
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-};
+use std::{io, os::fd::OwnedFd};
 
 use galgo_front::{listener::Listener, settings::Listen};
 use rustix::process::geteuid;
@@ -45,12 +42,11 @@ impl Bound {
 
     /// What another process needs to listen here, each with its descriptor.
     pub(super) fn handed_over(&self) -> io::Result<Vec<Item>> {
-        let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
-        let queue = |fd: &OwnedFd| Ok((QUEUE, shown(&self.asked), own(fd.as_fd())?));
+        let queue = |fd: &OwnedFd| Ok((QUEUE, shown(&self.asked), fd.try_clone()?));
         let mut items: Vec<_> = self.queues.iter().map(queue).collect::<io::Result<_>>()?;
         if let Some(file) = &self.file {
-            let (words, lock) = file.identified();
-            items.push((LOCK, words, own(lock)?));
+            let (words, lock) = file.handed_over()?;
+            items.push((LOCK, words, lock));
         }
         Ok(items)
     }
@@ -63,14 +59,16 @@ pub(super) fn https_port<'b>(
 ) -> Option<u16> {
     let mut listeners = config.listen.iter();
     // A listener's protocol may have changed since it was bound.
-    let tls = listeners.find(|l| l.speaks == Speaks::Https && matches!(l.address, Address::Tcp(_)));
-    let asked = &tls?.address;
-    bound
-        .find(|one| one.asked == *asked)
-        .and_then(|one| match &one.listen.address {
-            Address::Tcp(at) => Some(at.port()),
-            Address::Unix(_) => None,
-        })
+    let tls = listeners.find(|l| l.speaks == Speaks::Https && port(&l.address).is_some())?;
+    let bound = bound.find(|one| one.asked == tls.address)?;
+    port(&bound.listen.address)
+}
+
+fn port(address: &Address) -> Option<u16> {
+    match address {
+        Address::Tcp(at) => Some(at.port()),
+        Address::Unix(_) => None,
+    }
 }
 
 /// Sockets that are listened on, and not yet accepted from. Dropped before they are [taken](New::take), none is left.
@@ -148,10 +146,8 @@ impl New {
 
     /// What is bound, and the listeners of each event loop.
     pub(super) fn take(mut self) -> (Vec<Bound>, Vec<Vec<Listener>>) {
-        (
-            std::mem::take(&mut self.bound),
-            std::mem::take(&mut self.queues),
-        )
+        let Self { bound, queues } = &mut self;
+        (std::mem::take(bound), std::mem::take(queues))
     }
 }
 
@@ -191,10 +187,6 @@ fn bind(listen: &Listen, config: &Config) -> io::Result<(Listener, Option<Socket
 /// Why nothing can be bound there, and what to do.
 fn cannot_listen(listen: &Listen, open: &[Bound], e: &io::Error) -> String {
     let unix = matches!(listen.address, Address::Unix(_));
-    let port = |address: &Address| match address {
-        Address::Tcp(at) => Some(at.port()),
-        Address::Unix(_) => None,
-    };
     let same_port = |one: &&Bound| !unix && port(&one.listen.address) == port(&listen.address);
     if let (io::ErrorKind::AddrInUse, Some(own)) = (e.kind(), open.iter().find(same_port)) {
         return format!(

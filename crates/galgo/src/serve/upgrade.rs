@@ -161,21 +161,16 @@ impl NewServer {
     /// It has closed its socket: how it ended.
     fn ended(self) -> String {
         match self {
-            Self::Itself(child) => ended(child),
+            Self::Itself(mut child) => {
+                let mut fds = [PollFd::new(&child, PollFlags::IN)];
+                let _ = poll(&mut fds, Some(&ENDS_WITHIN));
+                match child.try_wait() {
+                    Ok(Some(exit)) => format!("it ended {} before it was ready", how(exit.status)),
+                    _ => "it closed its socket before it was ready, and was ended".into(),
+                }
+            }
             Self::Spawner(server) => server.ended(),
         }
-    }
-}
-
-/// How a process ended that has closed its socket.
-fn ended(mut child: Child) -> String {
-    let _ = poll(
-        &mut [PollFd::new(&child, PollFlags::IN)],
-        Some(&ENDS_WITHIN),
-    );
-    match child.try_wait() {
-        Ok(Some(exit)) => format!("it ended {} before it was ready", how(exit.status)),
-        _ => "it closed its socket before it was ready, and was ended".into(),
     }
 }
 

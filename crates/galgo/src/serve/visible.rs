@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use galgo_handlers::{files::Files, root::CgiRoot, sendfile::Sendfile};
 use galgo_service::spool;
-use galgo_spawn::sandbox::{FileAccess, VisibleFiles};
+use galgo_spawn::sandbox::{
+    FileAccess::{self, Change, Make, Read},
+    VisibleFiles,
+};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::{
@@ -17,10 +20,10 @@ use crate::{
 /// Beside what the system's libraries read: users, groups and hosts, whose files are replaced by others when one is added; where the
 /// server looks at its children and descriptors; how many processors it has; and whether its terminal is there.
 const OF_SYSTEM: &[(&str, FileAccess)] = &[
-    ("/etc", FileAccess::Read),
-    ("/proc", FileAccess::Read),
-    ("/sys/fs/cgroup", FileAccess::Read),
-    ("/dev/tty", FileAccess::Change),
+    ("/etc", Read),
+    ("/proc", Read),
+    ("/sys/fs/cgroup", Read),
+    ("/dev/tty", Change),
 ];
 
 /// What an authority of certificates is found by: its address, which may be told elsewhere than in /etc, and whom its own certificate
@@ -50,25 +53,16 @@ pub(super) fn hidden(visible: &VisibleFiles, config: &Config) -> Option<PathBuf>
 fn list(config: &Config) -> Vec<(PathBuf, FileAccess)> {
     let system = OF_SYSTEM.iter();
     let mut list: Vec<_> = system.map(|(path, may)| ((*path).into(), *may)).collect();
-    let mut add = |paths: Vec<PathBuf>, may| list.extend(paths.into_iter().map(|path| (path, may)));
+    let mut add = |may, paths: Vec<PathBuf>| list.extend(paths.into_iter().map(|path| (path, may)));
     // The configuration, passwords, certificates, keys, variables, constant answers: read again, and replaced by others of their name.
-    add(
-        config.read.iter().flat_map(folders).collect(),
-        FileAccess::Read,
-    );
+    add(Read, config.read.iter().flat_map(folders).collect());
     // What is served.
-    add(
-        config.routes.iter().flat_map(|r| served(r)).collect(),
-        FileAccess::Read,
-    );
+    add(Read, config.routes.iter().flat_map(|r| served(r)).collect());
     let sites = config.sites.iter().filter_map(|sites| sites.fd.path());
-    add(sites.collect(), FileAccess::Read);
+    add(Read, sites.collect());
     // Another account has its home beside the others.
     let homes = config.userdir.iter().flat_map(|userdir| &userdir.users);
-    add(
-        homes.flat_map(|(_, home)| folders(home)).collect(),
-        FileAccess::Read,
-    );
+    add(Read, homes.flat_map(|(_, home)| folders(home)).collect());
     // Logs are opened again after they were given other names.
     let log = &config.log;
     let logs = log.access.iter().chain([&log.error]).chain(&log.own);
@@ -76,27 +70,23 @@ fn list(config: &Config) -> Vec<(PathBuf, FileAccess)> {
         LogTo::File(path) => Some(path),
         LogTo::Stdout | LogTo::Stderr => None,
     });
-    add(logs.flat_map(folders).collect(), FileAccess::Make);
+    add(Make, logs.flat_map(folders).collect());
     // Removed at the end.
-    add(
-        config.pid_file.iter().flat_map(folders).collect(),
-        FileAccess::Make,
-    );
+    add(Make, config.pid_file.iter().flat_map(folders).collect());
     // Sockets of a reload are made there, and removed with their locks.
     let sockets = config.listen.iter().filter_map(|l| match &l.address {
         Address::Unix(path) => Some(path),
         Address::Tcp(_) => None,
     });
-    add(sockets.flat_map(folders).collect(), FileAccess::Make);
+    add(Make, sockets.flat_map(folders).collect());
     if let Some(automatic) = &config.tls.automatic {
         let stored = store::folder(automatic, config.identity.as_ref());
-        add(vec![stored], FileAccess::Make);
-        add(authority(), FileAccess::Read);
+        add(Make, vec![stored]);
+        add(Read, authority());
     }
     // Bodies that wait.
     let spool = spool::folder(&config.spool);
-    let may = spooling(&spool);
-    add(vec![spool], may);
+    add(spooling(&spool), vec![spool]);
     list
 }
 
@@ -109,11 +99,8 @@ fn folders(file: &PathBuf) -> Vec<PathBuf> {
     };
     let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
     let behind = file.canonicalize().ok();
-    behind
-        .iter()
-        .chain([&file])
-        .map(|path| above(path))
-        .collect()
+    let both = behind.iter().chain([&file]);
+    both.map(|path| above(path)).collect()
 }
 
 /// What a route shows: files, programs and scripts, of which the server finds out whether they are there and what kind they are.
@@ -126,11 +113,8 @@ fn served(route: &Route) -> Vec<PathBuf> {
     let of_programs = programs.flat_map(|cgi| of(Some(&cgi.root), &cgi.sendfile));
     let upstreams = route.upstreams();
     let of_upstreams = upstreams.flat_map(|up| of(up.scripts.as_ref(), &up.sendfile));
-    files
-        .into_iter()
-        .chain(of_programs)
-        .chain(of_upstreams)
-        .collect()
+    let programs = of_programs.chain(of_upstreams);
+    files.into_iter().chain(programs).collect()
 }
 
 /// Of what answers: its folder, and those whose files it may hand over.
@@ -157,7 +141,7 @@ fn authority() -> Vec<PathBuf> {
 fn spooling(folder: &Path) -> FileAccess {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
     match openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(_) => FileAccess::Change,
-        Err(_) => FileAccess::Make,
+        Ok(_) => Change,
+        Err(_) => Make,
     }
 }

@@ -21,10 +21,10 @@ use galgo_spawn::{
     words,
 };
 use galgo_wasm::{
-    Beside, FoundCode, KILLED, NoCode, Profile, Runtime, RuntimeSettings, StartFault,
+    Beside, KILLED, ModuleFault, NoCode, Runtime, RuntimeSettings, StartFault,
     host::version,
     runtime,
-    wire::{self, Message, ModuleDigest, RunOutcome, UserSetup},
+    wire::{self, Message, ModuleDigest, Profile, RunOutcome, UserSetup},
 };
 
 use crate::{
@@ -144,18 +144,14 @@ impl Wasm {
     /// The file is no program: why.
     pub async fn code(&self, script: &FoundProgram<'_>) -> Result<ModuleDigest, Fault> {
         let file = Path::new(OsStr::from_bytes(script.script_filename.as_bytes()));
-        let bad = |why: String| Fault::Script(format!("the module cannot be run: {why}"));
-        let refused = |why: String| Fault::Refused(format!("{}: {why}", words::path(file)));
-        match self.runtime.find(file, script.id) {
-            FoundCode::Ready(code) => Ok(code),
-            FoundCode::Bad(why) => Err(bad(why)),
-            FoundCode::Refused(why) => Err(refused(why)),
-            FoundCode::Pending(pending) => pending.wait().await.map_err(|why| match why {
-                NoCode::Bad(why) => bad(why),
-                NoCode::Refused(why) => refused(why),
-                NoCode::Short => SHORT,
-            }),
-        }
+        let code = self.runtime.code(file, script.id).await;
+        code.map_err(|NoCode { words: why, whose }| match whose {
+            ModuleFault::Module | ModuleFault::Ours => {
+                Fault::Script(format!("the module cannot be run: {why}"))
+            }
+            ModuleFault::Host => Fault::Refused(format!("{}: {why}", words::path(file))),
+            ModuleFault::Shortage => SHORT,
+        })
     }
 
     /// A connection to the worker, for one run of this code, asked for by the event loop `home`; waits where there is

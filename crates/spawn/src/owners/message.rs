@@ -34,7 +34,10 @@ const FDS: usize = 4;
 pub(super) const MOST: usize = 256 << 10;
 
 /// A socket of the one side, and of the other.
-pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+///
+/// # Errors
+/// The system's.
+pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -44,7 +47,10 @@ pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
 }
 
 /// Sends one message, without waiting for room where `flags` say so.
-pub(super) fn send(
+///
+/// # Errors
+/// The system's.
+pub fn send(
     socket: BorrowedFd<'_>,
     parts: &[&[u8]],
     fds: &[BorrowedFd<'_>],
@@ -73,7 +79,11 @@ pub(super) fn receive(
     }
 }
 
-fn receive_once(
+/// The same, but for what the kernel says first.
+///
+/// # Errors
+/// The system's; CONNRESET, once, where the other side has closed it with something unread.
+pub fn receive_once(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     flags: RecvFlags,

@@ -20,7 +20,7 @@ pub(crate) mod connection;
 mod front;
 mod helper;
 mod known;
-mod message;
+pub mod message;
 mod module_terms;
 mod modules;
 mod program;

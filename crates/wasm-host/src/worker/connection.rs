@@ -6,7 +6,7 @@
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::Mutex,
 };
 
 use bytes::Bytes;
@@ -17,7 +17,10 @@ use galgo_proto::{
         request::{Event, Requests},
     },
 };
-use galgo_wasm::wire::{ID, Run, RunOutcome};
+use galgo_wasm::{
+    lock::lock,
+    wire::{ID, Run, RunOutcome},
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -69,10 +72,6 @@ struct RecordOutput {
     /// The record that may still grow, and where it begins.
     open: Option<(RecordType, usize)>,
     broken: Option<Errno>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ServerConnection {

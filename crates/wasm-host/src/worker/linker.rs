@@ -2,7 +2,7 @@
 
 use galgo_wasm::code::ModuleKind;
 use wasmtime::{
-    Engine, Linker, Module,
+    Engine, InstancePre, Linker, Module,
     component::{self, Component},
 };
 use wasmtime_wasi::{WasiCtxBuilder, p2::bindings::CommandPre};
@@ -10,9 +10,18 @@ use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
 use super::{environ, state::InstanceState};
 
+/// A program that needs only its memory.
+pub(super) enum LinkedProgram {
+    Command(InstancePre<InstanceState>),
+    Component(CommandPre<InstanceState>),
+    Http(ProxyPre<InstanceState>),
+}
+
 pub(super) fn module_linker(engine: &Engine) -> wasmtime::Result<Linker<InstanceState>> {
     let mut linker = Linker::new(engine);
-    wasmtime_wasi::p1::add_to_linker_async(&mut linker, InstanceState::preview1)?;
+    wasmtime_wasi::p1::add_to_linker_async(&mut linker, |state: &mut InstanceState| {
+        &mut state.preview1
+    })?;
     environ::add_to_linker(&mut linker)?;
     Ok(linker)
 }

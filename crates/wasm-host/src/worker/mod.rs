@@ -11,7 +11,6 @@ mod http;
 mod linker;
 mod own;
 mod run;
-mod say;
 mod shared;
 mod state;
 mod stdio;
@@ -20,7 +19,6 @@ mod ticker;
 use std::{
     ffi::OsStr,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
-    process::ExitCode,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -36,40 +34,23 @@ use rustix::process::Resource;
 use crate::{
     limits,
     sandbox::{self, WorkerSandbox},
+    say::say,
 };
 use connection::{RunRequest, ServerConnection};
 pub(crate) use linker::{check_module, component_kind};
-use own::{NotFound, Own};
-use say::say;
-use shared::{CodeSource, LinkedProgram, Worker};
+use own::{NotFound, Own, ProgramResult};
+use shared::{CodeSource, Worker};
 
 /// Threads that do the file operations of one instance, which does one at a time; another where one is
 /// stuck.
 const FILE_THREADS: usize = 4;
 
-/// Serves the server's socket, standard input, until that is closed.
-pub(crate) fn main() -> ExitCode {
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            say(&why);
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// The same for a user's own modules, by what its keeper says, over descriptor 4.
-pub(crate) fn own_main() -> ExitCode {
-    match own() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            say(&why);
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn own() -> Result<(), String> {
+/// Serves the server's socket, standard input, until that is closed, for a user's own modules: by what its keeper says, over
+/// descriptor 4.
+///
+/// # Errors
+/// It could not begin; in words.
+pub(crate) fn serve_own() -> Result<(), String> {
     let keeper = inherited(2).map_err(|e| e.to_string())?.pop();
     let keeper = keeper.ok_or("there is no keeper")?;
     let mut message = Vec::new();
@@ -85,7 +66,11 @@ fn own() -> Result<(), String> {
     run(&seen, CodeSource::Keeper(Own::new(setup, keeper)))
 }
 
-fn serve() -> Result<(), String> {
+/// Serves the server's socket, standard input, until that is closed.
+///
+/// # Errors
+/// As [`serve_own`].
+pub(crate) fn serve() -> Result<(), String> {
     let mut message = Vec::new();
     let socket = rustix::stdio::stdin();
     let first = wire::receive(socket, &mut message).map_err(|e| e.to_string())?;
@@ -234,12 +219,12 @@ impl Worker {
     }
 
     /// The program that a request is for, which may be held to limits of its own.
-    fn found(&self, request: &mut RunRequest) -> Result<Arc<LinkedProgram>, NotFound> {
+    fn found(&self, request: &mut RunRequest) -> ProgramResult {
         match &self.source {
-            CodeSource::Cache(_) => self.program(&request.run.key).ok_or(NotFound {
-                ended: RunOutcome::NoCode,
-                why: String::new(),
-            }),
+            CodeSource::Cache(_) => {
+                let gone = || NotFound::new(RunOutcome::NoCode, String::new());
+                self.program(&request.run.key).ok_or_else(gone)
+            }
             CodeSource::Keeper(own) => {
                 own.limit(&mut request.run);
                 let module = OsStr::from_bytes(&request.run.module);

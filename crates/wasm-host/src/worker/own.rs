@@ -4,16 +4,18 @@ use std::{
     collections::HashMap,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Mutex, TryLockError},
 };
 
 use galgo_spawn::FileId;
 use galgo_wasm::{
     code::{self, Code},
+    lock::lock,
     wire::{self, CodeReply, Message, Run, RunOutcome, UserSetup},
 };
 
-use super::say::say;
+use super::linker::LinkedProgram;
+use crate::say::say;
 
 /// Modules that are remembered: beyond that all are forgotten, and compiled again when they are asked for.
 const MOST: usize = 1000;
@@ -25,35 +27,32 @@ pub(super) struct NotFound {
     pub(super) why: String,
 }
 
-/// What a worker of a user's own modules knows; `P` is one that is ready to run.
-pub(super) struct Own<P> {
+impl NotFound {
+    pub(super) fn new(ended: RunOutcome, why: String) -> Self {
+        Self { ended, why }
+    }
+}
+
+/// A program that may run, or why it does not.
+pub(super) type ProgramResult = Result<Arc<LinkedProgram>, NotFound>;
+
+/// What a worker of a user's own modules knows.
+pub(super) struct Own {
     setup: UserSetup,
     /// One conversation at a time: another one's module waits until this one's is compiled.
     keeper: Mutex<OwnedFd>,
-    modules: Mutex<HashMap<PathBuf, OwnModule<P>>>,
+    modules: Mutex<HashMap<PathBuf, OwnModule>>,
 }
 
-struct OwnModule<P> {
+#[derive(Default)]
+struct OwnModule {
     /// Serves, and the file it was made of.
-    program: Option<(FileId, Arc<P>)>,
+    program: Option<(FileId, Arc<LinkedProgram>)>,
     /// Is no program: why.
     bad: Option<(FileId, String)>,
 }
 
-impl<P> Default for OwnModule<P> {
-    fn default() -> Self {
-        Self {
-            program: None,
-            bad: None,
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl<P> Own<P> {
+impl Own {
     pub(super) fn new(setup: UserSetup, keeper: OwnedFd) -> Self {
         Self {
             setup,
@@ -78,13 +77,10 @@ impl<P> Own<P> {
     pub(super) fn program(
         &self,
         module: &Path,
-        link: impl Fn(&Code) -> Result<P, String>,
-    ) -> Result<Arc<P>, NotFound> {
+        link: impl Fn(&Code) -> Result<LinkedProgram, String>,
+    ) -> ProgramResult {
         let real = self.setup.may_run(module);
-        let denied = |why: String| NotFound {
-            ended: RunOutcome::Denied,
-            why,
-        };
+        let denied = |why| NotFound::new(RunOutcome::Denied, why);
         let real = real.map_err(|e| denied(e.to_string()))?;
         let stat = rustix::fs::stat(&real);
         let id = FileId::of(&stat.map_err(|e| denied(format!("{}: {e}", real.display())))?);
@@ -105,42 +101,34 @@ impl<P> Own<P> {
         }
         let made = ask(&keeper, module).and_then(|code| {
             let linked = link(&code);
-            linked.map(Arc::new).map_err(|why| NotFound {
-                ended: RunOutcome::Bad,
-                why,
-            })
+            let bad = |why| NotFound::new(RunOutcome::Bad, why);
+            linked.map(Arc::new).map_err(bad)
         });
         self.remember(real, id, made)
     }
 
     /// What is known of the file as it is.
-    fn known(&self, real: &Path, id: FileId) -> Option<Result<Arc<P>, NotFound>> {
+    fn known(&self, real: &Path, id: FileId) -> Option<ProgramResult> {
         let modules = lock(&self.modules);
         let OwnModule { program, bad } = modules.get(real)?;
         match (program, bad) {
             (Some((of, program)), _) if *of == id => Some(Ok(program.clone())),
             (Some((_, before)), Some((of, _))) if *of == id => Some(Ok(before.clone())),
-            (None, Some((of, why))) if *of == id => Some(Err(NotFound {
-                ended: RunOutcome::Bad,
-                why: why.clone(),
-            })),
+            (None, Some((of, why))) if *of == id => {
+                Some(Err(NotFound::new(RunOutcome::Bad, why.clone())))
+            }
             _ => None,
         }
     }
 
     /// What serves, whatever file it was made of.
-    fn serves(&self, real: &Path) -> Option<Arc<P>> {
+    fn serves(&self, real: &Path) -> Option<Arc<LinkedProgram>> {
         let modules = lock(&self.modules);
         let (_, program) = modules.get(real)?.program.as_ref()?;
         Some(program.clone())
     }
 
-    fn remember(
-        &self,
-        real: PathBuf,
-        id: FileId,
-        made: Result<Arc<P>, NotFound>,
-    ) -> Result<Arc<P>, NotFound> {
+    fn remember(&self, real: PathBuf, id: FileId, made: ProgramResult) -> ProgramResult {
         let mut modules = lock(&self.modules);
         if modules.len() >= MOST {
             modules.clear();
@@ -163,10 +151,7 @@ impl<P> Own<P> {
                         say(&why);
                         Ok(before.clone())
                     }
-                    None => Err(NotFound {
-                        ended: RunOutcome::Bad,
-                        why,
-                    }),
+                    None => Err(NotFound::new(RunOutcome::Bad, why)),
                 }
             }
             Err(other) => Err(other),
@@ -176,10 +161,7 @@ impl<P> Own<P> {
 
 /// Asks the keeper for the code of a module.
 fn ask(keeper: &OwnedFd, module: &Path) -> Result<Code, NotFound> {
-    let ours = |why: String| NotFound {
-        ended: RunOutcome::NoThread,
-        why,
-    };
+    let ours = |why| NotFound::new(RunOutcome::NoThread, why);
     let wanted = Message::Wanted(module.as_os_str().as_bytes().to_vec());
     let sent = wire::send_message(keeper, &wanted.encode(), &[]);
     sent.map_err(|e| ours(format!("the keeper is not reached: {e}")))?;
@@ -193,14 +175,10 @@ fn ask(keeper: &OwnedFd, module: &Path) -> Result<Code, NotFound> {
     match (Message::decode(message), fds.pop()) {
         (Some(Message::Found(CodeReply::Code(key))), Some(code)) => code::received(code, &key)
             .ok_or_else(|| ours("the keeper has sent what is no code".into())),
-        (Some(Message::Found(CodeReply::Denied(why))), _) => Err(NotFound {
-            ended: RunOutcome::Denied,
-            why,
-        }),
-        (Some(Message::Found(CodeReply::Bad(why))), _) => Err(NotFound {
-            ended: RunOutcome::Bad,
-            why,
-        }),
+        (Some(Message::Found(CodeReply::Denied(why))), _) => {
+            Err(NotFound::new(RunOutcome::Denied, why))
+        }
+        (Some(Message::Found(CodeReply::Bad(why))), _) => Err(NotFound::new(RunOutcome::Bad, why)),
         (Some(Message::Found(CodeReply::Short)), _) => Err(ours(String::new())),
         _ => Err(ours("the keeper says what makes no sense".into())),
     }

@@ -5,6 +5,7 @@ use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 use galgo_proto::fcgi::RecordType;
 use galgo_spawn::{Exit, Status};
 use galgo_wasm::wire::RunOutcome;
+use libc::{SIGABRT, SIGFPE, SIGILL, SIGSEGV, SIGTERM, SIGXCPU};
 use tokio::runtime::Runtime;
 use wasmtime::{Store, Trap};
 use wasmtime_wasi::I32Exit;
@@ -12,18 +13,11 @@ use wasmtime_wasi::I32Exit;
 use super::{
     connection::{Readiness, RunRequest, ServerConnection},
     http,
-    shared::{LinkedProgram, Worker},
+    linker::LinkedProgram,
+    shared::Worker,
     state::{InstanceState, StopReason, processor},
     stdio::Waiter,
 };
-
-/// A signal stands for each way to trap: the one that ends a native program of the same fault.
-const SIGILL: i32 = 4;
-const SIGABRT: i32 = 6;
-const SIGFPE: i32 = 8;
-const SIGSEGV: i32 = 11;
-const SIGTERM: i32 = 15;
-const SIGXCPU: i32 = 24;
 
 /// Bytes of a backtrace that go to standard error.
 const BACKTRACE: usize = 16 << 10;
@@ -158,6 +152,7 @@ fn verdict(e: &wasmtime::Error, connection: &ServerConnection) -> Status {
     if let Some(exit) = e.downcast_ref::<I32Exit>() {
         return Status::Code(exit.0 & 0xff);
     }
+    // A signal stands for each way to trap: the one that ends a native program of the same fault.
     let signal = match (e.downcast_ref::<StopReason>(), e.downcast_ref::<Trap>()) {
         (Some(StopReason::Cancelled), _) => return Status::Signal(SIGTERM),
         (Some(StopReason::Cpu), _) => SIGXCPU,

@@ -3,48 +3,35 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicUsize},
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicUsize},
 };
 
 use galgo_wasm::{
-    code::{self, Code},
+    code::{self, Code, ModuleKind},
+    lock::lock,
     wire::{self, ModuleDigest, Profile, WorkerSetup},
 };
-use wasmtime::{
-    Engine, InstancePre, Linker,
-    component::{self, Component},
-};
+use wasmtime::{Engine, Linker, component};
 use wasmtime_wasi::p2::bindings::CommandPre;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
 use super::{
-    linker::{component_linker, module_linker},
+    linker::{LinkedProgram, component_linker, module_linker},
     own::Own,
-    say::say,
     state::InstanceState,
     ticker::Ticker,
 };
-use crate::{
-    engine, limits,
-    load::{LoadedCode, load},
-};
+use crate::{engine, limits, load, say::say};
 
 /// Instances at once, whatever the server says: each has 6 GiB of address space set aside.
 const INSTANCES_MOST: u64 = 4096;
-
-/// A program that needs only its memory.
-pub(super) enum LinkedProgram {
-    Command(InstancePre<InstanceState>),
-    Component(CommandPre<InstanceState>),
-    Http(ProxyPre<InstanceState>),
-}
 
 /// Where code comes from.
 pub(super) enum CodeSource {
     /// From this folder, by its name.
     Cache(PathBuf),
     /// From a keeper, by the path of its module.
-    Keeper(Own<LinkedProgram>),
+    Keeper(Own),
 }
 
 pub(super) struct Worker {
@@ -94,7 +81,7 @@ impl Worker {
 
     /// A program by its name: the first request loads it, while others wait.
     pub(super) fn program(&self, key: &ModuleDigest) -> Option<Arc<LinkedProgram>> {
-        let slot = self.slots().entry(*key).or_default().clone();
+        let slot = lock(&self.programs).entry(*key).or_default().clone();
         let found = slot.get_or_init(|| {
             let loaded = self.load(key);
             loaded.map_err(|why| say(&why)).ok().map(Arc::new)
@@ -105,12 +92,8 @@ impl Worker {
         found.clone()
     }
 
-    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<ModuleDigest, ProgramCell>> {
-        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn forget(&self, key: &ModuleDigest) {
-        self.slots().remove(key);
+        lock(&self.programs).remove(key);
     }
 
     fn load(&self, key: &ModuleDigest) -> Result<LinkedProgram, String> {
@@ -123,19 +106,18 @@ impl Worker {
 
     /// Makes code ready to run.
     pub(super) fn link(&self, code: &Code) -> Result<LinkedProgram, String> {
-        let words = |e: wasmtime::Error| format!("loading code: {e:#}");
-        let loaded = load(code, &self.engine).map_err(words)?;
-        let pre = |c: &Component| self.components.instantiate_pre(c);
-        Ok(match &loaded {
-            LoadedCode::Module(m) => {
-                LinkedProgram::Command(self.modules.instantiate_pre(m).map_err(words)?)
-            }
-            LoadedCode::Component(c) => {
-                LinkedProgram::Component(pre(c).and_then(CommandPre::new).map_err(words)?)
-            }
-            LoadedCode::Http(c) => {
-                LinkedProgram::Http(pre(c).and_then(ProxyPre::new).map_err(words)?)
-            }
-        })
+        let module = || load::module(&self.engine, code);
+        let component = || load::component(&self.engine, code);
+        let component = || self.components.instantiate_pre(&component()?);
+        let linked = match code.kind() {
+            ModuleKind::Command => module()
+                .and_then(|module| self.modules.instantiate_pre(&module))
+                .map(LinkedProgram::Command),
+            ModuleKind::Component => component()
+                .and_then(CommandPre::new)
+                .map(LinkedProgram::Component),
+            ModuleKind::Http => component().and_then(ProxyPre::new).map(LinkedProgram::Http),
+        };
+        linked.map_err(|e| format!("loading code: {e:#}"))
     }
 }

@@ -22,7 +22,7 @@ const TABLE_MOST: usize = 1_000_000;
 const RANDOM_MOST: u64 = 64 << 10;
 
 pub(super) struct InstanceState {
-    preview1: WasiP1Ctx,
+    pub(super) preview1: WasiP1Ctx,
     http: WasiHttpCtx,
     hooks: Hooks,
     pub(super) connection: Arc<ServerConnection>,
@@ -132,10 +132,6 @@ impl InstanceState {
             },
             cpu: (run.cpu > 0).then(|| processor() + Duration::from_secs(run.cpu)),
         })
-    }
-
-    pub(super) fn preview1(&mut self) -> &mut WasiP1Ctx {
-        &mut self.preview1
     }
 
     /// Asked with every tick while the guest computes.

@@ -3,8 +3,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-    pin::Pin,
+    os::fd::{AsFd, OwnedFd},
     sync::Arc,
     task::{Context, Poll},
 };
@@ -12,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use galgo_proto::fcgi::RecordType;
 use rustix::io::Errno;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, unix::AsyncFd};
 use wasmtime_wasi::{
     async_trait,
     cli::{IsTerminal, StdinStream, StdoutStream},
@@ -23,16 +22,7 @@ use super::connection::{PIECE, Readiness, ServerConnection};
 
 /// A registration with the event loop, made for the first wait: it belongs to one waiter.
 #[derive(Debug, Default)]
-pub(super) struct Waiter(Option<AsyncFd<SharedFd>>);
-
-#[derive(Debug)]
-struct SharedFd(OwnedFd);
-
-impl AsRawFd for SharedFd {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
+pub(super) struct Waiter(Option<AsyncFd<OwnedFd>>);
 
 impl Waiter {
     pub(super) fn poll(
@@ -87,14 +77,14 @@ impl Waiter {
     deprecated,
     reason = "the replacement is unsafe for types that may change their descriptor"
 )]
-fn register(connection: &ServerConnection, awaited: Readiness) -> Option<AsyncFd<SharedFd>> {
+fn register(connection: &ServerConnection, awaited: Readiness) -> Option<AsyncFd<OwnedFd>> {
     let interest = match awaited {
         Readiness::Input | Readiness::HangUp => Interest::READABLE,
         Readiness::Room => Interest::WRITABLE,
     };
     let own = rustix::io::fcntl_dupfd_cloexec(connection.as_fd(), 3).ok()?;
-    // Sound: `SharedFd` owns its descriptor and keeps it.
-    AsyncFd::with_interest(SharedFd(own), interest).ok()
+    // Sound: an `OwnedFd` keeps its descriptor.
+    AsyncFd::with_interest(own, interest).ok()
 }
 
 fn failed(errno: Errno) -> StreamError {
@@ -254,9 +244,10 @@ impl IsTerminal for GuestOutput {
     }
 }
 
+// Interfaces of preview 3 alone ask for an asynchronous stream, and no guest here reaches them.
 impl StdinStream for GuestStdin {
     fn async_stream(&self) -> Box<dyn AsyncRead + Send + Sync> {
-        Box::new(InStream::new(&self.0))
+        Box::new(tokio::io::empty())
     }
 
     fn p2_stream(&self) -> Box<dyn InputStream> {
@@ -266,52 +257,10 @@ impl StdinStream for GuestStdin {
 
 impl StdoutStream for GuestOutput {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
-        Box::new(OutStream::new(&self.0, self.1))
+        Box::new(tokio::io::sink())
     }
 
     fn p2_stream(&self) -> Box<dyn OutputStream> {
         Box::new(OutStream::new(&self.0, self.1))
-    }
-}
-
-// Asked for by interfaces that no guest here reaches (preview 3).
-impl AsyncRead for InStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let most = buf.remaining();
-        self.poll_piece(most, cx)
-            .map_ok(|piece| buf.put_slice(&piece))
-    }
-}
-
-impl AsyncWrite for OutStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let full = self.is_full();
-        let Self {
-            connection,
-            kind,
-            waiter,
-        } = &mut *self;
-        if full && waiter.poll_push(connection, cx).is_pending() {
-            return Poll::Pending;
-        }
-        connection.put(*kind, bytes);
-        let held = connection.held().map(|_| bytes.len());
-        Poll::Ready(held.map_err(Into::into))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
     }
 }

@@ -2,16 +2,16 @@
 
 use std::{
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    thread,
+    thread::{self, Thread},
     time::Duration,
 };
 
 use wasmtime::Engine;
 
-use super::say::say;
+use crate::say::say;
 
 /// A guest that loops notices its end within this.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -24,10 +24,9 @@ pub(super) struct Ticker(Arc<TickerState>);
 #[derive(Debug, Default)]
 struct TickerState {
     running: AtomicUsize,
-    resting: Mutex<bool>,
-    wake: Condvar,
-    /// Set with `resting`, to be looked at without the lock.
-    rests: std::sync::atomic::AtomicBool,
+    /// Whether its thread rests, until it is woken.
+    rests: AtomicBool,
+    thread: OnceLock<Thread>,
 }
 
 #[derive(Debug)]
@@ -37,21 +36,19 @@ impl Ticker {
     pub(super) fn start(&self, engine: Engine) {
         let shared = self.0.clone();
         let thread = thread::Builder::new().name("ticker".into());
-        if thread.spawn(move || shared.tick(&engine)).is_err() {
-            say("no thread for the clock: a guest that loops would not end");
-            std::process::exit(1);
+        match thread.spawn(move || shared.tick(&engine)) {
+            Ok(started) => drop(self.0.thread.set(started.thread().clone())),
+            Err(_) => {
+                say("no thread for the clock: a guest that loops would not end");
+                std::process::exit(1);
+            }
         }
     }
 
     pub(super) fn running(&self) -> RunningGuest<'_> {
         self.0.running.fetch_add(1, Ordering::SeqCst);
         if self.0.rests.load(Ordering::SeqCst) {
-            *self
-                .0
-                .resting
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = false;
-            self.0.wake.notify_one();
+            self.0.thread.get().inspect(|thread| thread.unpark());
         }
         RunningGuest(&self.0)
     }
@@ -75,15 +72,10 @@ impl TickerState {
     }
 
     fn rest(&self) {
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        *resting = true;
         self.rests.store(true, Ordering::SeqCst);
         // A guest that came between the last look and the store did not see it.
-        while *resting && self.running.load(Ordering::SeqCst) == 0 {
-            resting = self
-                .wake
-                .wait(resting)
-                .unwrap_or_else(PoisonError::into_inner);
+        while self.running.load(Ordering::SeqCst) == 0 {
+            thread::park();
         }
         self.rests.store(false, Ordering::SeqCst);
     }

@@ -25,16 +25,15 @@ use rustix::{
 };
 
 use super::{
-    cache::folder,
-    jobs::CompileJob,
     prune,
-    shared::{Runtime, lock},
-    wrong::{ModuleFault, Wrong},
+    shared::{CompileJob, Runtime},
+    wrong::{ModuleFault, NoCode},
 };
 use crate::{
     code,
-    host::{self, Beside, HostProgram, NoHost},
-    module,
+    host::{self, Beside, HostProgram},
+    lock::lock,
+    module::{self, ModuleInfo},
     wire::{Message, ModuleDigest, read_text},
 };
 
@@ -75,7 +74,7 @@ pub(super) fn compile(runtime: &Arc<Runtime>, job: CompileJob) {
             let given_up = std::mem::take(&mut jobs.waiting);
             drop(jobs);
             for job in given_up {
-                let wrong = Wrong::io("no thread to compile it", &e);
+                let wrong = NoCode::io("no thread to compile it", &e);
                 report(runtime, &job.file, job.id, &Err(wrong));
             }
         }
@@ -91,13 +90,14 @@ fn work(runtime: &Arc<Runtime>) {
             return;
         };
         drop(jobs);
-        let (id, made) = code_of(runtime, &job, &mut spawner);
-        report(runtime, &job.file, id, &made);
+        let made = |file: &File, known: &_| made(runtime, known, file, &mut spawner);
+        let (id, made) = settled(&job.file, made);
+        report(runtime, &job.file, id.unwrap_or(job.id), &made);
     }
 }
 
 /// Says what came of a file to the worker, the operator and the requests that wait.
-fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<ModuleDigest, Wrong>) {
+fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<ModuleDigest, NoCode>) {
     let (unused, waiting) = lock(&runtime.modules).done(file, id, made);
     if let Ok(key) = made {
         runtime.has_cache();
@@ -111,36 +111,42 @@ fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<ModuleD
     }
     for one in waiting {
         // The request may have gone meanwhile.
-        let _ = one.send(made.as_ref().map_err(Wrong::told).copied());
+        let _ = one.send(made.clone());
     }
 }
 
-/// The code of a file, and the file as it was when that was made.
-fn code_of(
-    runtime: &Arc<Runtime>,
-    job: &CompileJob,
-    spawner: &mut Option<Spawner>,
-) -> (FileId, Result<ModuleDigest, Wrong>) {
+/// What `make` makes of a module, and the file as it was then (`None`: there is none); once more where that has changed
+/// meanwhile.
+pub(super) fn settled<T>(
+    path: &Path,
+    mut make: impl FnMut(&File, &ModuleInfo) -> Result<T, NoCode>,
+) -> (Option<FileId>, Result<T, NoCode>) {
     loop {
-        let (file, id) = match opened(&job.file) {
+        let (file, id) = match opened(path) {
             Ok(opened) => opened,
-            Err(e) => return (job.id, Err(Wrong::io("it cannot be opened", &e))),
+            Err(e) => return (None, Err(NoCode::io("it cannot be opened", &e))),
         };
         let fresh = settles_in(id).is_some();
         let known = match module::look(&file) {
             Ok(known) => known,
-            Err(e) => return (id, Err(Wrong::module(format!("it cannot be read: {e}")))),
+            Err(e) => {
+                let wrong = NoCode::module(format!("it cannot be read: {e}"));
+                return (Some(id), Err(wrong));
+            }
         };
         // Compiled while its last change is still too near, and looked at again when it is not: a request
         // for a new file waits for its compilation alone.
-        let made = made(runtime, &known, &file, spawner);
-        if !fresh || is_still(&job.file, id, &known) {
-            return (id, made);
+        let made = match known.wrong {
+            Some(wrong) => Err(NoCode::module(wrong)),
+            None => make(&file, &known),
+        };
+        if !fresh || is_still(path, id, &known) {
+            return (Some(id), made);
         }
     }
 }
 
-pub(super) fn opened(path: &Path) -> io::Result<(File, FileId)> {
+fn opened(path: &Path) -> io::Result<(File, FileId)> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty())?;
     let id = FileId::of(&fstat(&fd)?);
@@ -148,7 +154,7 @@ pub(super) fn opened(path: &Path) -> io::Result<(File, FileId)> {
 }
 
 /// How long until the last change of a file lies far enough back; `None`: it does.
-pub(super) fn settles_in(id: FileId) -> Option<Duration> {
+fn settles_in(id: FileId) -> Option<Duration> {
     let (seconds, nanos) = id.changed();
     let changed = Duration::new(seconds.unsigned_abs(), u32::try_from(nanos).unwrap_or(0));
     let now = SystemTime::now()
@@ -161,7 +167,7 @@ pub(super) fn settles_in(id: FileId) -> Option<Duration> {
 
 /// Whether a file that was read soon after a change has not changed since: waits until its time shows
 /// that, and compares.
-pub(super) fn is_still(path: &Path, id: FileId, known: &module::ModuleInfo) -> bool {
+fn is_still(path: &Path, id: FileId, known: &ModuleInfo) -> bool {
     if let Some(rest) = settles_in(id) {
         thread::sleep(rest);
     }
@@ -171,13 +177,10 @@ pub(super) fn is_still(path: &Path, id: FileId, known: &module::ModuleInfo) -> b
 
 fn made(
     runtime: &Arc<Runtime>,
-    known: &module::ModuleInfo,
+    known: &ModuleInfo,
     file: &File,
     spawner: &mut Option<Spawner>,
-) -> Result<ModuleDigest, Wrong> {
-    if let Some(wrong) = known.wrong {
-        return Err(Wrong::module(wrong));
-    }
+) -> Result<ModuleDigest, NoCode> {
     let key = known.key;
     let cache = &runtime.settings.cache;
     let host = found(&runtime.settings.beside, spawner)?;
@@ -188,8 +191,8 @@ fn made(
         prune::touch(&code::path(cache, &key, tag));
         return Ok(key);
     }
-    let cannot = |e: io::Error| Wrong::io(&format!("the cache {}", cache.display()), &e);
-    folder(cache).map_err(cannot)?;
+    let cannot = |e: io::Error| NoCode::io(&format!("the cache {}", cache.display()), &e);
+    code::make(cache).map_err(cannot)?;
     let (draft, to) = draft(cache).map_err(cannot)?;
     let done = compiled(host, file, &to, spawner)
         .and_then(|()| fs::rename(&draft, code::path(cache, &key, tag)).map_err(cannot));
@@ -201,7 +204,7 @@ fn made(
     // is not to be trusted with more than code.
     done.and_then(|()| match code::is_there(cache, &key, tag) {
         true => Ok(key),
-        false => Err(Wrong::ours("it changed while it was compiled")),
+        false => Err(NoCode::ours("it changed while it was compiled")),
     })
 }
 
@@ -220,25 +223,18 @@ fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
 }
 
 /// The program that compiles and runs modules. The first one that needs it asks for its version and engine.
-fn found<'b>(beside: &'b Beside, spawner: &mut Option<Spawner>) -> Result<&'b HostProgram, Wrong> {
-    let asked = beside.host(|host| answer(host, spawner));
-    asked.map_err(|unfit| match unfit {
-        NoHost::Failed(wrong) => wrong,
-        NoHost::Refused(words) => Wrong {
-            words,
-            whose: ModuleFault::Host,
-        },
-    })
+fn found<'b>(beside: &'b Beside, spawner: &mut Option<Spawner>) -> Result<&'b HostProgram, NoCode> {
+    beside.host(|host| answer(host, spawner))
 }
 
-fn answer(host: &HostProgram, spawner: &mut Option<Spawner>) -> Result<String, Wrong> {
-    let io = |e: io::Error| Wrong::io("asking galgo-wasm for its engine", &e);
+fn answer(host: &HostProgram, spawner: &mut Option<Spawner>) -> Result<String, NoCode> {
+    let io = |e: io::Error| NoCode::io("asking galgo-wasm for its engine", &e);
     let (said, stdout) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
     let nothing = File::open("/dev/null").map_err(io)?;
     let asked = run(host, host::ENGINE, nothing.as_fd(), stdout.as_fd(), spawner);
     drop(stdout);
     asked.map_err(|wrong| match wrong.whose {
-        ModuleFault::Module => Wrong::ours(wrong.words),
+        ModuleFault::Module => NoCode::ours(wrong.words),
         _ => wrong,
     })?;
     Ok(read_text(said, WORDS))
@@ -249,8 +245,8 @@ pub(super) fn compiled(
     module: &File,
     to: &File,
     spawner: &mut Option<Spawner>,
-) -> Result<(), Wrong> {
-    let cannot = |e: rustix::io::Errno| Wrong::ours(format!("it cannot be read: {e}"));
+) -> Result<(), NoCode> {
+    let cannot = |e: rustix::io::Errno| NoCode::ours(format!("it cannot be read: {e}"));
     rustix::fs::seek(module, rustix::fs::SeekFrom::Start(0)).map_err(cannot)?;
     run(host, host::COMPILE, module.as_fd(), to.as_fd(), spawner)
 }
@@ -262,15 +258,15 @@ fn run(
     stdin: BorrowedFd<'_>,
     stdout: BorrowedFd<'_>,
     spawner: &mut Option<Spawner>,
-) -> Result<(), Wrong> {
-    let io = |e: io::Error| Wrong::io("starting its compilation", &e);
+) -> Result<(), NoCode> {
+    let io = |e: io::Error| NoCode::io("starting its compilation", &e);
     let (words, stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
     let spawner = match spawner {
         Some(spawner) => spawner,
         None => spawner.insert(Spawner::direct().map_err(io)?),
     };
     let child = host.start(spawner, command, [stdin, stdout, stderr.as_fd()], None);
-    let mut child = child.map_err(|e| Wrong::io(&e.stage.to_string(), &e.source))?;
+    let mut child = child.map_err(|e| NoCode::io(&e.stage.to_string(), &e.source))?;
     drop(stderr);
     let patience = Timespec {
         tv_sec: PATIENCE,
@@ -279,12 +275,12 @@ fn run(
     let mut fds = [PollFd::new(&child, PollFlags::IN)];
     if !matches!(poll(&mut fds, Some(&patience)), Ok(n) if n > 0) {
         let words = format!("its compilation took more than {PATIENCE} s");
-        return Err(Wrong::module(words));
+        return Err(NoCode::module(words));
     }
     match child.wait().map_err(io)?.status {
         Status::Code(0) => Ok(()),
-        Status::Code(_) => Err(Wrong::module(read_text(words, WORDS).trim())),
-        Status::Signal(n) => Err(Wrong::module(format!(
+        Status::Code(_) => Err(NoCode::module(read_text(words, WORDS).trim())),
+        Status::Signal(n) => Err(NoCode::module(format!(
             "its compilation was ended by signal {n}: it takes more time or memory than a module may \
              ({} s of processor time, 4 GiB)",
             host::CPU

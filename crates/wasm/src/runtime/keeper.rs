@@ -19,13 +19,13 @@ use rustix::{
 };
 
 use super::{
-    compiler::{compiled, is_still, opened, settles_in},
-    wrong::{ModuleFault, Wrong},
+    compiler::{compiled, settled},
+    wrong::{ModuleFault, NoCode},
 };
 use crate::{
     code,
     host::{self, HostProgram},
-    module,
+    module::ModuleInfo,
     wire::{self, CodeReply, Message, UserSetup},
 };
 
@@ -104,27 +104,16 @@ fn made(
     host: &HostProgram,
     path: &Path,
     spawner: &mut Option<Spawner>,
-) -> Result<(wire::ModuleDigest, File), Wrong> {
-    loop {
-        let (file, id) = opened(path).map_err(|e| Wrong::io("it cannot be opened", &e))?;
-        // Compiled while its last change is still too near, and looked at again when it is not.
-        let fresh = settles_in(id).is_some();
-        let known = module::look(&file);
-        let known = known.map_err(|e| Wrong::module(format!("it cannot be read: {e}")))?;
-        if let Some(wrong) = known.wrong {
-            return Err(Wrong::module(wrong));
-        }
-        let code = code::in_memory().map_err(|e| Wrong::io("no memory for its code", &e))?;
-        let done = compiled(host, &file, &code, spawner);
-        if fresh && !is_still(path, id, &known) {
-            continue;
-        }
-        done?;
+) -> Result<(wire::ModuleDigest, File), NoCode> {
+    let make = |file: &File, known: &ModuleInfo| {
+        let code = code::in_memory().map_err(|e| NoCode::io("no memory for its code", &e))?;
+        compiled(host, file, &code, spawner)?;
         // The process answered for a file that may have changed since it was read here, and is not to be trusted with more
         // than code.
-        return match code::seal(&code, &known.key) {
+        match code::seal(&code, &known.key) {
             true => Ok((known.key, code)),
-            false => Err(Wrong::ours("it changed while it was compiled")),
-        };
-    }
+            false => Err(NoCode::ours("it changed while it was compiled")),
+        }
+    };
+    settled(path, make).1
 }

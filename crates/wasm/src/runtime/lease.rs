@@ -8,14 +8,13 @@ use std::{
 };
 
 use galgo_spawn::{Exit, Status};
+use rustix::process::Signal;
 
 use super::{
     fault::StartFault,
     shared::{Runtime, WorkerHandle},
 };
 use crate::wire::{self, Message, ModuleDigest, RunOutcome};
-
-const SIGKILL: i32 = 9;
 
 /// The lease of a worker for one request.
 #[derive(Debug)]
@@ -86,7 +85,7 @@ impl WorkerLease {
 
 /// The end of an instance that could not say how it ended, as of a process that is killed.
 pub const KILLED: Exit = Exit {
-    status: Status::Signal(SIGKILL),
+    status: Status::Signal(Signal::KILL.as_raw()),
     user: Duration::ZERO,
     system: Duration::ZERO,
     max_rss: 0,

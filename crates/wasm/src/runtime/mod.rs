@@ -1,33 +1,30 @@
 //! The server's side: keeps the worker up, has modules compiled, and starts instances.
 
-mod cache;
 mod compiler;
 mod fault;
-mod jobs;
 mod keeper;
 mod lease;
 mod modules;
 mod prune;
 mod shared;
 mod supervisor;
-mod wrong;
+pub(crate) mod wrong;
 
 use std::{
     path::Path,
     sync::{Arc, Mutex},
 };
 
-pub use crate::wire::{ModuleDigest, Profile};
+use galgo_spawn::FileId;
+
+use crate::{lock::lock, wire::ModuleDigest};
 pub use compiler::examine;
 pub use fault::StartFault;
-use galgo_spawn::FileId;
-use jobs::CompileJob;
 pub use keeper::keep;
 pub use lease::{KILLED, WorkerLease};
-pub use modules::{FoundCode, Pending};
-use shared::lock;
+use shared::CompileJob;
 pub use shared::{Runtime, RuntimeSettings};
-pub use wrong::NoCode;
+pub use wrong::{ModuleFault, NoCode};
 
 impl Runtime {
     /// A runtime that has started nothing yet.
@@ -40,21 +37,29 @@ impl Runtime {
         })
     }
 
-    /// The code of a module, as its file is now (`id`): ready, or being compiled. While a replaced
+    /// The code of a module, as its file is now (`id`); waits while it is compiled. While a replaced
     /// file is compiled the code of the one before serves.
-    pub fn find(self: &Arc<Self>, file: &Path, id: FileId) -> FoundCode {
+    ///
+    /// # Errors
+    /// It has none: why.
+    pub async fn code(self: &Arc<Self>, file: &Path, id: FileId) -> Result<ModuleDigest, NoCode> {
         if let Some(why) = self.settings.beside.missing() {
-            return FoundCode::Refused(why);
+            return Err(NoCode::new(ModuleFault::Host, why));
         }
-        let mut modules = lock(&self.modules);
-        let (found, begins) = modules.find(file, id);
-        let found = found.unwrap_or_else(|| FoundCode::Pending(modules.wait(file)));
-        drop(modules);
+        let (found, begins) = {
+            let mut modules = lock(&self.modules);
+            let (found, begins) = modules.find(file, id);
+            (found.ok_or_else(|| modules.wait(file)), begins)
+        };
         self.begin(begins, file, id);
-        if let FoundCode::Pending(_) = found {
-            compiler::hurry(self, file);
+        match found {
+            Ok(known) => known,
+            Err(pending) => {
+                compiler::hurry(self, file);
+                let given_up = |_| Err(NoCode::ours("its compilation was given up"));
+                pending.await.unwrap_or_else(given_up)
+            }
         }
-        found
     }
 
     /// Has a module compiled before the first request for it.

@@ -8,37 +8,11 @@ use std::{
 use galgo_spawn::FileId;
 use tokio::sync::oneshot;
 
-use super::wrong::{NoCode, Wrong};
+use super::wrong::{ModuleFault, NoCode};
 use crate::wire::ModuleDigest;
 
-/// The code of a file.
-#[derive(Debug)]
-pub enum FoundCode {
-    /// There.
-    Ready(ModuleDigest),
-    /// Being compiled.
-    Pending(Pending),
-    /// It is no program: why, in words for the log.
-    Bad(String),
-    /// Nothing is there to run it: why, in words for the log.
-    Refused(String),
-}
-
-type CompileResult = Result<ModuleDigest, NoCode>;
 /// Requests that wait for a module.
-pub(super) type Waiters = Vec<oneshot::Sender<CompileResult>>;
-
-/// A module that is being compiled.
-#[derive(Debug)]
-pub struct Pending(oneshot::Receiver<CompileResult>);
-
-impl Pending {
-    /// Waits for the code, or for what is wrong with the module.
-    pub async fn wait(self) -> Result<ModuleDigest, NoCode> {
-        let given_up = |_| Err(NoCode::Bad("its compilation was given up".into()));
-        self.0.await.unwrap_or_else(given_up)
-    }
-}
+pub(super) type Waiters = Vec<oneshot::Sender<Result<ModuleDigest, NoCode>>>;
 
 #[derive(Debug, Default)]
 pub(super) struct Modules(HashMap<PathBuf, ModuleState>);
@@ -50,7 +24,7 @@ struct ModuleState {
     /// Being compiled; the list may be empty.
     pending: Option<Waiters>,
     /// Is no program.
-    bad: Option<Box<(FileId, String)>>,
+    bad: Option<Box<(FileId, NoCode)>>,
 }
 
 /// Files that are remembered: more are no longer asked for, and are forgotten.
@@ -58,7 +32,11 @@ const MOST: usize = 10_000;
 
 impl Modules {
     /// What is known; `None`: it is being compiled. And whether the caller has to have that done.
-    pub(super) fn find(&mut self, file: &Path, id: FileId) -> (Option<FoundCode>, bool) {
+    pub(super) fn find(
+        &mut self,
+        file: &Path,
+        id: FileId,
+    ) -> (Option<Result<ModuleDigest, NoCode>>, bool) {
         if !self.0.contains_key(file) {
             if self.0.len() >= MOST {
                 self.0.retain(|_, entry| entry.pending.is_some());
@@ -67,18 +45,18 @@ impl Modules {
         }
         // INVARIANT: it is there now.
         let Some(entry) = self.0.get_mut(file) else {
-            return (Some(FoundCode::Bad("it is not known".into())), false);
+            return (Some(Err(NoCode::ours("it is not known"))), false);
         };
         if let Some((of, key)) = &entry.serves
             && *of == id
         {
-            return (Some(FoundCode::Ready(*key)), false);
+            return (Some(Ok(*key)), false);
         }
-        let old = entry.serves.map(|(_, key)| FoundCode::Ready(key));
+        let old = entry.serves.map(|(_, key)| Ok(key));
         if let Some((of, why)) = entry.bad.as_deref()
             && *of == id
         {
-            return (Some(old.unwrap_or(FoundCode::Bad(why.clone()))), false);
+            return (old.or_else(|| Some(Err(why.clone()))), false);
         }
         // One compilation of a file at a time: where it changed meanwhile, the next request finds
         // that what came out is not of the file as it is.
@@ -87,12 +65,13 @@ impl Modules {
         (old, begins)
     }
 
-    pub(super) fn wait(&mut self, file: &Path) -> Pending {
+    /// Waits for a module that is being compiled.
+    pub(super) fn wait(&mut self, file: &Path) -> oneshot::Receiver<Result<ModuleDigest, NoCode>> {
         let (verdict, pending) = oneshot::channel();
         if let Some(waiting) = self.0.get_mut(file).and_then(|e| e.pending.as_mut()) {
             waiting.push(verdict);
         }
-        Pending(pending)
+        pending
     }
 
     /// A compilation is over. The code that no file has any more, and the requests that wait.
@@ -100,13 +79,14 @@ impl Modules {
         &mut self,
         file: &Path,
         id: FileId,
-        made: &Result<ModuleDigest, Wrong>,
+        made: &Result<ModuleDigest, NoCode>,
     ) -> (Option<ModuleDigest>, Waiters) {
         let entry = self.0.entry(file.to_owned()).or_default();
         let waiting = entry.pending.take().unwrap_or_default();
         let unused = match made {
             Err(wrong) => {
-                entry.bad = wrong.lasting().map(|why| Box::new((id, why.to_owned())));
+                let lasts = wrong.whose == ModuleFault::Module;
+                entry.bad = lasts.then(|| Box::new((id, wrong.clone())));
                 None
             }
             Ok(key) => {

@@ -1,18 +1,22 @@
 //! What requests, the supervisor and the threads that have modules compiled share.
 
 use std::{
+    collections::VecDeque,
     fmt,
     os::{
         fd::OwnedFd,
         unix::{ffi::OsStrExt, fs::MetadataExt},
     },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use super::{jobs::Jobs, modules::Modules};
+use galgo_spawn::FileId;
+
+use super::modules::Modules;
 use crate::{
     host::Beside,
+    lock::lock,
     wire::{self, Message, ModuleDigest, Profile, WorkerSetup},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -38,6 +42,19 @@ pub struct Runtime {
     pub(super) modules: Mutex<Modules>,
     pub(super) jobs: Mutex<Jobs>,
     pub(super) supervision: Mutex<Supervision>,
+}
+
+/// A module that is to be compiled.
+pub(super) struct CompileJob {
+    pub(super) file: PathBuf,
+    pub(super) id: FileId,
+}
+
+/// Modules that wait to be compiled, and the threads that have that done.
+#[derive(Default)]
+pub(super) struct Jobs {
+    pub(super) waiting: VecDeque<CompileJob>,
+    pub(super) threads: usize,
 }
 
 /// The worker, and the supervisor that keeps it up.
@@ -77,15 +94,6 @@ impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cache = &self.settings.cache;
         f.debug_struct("Runtime")
-            .field("cache", cache)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for RuntimeSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cache = &self.cache;
-        f.debug_struct("Settings")
             .field("cache", cache)
             .finish_non_exhaustive()
     }
@@ -137,8 +145,4 @@ impl Runtime {
 pub(super) fn folder(cache: &Path) -> Option<FolderId> {
     let metadata = cache.metadata().ok()?;
     Some((metadata.dev(), metadata.ino()))
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

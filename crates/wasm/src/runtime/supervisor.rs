@@ -14,12 +14,10 @@ use rustix::{
     fs::{Mode, OFlags},
 };
 
-use super::{
-    cache,
-    shared::{Runtime, WorkerHandle, folder, lock},
-};
+use super::shared::{Runtime, WorkerHandle, folder};
 use crate::{
     code, host,
+    lock::lock,
     wire::{self, Message},
 };
 
@@ -40,7 +38,12 @@ impl Runtime {
         let mut supervision = lock(&self.supervision);
         if supervision.supervisor.is_none() {
             let own = supervision.supervisors;
-            start(self, own)?;
+            let theirs = Arc::downgrade(self);
+            let thread = thread::Builder::new().name("wasm".into());
+            let started = thread.spawn(move || keep_up(&theirs, own));
+            started.inspect_err(|e| {
+                self.say(&format!("no thread to look after the wasm worker: {e}"));
+            })?;
             supervision.supervisors += 1;
             supervision.supervisor = Some(own);
         }
@@ -61,17 +64,6 @@ impl Runtime {
     }
 }
 
-/// Starts the supervisor with this number. Called with the supervision locked.
-fn start(runtime: &Arc<Runtime>, own: usize) -> io::Result<()> {
-    let theirs = Arc::downgrade(runtime);
-    let thread = thread::Builder::new().name("wasm".into());
-    let started = thread.spawn(move || keep_up(&theirs, own)).map(drop);
-    if let Err(e) = &started {
-        (runtime.settings.say)(&format!("no thread to look after the wasm worker: {e}"));
-    }
-    started
-}
-
 /// Starts a worker, and another whenever one has ended, until the runtime is dropped or another supervisor does that.
 fn keep_up(runtime: &Weak<Runtime>, own: usize) {
     let current = || runtime.upgrade().filter(|runtime| runtime.is_kept_by(own));
@@ -86,17 +78,14 @@ fn keep_up(runtime: &Weak<Runtime>, own: usize) {
             Err(e) => (true, format!("the wasm worker cannot be started: {e}")),
         };
         let Some(strong) = current() else { return };
-        (strong.settings.say)(&how);
+        strong.say(&how);
         // What comes now waits for the next one.
         lock(&strong.supervision).link = None;
         drop(strong);
         failures = if failed { failures + 1 } else { 0 };
         if failed || began.elapsed() < SHORT {
-            thread::sleep(
-                PAUSE
-                    .saturating_mul(1 << failures.min(10))
-                    .min(LONGEST_PAUSE),
-            );
+            let pause = PAUSE.saturating_mul(1 << failures.min(10));
+            thread::sleep(pause.min(LONGEST_PAUSE));
         }
     }
 }
@@ -113,7 +102,7 @@ fn obituary(exit: io::Result<Exit>) -> String {
 /// Starts a worker, and lets requests go to it once it takes connections.
 fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     // It must be there when the worker confines itself to it; what is wrong with it is said to the request that needs it.
-    let _ = cache::folder(&runtime.settings.cache);
+    let _ = code::make(&runtime.settings.cache);
     let cache = folder(&runtime.settings.cache);
     // Made anew for each: what it holds would be held for as long as a worker lives.
     let spawner = &mut Spawner::direct()?;

@@ -1,0 +1,17 @@
+//! What the processes of this crate say on their standard error.
+
+/// Writes a line, at once.
+pub(crate) fn line(words: &str) {
+    let line = format!("{words}\n");
+    let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+}
+
+/// Words of the worker.
+pub(crate) fn of_worker(words: &str) -> String {
+    format!("galgo: wasm worker: {words}")
+}
+
+/// Writes a line in the name of the worker.
+pub(crate) fn say(words: &str) {
+    line(&of_worker(words));
+}
