@@ -270,8 +270,6 @@ impl Producer for Coded {
         self.inner.streams(spool, false);
     }
 
-    fn drain_ready(&mut self, _most: usize) {}
-
     fn next_event<'a>(
         &'a mut self,
         client: &'a mut dyn Client,
