@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -103,13 +103,13 @@ impl Charge {
         let less = self.bytes().saturating_sub(bytes);
         if less > 0 {
             self.own.fetch_sub(less, Ordering::Relaxed);
-            self.lock().shrink(self.peer, less);
+            lock(&self.all).shrink(self.peer, less);
         }
     }
 
     /// Takes so many more, where those would not be too many.
     pub(super) fn grow(&self, by: u64) -> Result<(), Full> {
-        self.lock().grow(self.peer, by, self.most)?;
+        lock(&self.all).grow(self.peer, by, self.most)?;
         self.own.fetch_add(by, Ordering::Relaxed);
         Ok(())
     }
@@ -117,10 +117,6 @@ impl Charge {
     /// How many it has.
     pub(super) fn bytes(&self) -> u64 {
         self.own.load(Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Bytes> {
-        lock(&self.all)
     }
 }
 

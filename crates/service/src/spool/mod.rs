@@ -95,7 +95,7 @@ impl SpoolShare {
         if let Some(len) = declared.filter(|len| *len <= IN_MEMORY) {
             let charge = self.in_memory();
             if charge.reach(len) {
-                return Ok(Stored::in_memory(charge, &self.spool.threads)?);
+                return Ok(Stored::in_memory(charge)?);
             }
         }
         self.file().await
