@@ -61,7 +61,7 @@ pub struct Output {
 }
 
 /// A piece of an open file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FilePart {
     /// The file.
     pub file: Arc<OwnedFd>,

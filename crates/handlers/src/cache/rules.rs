@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use galgo_proto::{
     Fields, cond,
-    fields::lists,
+    fields::{is_one_of, lists},
     h1::{BodyLen, Head, Method},
 };
 
@@ -40,7 +40,7 @@ pub fn takes_part(request: &Request<'_>, head: &Head) -> bool {
     matches!(head.method, Method::Get | Method::Head)
         && head.body == BodyLen::None
         && !known
-        && !OWN.iter().any(|name| head.fields.has(name))
+        && !head.fields.has_any(&OWN)
         && !lists(&head.fields, "cache-control", "no-store")
 }
 
@@ -72,10 +72,8 @@ pub fn shown(head: &Head) -> Head {
         method: Method::Get,
         ..head.clone()
     };
-    head.fields.retain(|name, _| {
-        let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
-        is(&"host") || SHOWN.iter().any(is)
-    });
+    let is_shown = |name: &[u8]| is_one_of(name, &["host"]) || is_one_of(name, &SHOWN);
+    head.fields.retain(|name, _| is_shown(name));
     head
 }
 
