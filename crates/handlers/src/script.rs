@@ -13,12 +13,12 @@ use std::{
 use galgo_proto::target::UrlPath;
 use galgo_spawn::{FileId, inspect, words};
 use rustix::{
-    fs::{CWD, FileType, OFlags, ResolveFlags, Stat, fstat},
+    fs::{CWD, FileType, ResolveFlags, Stat, fstat},
     io::Errno,
 };
 
 use crate::{
-    beneath,
+    beneath::{self, NAME},
     fault::{Fault, is_shortage},
     links,
     modules::is_module,
@@ -27,9 +27,6 @@ use crate::{
     root::CgiRoot,
     upstream::settings::Application,
 };
-
-/// Opens without the right to read: what runs the program needs none.
-const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// A program and how the path falls apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,10 +67,7 @@ impl FoundProgram<'_> {
     /// What its template is loaded from: its own file, or the interpreter, where the
     /// [template is shared](Self::shares_template).
     pub fn template_file(&self) -> CString {
-        let shared = self
-            .interpreter
-            .as_deref()
-            .filter(|i| inspect::serves_all(i));
+        let shared = self.interpreter.as_ref().filter(|_| self.shares_template());
         let interpreter = shared.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
         interpreter.unwrap_or_else(|| self.script_filename.clone())
     }
@@ -215,14 +209,11 @@ pub fn script<'p>(
         },
     };
     let (script_name, path_info) = path.split_at(length).ok_or(ScriptRefusal::NotFound)?;
-    let document_root = up
-        .document_root
-        .as_deref()
-        .filter(|_| !path_info.is_empty());
+    let document_root = up.document_root.as_deref();
     Ok(UpstreamPath::Script(UpstreamScript {
         script_name: script_name.into(),
         path_info,
-        path_translated: document_root.map(|root| translated(root, path_info)),
+        path_translated: document_root.and_then(|root| translated(root, path_info)),
         script_filename,
     }))
 }
@@ -263,9 +254,10 @@ fn index<'p>(
     Err(ScriptRefusal::NotFound)
 }
 
-fn translated(document_root: &Path, path_info: &[u8]) -> Vec<u8> {
+fn translated(document_root: &Path, path_info: &[u8]) -> Option<Vec<u8>> {
     let root = document_root.as_os_str().as_bytes();
-    [root.strip_suffix(b"/").unwrap_or(root), path_info].concat()
+    let root = root.strip_suffix(b"/").unwrap_or(root);
+    (!path_info.is_empty()).then(|| [root, path_info].concat())
 }
 
 /// The first existing file on the path: its name, what it is, and how much of the path names it.
@@ -294,16 +286,22 @@ fn locate_below(
         CgiRoot::Program { path } => {
             let name = path.as_os_str().as_bytes();
             let opened = beneath::resolve(CWD, name, NAME, ResolveFlags::NO_MAGICLINKS);
-            let stat = opened.and_then(fstat);
-            Ok((
-                name.to_owned(),
-                stat.map_err(|errno| refusal(errno, path))?,
-                0,
-            ))
+            let stat = opened
+                .and_then(fstat)
+                .map_err(|errno| refusal(errno, path))?;
+            Ok((name.to_owned(), stat, 0))
         }
         CgiRoot::Folder { path, fd } => {
-            let (length, stat) =
-                walk(fd.as_fd(), below).map_err(|unfit| unfit.refusal(path, below, route_path))?;
+            let found = walk(fd.as_fd(), below);
+            let (length, stat) = found.map_err(|(errno, length)| {
+                let below = OsStr::from_bytes(&below[..length]);
+                let file = path.join(below);
+                if errno == Errno::XDEV {
+                    let asked = Path::new(route_path).join(below);
+                    return ScriptRefusal::Forbidden(links::leads_out(&file, &asked));
+                }
+                refusal(errno, &file)
+            })?;
             let file = [path.as_os_str().as_bytes(), b"/", &below[..length]].concat();
             Ok((file, stat, length))
         }
@@ -339,9 +337,12 @@ pub fn inside<'p>(
 /// The whole is tried first, for most requests carry no PATH_INFO: one openat2 and one fstat. Where a
 /// file stands in the way, it is the program: the walk from the front meets it after at most as many
 /// steps as there are real folders.
-fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), NotAProgram> {
+///
+/// # Errors
+/// Why there is none, and how much of `below` is meant.
+fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> {
     let whole = plausible(below);
-    let nothing = NotAProgram(Errno::NOENT, whole);
+    let nothing = (Errno::NOENT, whole);
     if whole == 0 {
         return Err(nothing);
     }
@@ -350,11 +351,11 @@ fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), NotAProgr
         Ok(stat) => return Ok((whole, stat)),
         // The path behind the program may be longer than any file's.
         Err(Errno::NOTDIR | Errno::NAMETOOLONG) => {}
-        Err(errno) => return Err(NotAProgram(errno, whole)),
+        Err(errno) => return Err((errno, whole)),
     }
     let slashes = (0..whole).filter(|&at| below[at] == b'/');
     for length in slashes {
-        let stat = look(folder, &below[..length]).map_err(|errno| NotAProgram(errno, length))?;
+        let stat = look(folder, &below[..length]).map_err(|errno| (errno, length))?;
         if !is_folder(&stat) {
             return Ok((length, stat));
         }
@@ -365,24 +366,6 @@ fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), NotAProgr
 /// What is beneath the folder.
 fn look(folder: BorrowedFd<'_>, path: &[u8]) -> Result<Stat, Errno> {
     fstat(beneath::open(folder, path, NAME)?)
-}
-
-/// Why nothing beneath a folder is a program, and how much of the path is meant.
-struct NotAProgram(Errno, usize);
-
-impl NotAProgram {
-    fn refusal(self, folder: &Path, below: &[u8], route_path: &str) -> ScriptRefusal {
-        let Self(errno, length) = self;
-        let below = OsStr::from_bytes(&below[..length]);
-        let file = folder.join(below);
-        match errno {
-            Errno::XDEV => ScriptRefusal::Forbidden(links::leads_out(
-                &file,
-                &Path::new(route_path).join(below),
-            )),
-            errno => refusal(errno, &file),
-        }
-    }
 }
 
 /// How far `below` can name a program: up to an empty segment, a dotfile, or an editor's backup.
@@ -416,8 +399,6 @@ fn found<'p>(
     let interpreter = ours.map(|(_, program)| program.clone());
     let module = interpreter.is_none() && is_module(name);
     runnable(&file, stat, interpreter.is_some() || module)?;
-    let path_translated =
-        (!path_info.is_empty()).then(|| translated(&cgi.document_root, path_info));
     let nph = name.starts_with(b"nph-");
     let dir = CString::new(&file[..name_at.saturating_sub(1).max(1)]);
     // A NUL never gets here: no Target and no configuration holds one.
@@ -427,7 +408,7 @@ fn found<'p>(
     Ok(FoundProgram {
         script_name,
         path_info,
-        path_translated,
+        path_translated: translated(&cgi.document_root, path_info),
         script_filename,
         dir,
         interpreter,
