@@ -74,10 +74,10 @@ pub fn given<'r>(rules: &'r [VariableRule], link: &Link, head: &Head) -> Vec<(&'
 
 /// Gives a request the variables of the rules that hold for it. What an authorizer has given stays.
 pub(super) fn grant(rules: &[VariableRule], request: &mut Request<'_>, head: &Head) {
-    let given = given(rules, request.link, head);
     let granted = &mut request.granted;
-    let new = |(name, _): &(&str, &str)| !granted.iter().any(|(known, _)| known == name);
-    let new: Vec<_> = given.into_iter().filter(new).collect();
-    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.as_bytes().to_vec());
-    granted.extend(new.into_iter().map(owned));
+    for (name, value) in given(rules, request.link, head) {
+        if !granted.iter().any(|(known, _)| known == name) {
+            granted.push((name.to_owned(), value.into()));
+        }
+    }
 }
