@@ -247,6 +247,14 @@ impl LogSource {
         }
     }
 
+    /// Says that the program printed more than it promised.
+    pub fn excess(&self, promised: u64) {
+        let words = format!(
+            "the program printed more than its Content-Length {promised}; the rest was cut"
+        );
+        self.write(Level::Warn, &words);
+    }
+
     /// A line about the program.
     pub fn write(&self, level: Level, message: &str) {
         self.log.write(level, &self.about(), message);

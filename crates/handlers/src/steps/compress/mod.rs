@@ -123,8 +123,7 @@ impl Compress {
             _ if unchanged => None,
             Body::Stream(output) if output.discard => return false,
             Body::Stream(output) => output.content_length,
-            Body::Empty => return false,
-            Body::Parts(_) => return false,
+            Body::Empty | Body::Parts(_) => return false,
             body => Some(body.len()),
         };
         /// Coded already, or checked by a sum over the bytes as they are.
