@@ -93,10 +93,8 @@ impl AccessEntry {
     }
 
     fn field<'a>(&'a self, name: &'a str) -> &'a [u8] {
-        self.head
-            .as_ref()
-            .and_then(|h| h.fields.first(name))
-            .unwrap_or(b"-")
+        let head = self.head.as_ref();
+        head.and_then(|h| h.fields.first(name)).unwrap_or(b"-")
     }
 
     /// The host that is asked for, as a field of its own.
@@ -165,12 +163,8 @@ impl AccessEntry {
 /// Appends the name of a user, or of a host, as a field of its own: a space in it begins no other one.
 fn user(line: &mut String, name: Option<&str>) {
     let from = line.len();
-    quote(
-        line,
-        name.filter(|name| !name.is_empty())
-            .unwrap_or("-")
-            .as_bytes(),
-    );
+    let name = name.filter(|name| !name.is_empty()).unwrap_or("-");
+    quote(line, name.as_bytes());
     if line[from..].contains(' ') {
         let name = line.split_off(from).replace(' ', "\\x20");
         line.push_str(&name);
