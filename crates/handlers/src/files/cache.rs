@@ -85,11 +85,8 @@ pub(super) fn keep(files: &Files, rest: &[u8], path: Vec<u8>, before: FileId, re
         _ => return,
     };
     let same = identity(files, &path) == Some(before);
-    if response.status != 200
-        || !same
-        || !before.has_settled()
-        || before.size() != length(&response.body)
-    {
+    let whole = response.status == 200 && Ok(before.size()) == i64::try_from(response.body.len());
+    if !whole || !same || !before.has_settled() {
         return;
     }
     let cached = Cached {
@@ -119,10 +116,6 @@ pub async fn close_open() {
     }
 }
 
-fn length(body: &Body) -> i64 {
-    i64::try_from(body.len()).unwrap_or(i64::MAX)
-}
-
 impl FileCache {
     fn insert(&mut self, folder: u64, rest: &[u8], cached: Cached) {
         let bytes = cached.content.bytes();
@@ -135,12 +128,8 @@ impl FileCache {
         self.files += 1;
         self.bytes += bytes;
         self.open += cached.content.open();
-        let old = self
-            .routes
-            .entry(folder)
-            .or_default()
-            .insert(rest.to_vec(), cached);
-        if let Some(old) = old {
+        let files = self.routes.entry(folder).or_default();
+        if let Some(old) = files.insert(rest.to_vec(), cached) {
             self.files -= 1;
             self.bytes -= old.content.bytes();
             self.open -= old.content.open();
