@@ -37,16 +37,12 @@ impl PartialEq for Pattern {
 
 impl VariableRule {
     fn holds(&self, link: &Link, head: &Head) -> bool {
-        let fits = |pattern: &Option<Pattern>, text: &[u8]| match pattern {
-            Some(pattern) => pattern.0.is_match(text),
-            None => true,
+        let fits = |pattern: &Option<Pattern>, text: &[u8]| {
+            pattern.as_ref().is_none_or(|own| own.0.is_match(text))
         };
-        let method = head.method.as_str();
+        let (method, hosts) = (head.method.as_str(), self.host.as_ref());
         (self.methods.is_empty() || self.methods.iter().any(|own| own == method))
-            && self
-                .host
-                .as_ref()
-                .is_none_or(|own| own.fit(&head.host).is_some())
+            && hosts.is_none_or(|own| own.fit(&head.host).is_some())
             && self.from.as_ref().is_none_or(|own| own.has(link))
             && fits(&self.path, head.target.path())
             && fits(&self.query, head.target.query().as_bytes())
