@@ -73,40 +73,21 @@ impl FoundProgram<'_> {
     }
 }
 
-/// Why there is no program to run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ScriptRefusal {
-    /// 404.
-    NotFound,
-    /// 403, with a sentence for the log.
-    Forbidden(String),
-    /// 503: the system had no descriptor or no memory to look with.
-    Busy,
-}
-
-impl From<ScriptRefusal> for Fault {
-    fn from(refusal: ScriptRefusal) -> Self {
-        match refusal {
-            ScriptRefusal::NotFound => Self::NotFound,
-            ScriptRefusal::Forbidden(why) => Self::Refused(why),
-            ScriptRefusal::Busy => {
-                Self::Busy("no descriptor or memory is left to look for a program")
-            }
-        }
-    }
-}
+/// The system had no descriptor or no memory to look with.
+const BUSY: Fault = Fault::Busy("no descriptor or memory is left to look for a program");
 
 /// Finds the program that `path` names on a route with the path `route_path`.
 ///
 /// # Errors
-/// There is none, or it may not be run; a file is never shown instead.
+/// There is none ([`Fault::NotFound`]), it may not be run ([`Fault::Refused`]), or cannot be looked for now ([`Fault::Busy`]); a
+/// file is never shown instead.
 pub fn program<'p>(
     cgi: &Cgi,
     route_path: &str,
     path: UrlPath<'p>,
-) -> Result<FoundProgram<'p>, ScriptRefusal> {
+) -> Result<FoundProgram<'p>, Fault> {
     let (file, stat, length) = locate(&cgi.root, route_path, path.clean)?;
-    let (name, info) = path.split_at(length).ok_or(ScriptRefusal::NotFound)?;
+    let (name, info) = path.split_at(length).ok_or(Fault::NotFound)?;
     found(cgi, file, &stat, name, info)
 }
 
@@ -130,13 +111,13 @@ pub fn among_files<'p>(
     index: &[String],
     route_path: &str,
     path: UrlPath<'p>,
-) -> Result<AmongFiles<'p>, ScriptRefusal> {
+) -> Result<AmongFiles<'p>, Fault> {
     let below = path.clean.get(route_path.len()..).unwrap_or_default();
     // A picture costs nothing here.
     let mut names = below.split(|&b| b == b'/');
     if names.any(|name| !name.is_empty() && cgi.is_program(name)) {
         match program(cgi, route_path, path) {
-            Err(ScriptRefusal::NotFound) => {}
+            Err(Fault::NotFound) => {}
             found => return found.map(AmongFiles::Program),
         }
     }
@@ -152,7 +133,7 @@ pub fn among_files<'p>(
                     false => AmongFiles::File,
                 });
             }
-            Err(ScriptRefusal::Busy) => return Err(ScriptRefusal::Busy),
+            Err(busy @ Fault::Busy(_)) => return Err(busy),
             Ok(_) | Err(_) => {}
         }
     }
@@ -191,7 +172,7 @@ pub fn script<'p>(
     up: &Application,
     route_path: &str,
     path: UrlPath<'p>,
-) -> Result<UpstreamPath<'p>, ScriptRefusal> {
+) -> Result<UpstreamPath<'p>, Fault> {
     let (script_filename, length) = match &up.scripts {
         None => {
             let own = route_path.strip_suffix('/').unwrap_or(route_path);
@@ -199,16 +180,16 @@ pub fn script<'p>(
         }
         Some(root) => match locate(root, route_path, path.clean) {
             // An uploaded picture is not run because it is there.
-            Ok((file, ..)) if !is_script(up, &file) => return Err(ScriptRefusal::NotFound),
+            Ok((file, ..)) if !is_script(up, &file) => return Err(Fault::NotFound),
             Ok((file, stat, length)) => {
                 runnable(&file, &stat, true)?;
                 (file, length)
             }
-            Err(ScriptRefusal::NotFound) => return index(up, root, route_path, path.clean),
+            Err(Fault::NotFound) => return index(up, root, route_path, path.clean),
             Err(refusal) => return Err(refusal),
         },
     };
-    let (script_name, path_info) = path.split_at(length).ok_or(ScriptRefusal::NotFound)?;
+    let (script_name, path_info) = path.split_at(length).ok_or(Fault::NotFound)?;
     let document_root = up.document_root.as_deref();
     Ok(UpstreamPath::Script(UpstreamScript {
         script_name: script_name.into(),
@@ -230,7 +211,7 @@ fn index<'p>(
     root: &CgiRoot,
     route_path: &str,
     path: &[u8],
-) -> Result<UpstreamPath<'p>, ScriptRefusal> {
+) -> Result<UpstreamPath<'p>, Fault> {
     let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
     for name in &up.index {
         let whole = [path, slash, name.as_bytes()].concat();
@@ -247,11 +228,11 @@ fn index<'p>(
                     ..UpstreamScript::default()
                 }));
             }
-            Ok(_) | Err(ScriptRefusal::NotFound) => {}
+            Ok(_) | Err(Fault::NotFound) => {}
             Err(refusal) => return Err(refusal),
         }
     }
-    Err(ScriptRefusal::NotFound)
+    Err(Fault::NotFound)
 }
 
 fn translated(document_root: &Path, path_info: &[u8]) -> Option<Vec<u8>> {
@@ -261,17 +242,13 @@ fn translated(document_root: &Path, path_info: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The first existing file on the path: its name, what it is, and how much of the path names it.
-fn locate(
-    root: &CgiRoot,
-    route_path: &str,
-    path: &[u8],
-) -> Result<(Vec<u8>, Stat, usize), ScriptRefusal> {
+fn locate(root: &CgiRoot, route_path: &str, path: &[u8]) -> Result<(Vec<u8>, Stat, usize), Fault> {
     let base = route_path.strip_suffix('/').unwrap_or(route_path).len();
     let from = match root {
         CgiRoot::Program { .. } => base,
         CgiRoot::Folder { .. } => base + 1,
     };
-    let below = path.get(from..).ok_or(ScriptRefusal::NotFound)?;
+    let below = path.get(from..).ok_or(Fault::NotFound)?;
     let (file, stat, length) = locate_below(root, route_path, below)?;
     Ok((file, stat, from + length))
 }
@@ -281,7 +258,7 @@ fn locate_below(
     root: &CgiRoot,
     route_path: &str,
     below: &[u8],
-) -> Result<(Vec<u8>, Stat, usize), ScriptRefusal> {
+) -> Result<(Vec<u8>, Stat, usize), Fault> {
     match root {
         CgiRoot::Program { path } => {
             let name = path.as_os_str().as_bytes();
@@ -298,7 +275,7 @@ fn locate_below(
                 let file = path.join(below);
                 if errno == Errno::XDEV {
                     let asked = Path::new(route_path).join(below);
-                    return ScriptRefusal::Forbidden(links::leads_out(&file, &asked));
+                    return Fault::Refused(links::leads_out(&file, &asked));
                 }
                 refusal(errno, &file)
             })?;
@@ -314,7 +291,7 @@ pub fn inside<'p>(
     route_path: &str,
     below: &[u8],
     named: &'p Named,
-) -> Result<FoundProgram<'p>, ScriptRefusal> {
+) -> Result<FoundProgram<'p>, Fault> {
     let (file, stat, length) = locate_below(&cgi.root, route_path, below)?;
     let rest = &below[length..];
     let (script_name, path_info) = match (rest, &named.path_info[..]) {
@@ -326,7 +303,7 @@ pub fn inside<'p>(
         (rest, info) if info == rest => (&named.script_name[..], info),
         _ => {
             let why = "SCRIPT_FILENAME goes on behind the program, and SCRIPT_NAME and PATH_INFO do not say how";
-            return Err(ScriptRefusal::Forbidden(why.into()));
+            return Err(Fault::Refused(why.into()));
         }
     };
     found(cgi, file, &stat, script_name, path_info)
@@ -386,11 +363,11 @@ fn found<'p>(
     stat: &Stat,
     script_name: &'p [u8],
     path_info: &'p [u8],
-) -> Result<FoundProgram<'p>, ScriptRefusal> {
+) -> Result<FoundProgram<'p>, Fault> {
     let name_at = file.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let name = &file[name_at..];
     if !cgi.is_program(name) {
-        return Err(ScriptRefusal::NotFound);
+        return Err(Fault::NotFound);
     }
     let ours = cgi
         .interpreters
@@ -403,7 +380,7 @@ fn found<'p>(
     let dir = CString::new(&file[..name_at.saturating_sub(1).max(1)]);
     // A NUL never gets here: no Target and no configuration holds one.
     let (Ok(dir), Ok(script_filename)) = (dir, CString::new(file)) else {
-        return Err(ScriptRefusal::NotFound);
+        return Err(Fault::NotFound);
     };
     Ok(FoundProgram {
         script_name,
@@ -421,9 +398,9 @@ fn found<'p>(
 
 /// Whether the file may be run. The mode alone is looked at: where it says yes and this user may
 /// not, `execve` answers EACCES, which is a 403 too.
-fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), ScriptRefusal> {
+fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Fault> {
     let file = Path::new(OsStr::from_bytes(name));
-    let forbidden = |why: String| Err(ScriptRefusal::Forbidden(why));
+    let forbidden = |why: String| Err(Fault::Refused(why));
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return forbidden(format!("{file:?} is not a regular file"));
     }
@@ -460,16 +437,16 @@ pub fn instead(file: &[u8]) -> Option<String> {
     page.then(|| "files that are sent as they are belong in a folder of files, as public/".into())
 }
 
-fn refusal(errno: Errno, file: &Path) -> ScriptRefusal {
+fn refusal(errno: Errno, file: &Path) -> Fault {
     match errno {
-        Errno::LOOP => ScriptRefusal::Forbidden(format!("{file:?} is a loop of symbolic links")),
-        Errno::ACCESS => ScriptRefusal::Forbidden(format!(
+        Errno::LOOP => Fault::Refused(format!("{file:?} is a loop of symbolic links")),
+        Errno::ACCESS => Fault::Refused(format!(
             "{file:?} cannot be reached by the server's user: chmod a+x the folders on the way"
         )),
         // INVAL: a NUL in the path.
-        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => ScriptRefusal::NotFound,
-        short if is_shortage(&short.into()) => ScriptRefusal::Busy,
-        other => ScriptRefusal::Forbidden(format!("{file:?}: {other}")),
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Fault::NotFound,
+        short if is_shortage(&short.into()) => BUSY,
+        other => Fault::Refused(format!("{file:?}: {other}")),
     }
 }
 

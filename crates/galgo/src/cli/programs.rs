@@ -11,7 +11,7 @@ use std::{
 };
 
 use galgo_handlers::{
-    script::{self, FoundProgram, ScriptRefusal},
+    script::{self, FoundProgram},
     wasm,
 };
 use galgo_proto::target::UrlPath;
@@ -20,7 +20,10 @@ use galgo_spawn::{
     words,
 };
 
-use crate::config::{Cgi, CgiRoot, Config, Route};
+use crate::{
+    config::{Cgi, CgiRoot, Config, Route},
+    fault::Fault,
+};
 
 /// How deep below a program folder programs are looked for, and how many entries are looked at.
 const DEPTH: usize = 16;
@@ -164,13 +167,11 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
         });
     }
     let state = match found {
-        Err(ScriptRefusal::NotFound | ScriptRefusal::Busy) => {
-            FileState::Program(vec![dangling(&path)?])
-        }
-        Err(ScriptRefusal::Forbidden(_)) if !claims_to_run(&path) => {
+        Err(Fault::Refused(_)) if !claims_to_run(&path) => {
             FileState::Other(script::instead(url.as_slice()))
         }
-        Err(ScriptRefusal::Forbidden(why)) => FileState::Program(vec![refused(&path, why)]),
+        Err(Fault::Refused(why)) => FileState::Program(vec![refused(&path, why)]),
+        Err(_) => FileState::Program(vec![dangling(&path)?]),
         Ok(found) if found.interpreter.is_some() => {
             FileState::Program(inspect::check_source(&path))
         }

@@ -12,7 +12,7 @@ use std::{
 
 use galgo_handlers::{
     files::{self, FileAnswer},
-    script::{self, AmongFiles, FoundProgram, ScriptRefusal, UpstreamPath},
+    script::{self, AmongFiles, FoundProgram, UpstreamPath},
     steps::{
         Steps,
         access::{Access, AccessDecision},
@@ -36,6 +36,7 @@ use super::{
 use crate::{
     body::Response,
     config::{Application, Cgi, Config, Files, Handler, Route},
+    fault::Fault,
     handle::{at_index, index_of},
     hosts::HostFolder,
     link::Link,
@@ -292,7 +293,7 @@ impl<'c, W: Write> UrlTrace<'c, W> {
     fn program(
         &mut self,
         cgi: &Cgi,
-        found: Result<FoundProgram<'_>, ScriptRefusal>,
+        found: Result<FoundProgram<'_>, Fault>,
     ) -> io::Result<PathOutcome> {
         let found = match found {
             Ok(found) => found,
@@ -327,17 +328,17 @@ impl<'c, W: Write> UrlTrace<'c, W> {
     }
 
     /// There is no program, or it is not to be run.
-    fn refused(&mut self, refusal: &ScriptRefusal) -> io::Result<PathOutcome> {
+    fn refused(&mut self, refusal: &Fault) -> io::Result<PathOutcome> {
         match refusal {
-            ScriptRefusal::NotFound => {
+            Fault::NotFound => {
                 self.line("program", "none is there")?;
                 self.done("404")
             }
-            ScriptRefusal::Forbidden(why) => {
+            Fault::Refused(why) => {
                 self.line("program", why)?;
                 self.done("403")
             }
-            ScriptRefusal::Busy => self.done("503"),
+            other => self.done(&other.status().to_string()),
         }
     }
 

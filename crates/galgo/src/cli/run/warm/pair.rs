@@ -8,11 +8,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_handlers::{
-    context::Answer,
-    program,
-    script::{self, ScriptRefusal},
-};
+use galgo_handlers::{context::Answer, program, script};
 use galgo_proto::{Fields, target::UrlPath};
 use galgo_spawn::{Exit, inspect, template::Unfit, words::how};
 use tokio::time::Instant;
@@ -85,11 +81,9 @@ impl ProgramPair {
         let cgi = owner.cgi().ok_or("it is no program")?; // INVARIANT: owners are of `cgi` routes
         let found = script::program(cgi, &owner.route.path, UrlPath::plain(&owner.url));
         let found = found.map_err(|refusal| match refusal {
-            ScriptRefusal::NotFound => "no request reaches it".into(),
-            ScriptRefusal::Forbidden(why) => why,
-            ScriptRefusal::Busy => {
-                "the system has no descriptor or no memory left to look at it".into()
-            }
+            Fault::NotFound => "no request reaches it".into(),
+            Fault::Refused(why) => why,
+            _ => "the system has no descriptor or no memory left to look at it".into(),
         })?;
         let started = |start| -> Result<Arc<Cgi>, String> {
             let options = CgiOptions {
@@ -248,7 +242,7 @@ impl ProgramPair {
         let mut request = caller.request(head.clone(), &link, &mut client);
         let cx = caller.context();
         let script = script::program(cgi, &self.route.path, head.target.url_path());
-        let answer = match (script.map_err(Fault::from), what) {
+        let answer = match (script, what) {
             (Ok(script), What::Load) => {
                 program::load(cx, &mut request, &head, cgi, script).await;
                 return Err("nothing was asked".into());
