@@ -42,14 +42,17 @@ const REPLACED: [&str; 6] = [
 const LONGEST: usize = 64 << 10;
 
 /// Which of the fields this route listens to.
-fn listens(sendfile: &Sendfile) -> [bool; 2] {
-    [!sendfile.folders.is_empty(), !sendfile.paths.is_empty()]
+fn listened(sendfile: &Sendfile) -> impl Iterator<Item = &'static str> {
+    let on = [!sendfile.folders.is_empty(), !sendfile.paths.is_empty()];
+    FIELDS
+        .into_iter()
+        .zip(on)
+        .filter_map(|(name, on)| on.then_some(name))
 }
 
 /// Whether the response asks for a file, so that no body of its own is waited for.
 pub(super) fn asked(sendfile: &Sendfile, reply: &Reply) -> bool {
-    let mut fields = FIELDS.iter().zip(listens(sendfile));
-    reply.body() != ReplyBody::Discard && fields.any(|(name, on)| on && reply.fields.has(name))
+    reply.body() != ReplyBody::Discard && listened(sendfile).any(|name| reply.fields.has(name))
 }
 
 /// Answers with the file that `reply` asks for; `Ok(None)` where it asks for none. The fields go no further, unless
@@ -65,10 +68,9 @@ pub(super) fn answer(
 ) -> Result<Option<Response>, Fault> {
     let asked = asked(sendfile, reply);
     let found = asked.then(|| found(sendfile, &reply.fields)).transpose()?;
-    for (name, on) in FIELDS.iter().zip(listens(sendfile)) {
-        if on || !passed_on {
-            reply.fields.remove(&[name]);
-        }
+    match passed_on {
+        true => listened(sendfile).for_each(|name| reply.fields.remove(&[name])),
+        false => reply.fields.remove(&FIELDS),
     }
     let Some((files, rest)) = found else {
         return Ok(None);
@@ -98,8 +100,7 @@ fn unconditional(head: &Head) -> Head {
 
 /// The folder, and the path below it. The longest folder wins.
 fn found<'h>(sendfile: &'h Sendfile, fields: &Fields) -> Result<(&'h Files, Vec<u8>), Fault> {
-    let said = FIELDS.iter().zip(listens(sendfile)).filter(|(_, on)| *on);
-    let mut said = said.flat_map(|(name, _)| fields.all(name).map(move |v| (*name, v)));
+    let mut said = listened(sendfile).flat_map(|name| fields.all(name).map(move |v| (name, v)));
     let (Some((name, value)), None) = (said.next(), said.next()) else {
         return Err(refused("is named more than once"));
     };
