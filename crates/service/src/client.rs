@@ -35,7 +35,7 @@ pub enum Spliced {
 }
 
 /// What the client of one request sends, and whether it is there. Where a method does something by itself, that is for a client
-/// whose body is here, and who has nothing to do with HTTP's connections but to wait for the response.
+/// whose body is here, and that waits for the response.
 ///
 /// What is polled here is polled by one task, and may be given up and begun again at any time.
 pub trait Client: Debug {
