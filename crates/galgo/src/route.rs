@@ -8,14 +8,14 @@ use galgo_handlers::{
     rate_limit::RateLimit,
     respond::Respond,
     root::CgiRoot,
-    script::{self, FoundProgram, ScriptRefusal},
+    script::{self, FoundProgram},
     steps::Steps,
     upstream::{Application, To},
 };
 
 use galgo_spawn::owners::Remit;
 
-use crate::{admission::ConcurrencyLimit, log::own::OwnLog, request::Named};
+use crate::{admission::ConcurrencyLimit, fault::Fault, log::own::OwnLog, request::Named};
 use galgo_proto::{glob::Glob, hosts::Hosts};
 
 /// A route: what answers under a path.
@@ -306,7 +306,7 @@ pub struct Owned<'c, 'p> {
     /// What is below its path, without a leading slash; what is below its folder, where the request has another path.
     pub rest: Vec<u8>,
     /// The program.
-    pub found: Result<(&'c Arc<Cgi>, FoundProgram<'p>), ScriptRefusal>,
+    pub found: Result<(&'c Arc<Cgi>, FoundProgram<'p>), Fault>,
 }
 
 /// Finds the program that a front server names by its file, in a folder of a `cgi` route of this host, or as its one

@@ -20,6 +20,8 @@ const ATTEMPTS: usize = 8;
 /// Links on one path that lead back into the folder.
 const LINKS: usize = 8;
 
+/// Opens without the right to read: to look at, or to run by a program that needs none.
+pub(crate) const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
 /// Opens `path` beneath `folder`. An empty path is the folder itself.
@@ -68,7 +70,6 @@ pub(crate) fn resolve(
 
 /// The path without the first link in it that openat2 refuses, which must lead back into the folder.
 fn led_back(folder: impl AsFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
-    const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
     let ends = (1..=path.len()).filter(|&at| path.get(at).is_none_or(|&b| b == b'/'));
     for end in ends {
         let (link, behind) = path.split_at(end);

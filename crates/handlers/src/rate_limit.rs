@@ -62,13 +62,9 @@ impl RateLimit {
             return Ok(());
         }
         let at = nanos(at.saturating_duration_since(self.from));
-        let mut asked = lock(&self.asked);
-        let early = asked.ask(peer, at, &self.settings, REMEMBERED);
-        drop(asked);
-        match early {
-            Ok(()) => Ok(()),
-            Err(early) => Err(Fault::TooMany(Duration::from_nanos(early))),
-        }
+        let mut times = lock(&self.asked);
+        let asked = times.ask(peer, at, &self.settings, REMEMBERED);
+        asked.map_err(|early| Fault::TooMany(Duration::from_nanos(early)))
     }
 }
 

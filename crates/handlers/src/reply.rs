@@ -8,6 +8,7 @@ use galgo_proto::{
     Fields, Parsed,
     cgi::{Reply, ReplyBody, ReplyError, ReplyKind, ReplyLimits, ReplyScan, nph},
     cond::{self, CondOutcome, Validators},
+    fields::is_one_of,
     h1::{Head, Method},
 };
 use galgo_spawn::{Exit, Status, words::how};
@@ -371,14 +372,8 @@ pub(super) fn conditional(
     fields: &mut Fields,
     by: DecidedBy,
 ) -> CondOutcome {
-    const ASKS: [&str; 4] = [
-        "if-none-match",
-        "if-modified-since",
-        "if-match",
-        "if-unmodified-since",
-    ];
     let reads = matches!(head.method, Method::Get | Method::Head);
-    if *status != 200 || !reads || !ASKS.iter().any(|name| head.fields.has(name)) {
+    if *status != 200 || !reads || !head.fields.has_any(&cond::FIELDS) {
         return CondOutcome::Proceed;
     }
     let said = |name| fields.first(name);
@@ -398,8 +393,7 @@ pub(super) fn conditional(
             let about = name
                 .get(..8)
                 .is_some_and(|start| start.eq_ignore_ascii_case(b"content-"));
-            let is = |own: &str| name.eq_ignore_ascii_case(own.as_bytes());
-            !about || is("content-location") || is("content-type")
+            !about || is_one_of(name, &["content-location", "content-type"])
         });
     }
     outcome

@@ -13,12 +13,12 @@ use std::{
 use galgo_proto::target::UrlPath;
 use galgo_spawn::{FileId, inspect, words};
 use rustix::{
-    fs::{CWD, FileType, OFlags, ResolveFlags, Stat, fstat},
+    fs::{CWD, FileType, ResolveFlags, Stat, fstat},
     io::Errno,
 };
 
 use crate::{
-    beneath,
+    beneath::{self, NAME},
     fault::{Fault, is_shortage},
     links,
     modules::is_module,
@@ -27,9 +27,6 @@ use crate::{
     root::CgiRoot,
     upstream::settings::Application,
 };
-
-/// Opens without the right to read: what runs the program needs none.
-const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// A program and how the path falls apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,49 +67,27 @@ impl FoundProgram<'_> {
     /// What its template is loaded from: its own file, or the interpreter, where the
     /// [template is shared](Self::shares_template).
     pub fn template_file(&self) -> CString {
-        let shared = self
-            .interpreter
-            .as_deref()
-            .filter(|i| inspect::serves_all(i));
+        let shared = self.interpreter.as_ref().filter(|_| self.shares_template());
         let interpreter = shared.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
         interpreter.unwrap_or_else(|| self.script_filename.clone())
     }
 }
 
-/// Why there is no program to run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ScriptRefusal {
-    /// 404.
-    NotFound,
-    /// 403, with a sentence for the log.
-    Forbidden(String),
-    /// 503: the system had no descriptor or no memory to look with.
-    Busy,
-}
-
-impl From<ScriptRefusal> for Fault {
-    fn from(refusal: ScriptRefusal) -> Self {
-        match refusal {
-            ScriptRefusal::NotFound => Self::NotFound,
-            ScriptRefusal::Forbidden(why) => Self::Refused(why),
-            ScriptRefusal::Busy => {
-                Self::Busy("no descriptor or memory is left to look for a program")
-            }
-        }
-    }
-}
+/// The system had no descriptor or no memory to look with.
+const BUSY: Fault = Fault::Busy("no descriptor or memory is left to look for a program");
 
 /// Finds the program that `path` names on a route with the path `route_path`.
 ///
 /// # Errors
-/// There is none, or it may not be run; a file is never shown instead.
+/// There is none ([`Fault::NotFound`]), it may not be run ([`Fault::Refused`]), or cannot be looked for now ([`Fault::Busy`]); a
+/// file is never shown instead.
 pub fn program<'p>(
     cgi: &Cgi,
     route_path: &str,
     path: UrlPath<'p>,
-) -> Result<FoundProgram<'p>, ScriptRefusal> {
+) -> Result<FoundProgram<'p>, Fault> {
     let (file, stat, length) = locate(&cgi.root, route_path, path.clean)?;
-    let (name, info) = path.split_at(length).ok_or(ScriptRefusal::NotFound)?;
+    let (name, info) = path.split_at(length).ok_or(Fault::NotFound)?;
     found(cgi, file, &stat, name, info)
 }
 
@@ -136,13 +111,13 @@ pub fn among_files<'p>(
     index: &[String],
     route_path: &str,
     path: UrlPath<'p>,
-) -> Result<AmongFiles<'p>, ScriptRefusal> {
+) -> Result<AmongFiles<'p>, Fault> {
     let below = path.clean.get(route_path.len()..).unwrap_or_default();
     // A picture costs nothing here.
     let mut names = below.split(|&b| b == b'/');
     if names.any(|name| !name.is_empty() && cgi.is_program(name)) {
         match program(cgi, route_path, path) {
-            Err(ScriptRefusal::NotFound) => {}
+            Err(Fault::NotFound) => {}
             found => return found.map(AmongFiles::Program),
         }
     }
@@ -158,7 +133,7 @@ pub fn among_files<'p>(
                     false => AmongFiles::File,
                 });
             }
-            Err(ScriptRefusal::Busy) => return Err(ScriptRefusal::Busy),
+            Err(busy @ Fault::Busy(_)) => return Err(busy),
             Ok(_) | Err(_) => {}
         }
     }
@@ -197,7 +172,7 @@ pub fn script<'p>(
     up: &Application,
     route_path: &str,
     path: UrlPath<'p>,
-) -> Result<UpstreamPath<'p>, ScriptRefusal> {
+) -> Result<UpstreamPath<'p>, Fault> {
     let (script_filename, length) = match &up.scripts {
         None => {
             let own = route_path.strip_suffix('/').unwrap_or(route_path);
@@ -205,24 +180,21 @@ pub fn script<'p>(
         }
         Some(root) => match locate(root, route_path, path.clean) {
             // An uploaded picture is not run because it is there.
-            Ok((file, ..)) if !is_script(up, &file) => return Err(ScriptRefusal::NotFound),
+            Ok((file, ..)) if !is_script(up, &file) => return Err(Fault::NotFound),
             Ok((file, stat, length)) => {
                 runnable(&file, &stat, true)?;
                 (file, length)
             }
-            Err(ScriptRefusal::NotFound) => return index(up, root, route_path, path.clean),
+            Err(Fault::NotFound) => return index(up, root, route_path, path.clean),
             Err(refusal) => return Err(refusal),
         },
     };
-    let (script_name, path_info) = path.split_at(length).ok_or(ScriptRefusal::NotFound)?;
-    let document_root = up
-        .document_root
-        .as_deref()
-        .filter(|_| !path_info.is_empty());
+    let (script_name, path_info) = path.split_at(length).ok_or(Fault::NotFound)?;
+    let document_root = up.document_root.as_deref();
     Ok(UpstreamPath::Script(UpstreamScript {
         script_name: script_name.into(),
         path_info,
-        path_translated: document_root.map(|root| translated(root, path_info)),
+        path_translated: document_root.and_then(|root| translated(root, path_info)),
         script_filename,
     }))
 }
@@ -239,7 +211,7 @@ fn index<'p>(
     root: &CgiRoot,
     route_path: &str,
     path: &[u8],
-) -> Result<UpstreamPath<'p>, ScriptRefusal> {
+) -> Result<UpstreamPath<'p>, Fault> {
     let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
     for name in &up.index {
         let whole = [path, slash, name.as_bytes()].concat();
@@ -256,30 +228,27 @@ fn index<'p>(
                     ..UpstreamScript::default()
                 }));
             }
-            Ok(_) | Err(ScriptRefusal::NotFound) => {}
+            Ok(_) | Err(Fault::NotFound) => {}
             Err(refusal) => return Err(refusal),
         }
     }
-    Err(ScriptRefusal::NotFound)
+    Err(Fault::NotFound)
 }
 
-fn translated(document_root: &Path, path_info: &[u8]) -> Vec<u8> {
+fn translated(document_root: &Path, path_info: &[u8]) -> Option<Vec<u8>> {
     let root = document_root.as_os_str().as_bytes();
-    [root.strip_suffix(b"/").unwrap_or(root), path_info].concat()
+    let root = root.strip_suffix(b"/").unwrap_or(root);
+    (!path_info.is_empty()).then(|| [root, path_info].concat())
 }
 
 /// The first existing file on the path: its name, what it is, and how much of the path names it.
-fn locate(
-    root: &CgiRoot,
-    route_path: &str,
-    path: &[u8],
-) -> Result<(Vec<u8>, Stat, usize), ScriptRefusal> {
+fn locate(root: &CgiRoot, route_path: &str, path: &[u8]) -> Result<(Vec<u8>, Stat, usize), Fault> {
     let base = route_path.strip_suffix('/').unwrap_or(route_path).len();
     let from = match root {
         CgiRoot::Program { .. } => base,
         CgiRoot::Folder { .. } => base + 1,
     };
-    let below = path.get(from..).ok_or(ScriptRefusal::NotFound)?;
+    let below = path.get(from..).ok_or(Fault::NotFound)?;
     let (file, stat, length) = locate_below(root, route_path, below)?;
     Ok((file, stat, from + length))
 }
@@ -289,21 +258,27 @@ fn locate_below(
     root: &CgiRoot,
     route_path: &str,
     below: &[u8],
-) -> Result<(Vec<u8>, Stat, usize), ScriptRefusal> {
+) -> Result<(Vec<u8>, Stat, usize), Fault> {
     match root {
         CgiRoot::Program { path } => {
             let name = path.as_os_str().as_bytes();
             let opened = beneath::resolve(CWD, name, NAME, ResolveFlags::NO_MAGICLINKS);
-            let stat = opened.and_then(fstat);
-            Ok((
-                name.to_owned(),
-                stat.map_err(|errno| refusal(errno, path))?,
-                0,
-            ))
+            let stat = opened
+                .and_then(fstat)
+                .map_err(|errno| refusal(errno, path))?;
+            Ok((name.to_owned(), stat, 0))
         }
         CgiRoot::Folder { path, fd } => {
-            let (length, stat) =
-                walk(fd.as_fd(), below).map_err(|unfit| unfit.refusal(path, below, route_path))?;
+            let found = walk(fd.as_fd(), below);
+            let (length, stat) = found.map_err(|(errno, length)| {
+                let below = OsStr::from_bytes(&below[..length]);
+                let file = path.join(below);
+                if errno == Errno::XDEV {
+                    let asked = Path::new(route_path).join(below);
+                    return Fault::Refused(links::leads_out(&file, &asked));
+                }
+                refusal(errno, &file)
+            })?;
             let file = [path.as_os_str().as_bytes(), b"/", &below[..length]].concat();
             Ok((file, stat, length))
         }
@@ -316,7 +291,7 @@ pub fn inside<'p>(
     route_path: &str,
     below: &[u8],
     named: &'p Named,
-) -> Result<FoundProgram<'p>, ScriptRefusal> {
+) -> Result<FoundProgram<'p>, Fault> {
     let (file, stat, length) = locate_below(&cgi.root, route_path, below)?;
     let rest = &below[length..];
     let (script_name, path_info) = match (rest, &named.path_info[..]) {
@@ -328,7 +303,7 @@ pub fn inside<'p>(
         (rest, info) if info == rest => (&named.script_name[..], info),
         _ => {
             let why = "SCRIPT_FILENAME goes on behind the program, and SCRIPT_NAME and PATH_INFO do not say how";
-            return Err(ScriptRefusal::Forbidden(why.into()));
+            return Err(Fault::Refused(why.into()));
         }
     };
     found(cgi, file, &stat, script_name, path_info)
@@ -339,9 +314,12 @@ pub fn inside<'p>(
 /// The whole is tried first, for most requests carry no PATH_INFO: one openat2 and one fstat. Where a
 /// file stands in the way, it is the program: the walk from the front meets it after at most as many
 /// steps as there are real folders.
-fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), NotAProgram> {
+///
+/// # Errors
+/// Why there is none, and how much of `below` is meant.
+fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> {
     let whole = plausible(below);
-    let nothing = NotAProgram(Errno::NOENT, whole);
+    let nothing = (Errno::NOENT, whole);
     if whole == 0 {
         return Err(nothing);
     }
@@ -350,11 +328,11 @@ fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), NotAProgr
         Ok(stat) => return Ok((whole, stat)),
         // The path behind the program may be longer than any file's.
         Err(Errno::NOTDIR | Errno::NAMETOOLONG) => {}
-        Err(errno) => return Err(NotAProgram(errno, whole)),
+        Err(errno) => return Err((errno, whole)),
     }
     let slashes = (0..whole).filter(|&at| below[at] == b'/');
     for length in slashes {
-        let stat = look(folder, &below[..length]).map_err(|errno| NotAProgram(errno, length))?;
+        let stat = look(folder, &below[..length]).map_err(|errno| (errno, length))?;
         if !is_folder(&stat) {
             return Ok((length, stat));
         }
@@ -365,24 +343,6 @@ fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), NotAProgr
 /// What is beneath the folder.
 fn look(folder: BorrowedFd<'_>, path: &[u8]) -> Result<Stat, Errno> {
     fstat(beneath::open(folder, path, NAME)?)
-}
-
-/// Why nothing beneath a folder is a program, and how much of the path is meant.
-struct NotAProgram(Errno, usize);
-
-impl NotAProgram {
-    fn refusal(self, folder: &Path, below: &[u8], route_path: &str) -> ScriptRefusal {
-        let Self(errno, length) = self;
-        let below = OsStr::from_bytes(&below[..length]);
-        let file = folder.join(below);
-        match errno {
-            Errno::XDEV => ScriptRefusal::Forbidden(links::leads_out(
-                &file,
-                &Path::new(route_path).join(below),
-            )),
-            errno => refusal(errno, &file),
-        }
-    }
 }
 
 /// How far `below` can name a program: up to an empty segment, a dotfile, or an editor's backup.
@@ -403,11 +363,11 @@ fn found<'p>(
     stat: &Stat,
     script_name: &'p [u8],
     path_info: &'p [u8],
-) -> Result<FoundProgram<'p>, ScriptRefusal> {
+) -> Result<FoundProgram<'p>, Fault> {
     let name_at = file.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let name = &file[name_at..];
     if !cgi.is_program(name) {
-        return Err(ScriptRefusal::NotFound);
+        return Err(Fault::NotFound);
     }
     let ours = cgi
         .interpreters
@@ -416,18 +376,16 @@ fn found<'p>(
     let interpreter = ours.map(|(_, program)| program.clone());
     let module = interpreter.is_none() && is_module(name);
     runnable(&file, stat, interpreter.is_some() || module)?;
-    let path_translated =
-        (!path_info.is_empty()).then(|| translated(&cgi.document_root, path_info));
     let nph = name.starts_with(b"nph-");
     let dir = CString::new(&file[..name_at.saturating_sub(1).max(1)]);
     // A NUL never gets here: no Target and no configuration holds one.
     let (Ok(dir), Ok(script_filename)) = (dir, CString::new(file)) else {
-        return Err(ScriptRefusal::NotFound);
+        return Err(Fault::NotFound);
     };
     Ok(FoundProgram {
         script_name,
         path_info,
-        path_translated,
+        path_translated: translated(&cgi.document_root, path_info),
         script_filename,
         dir,
         interpreter,
@@ -440,9 +398,9 @@ fn found<'p>(
 
 /// Whether the file may be run. The mode alone is looked at: where it says yes and this user may
 /// not, `execve` answers EACCES, which is a 403 too.
-fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), ScriptRefusal> {
+fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Fault> {
     let file = Path::new(OsStr::from_bytes(name));
-    let forbidden = |why: String| Err(ScriptRefusal::Forbidden(why));
+    let forbidden = |why: String| Err(Fault::Refused(why));
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return forbidden(format!("{file:?} is not a regular file"));
     }
@@ -479,16 +437,16 @@ pub fn instead(file: &[u8]) -> Option<String> {
     page.then(|| "files that are sent as they are belong in a folder of files, as public/".into())
 }
 
-fn refusal(errno: Errno, file: &Path) -> ScriptRefusal {
+fn refusal(errno: Errno, file: &Path) -> Fault {
     match errno {
-        Errno::LOOP => ScriptRefusal::Forbidden(format!("{file:?} is a loop of symbolic links")),
-        Errno::ACCESS => ScriptRefusal::Forbidden(format!(
+        Errno::LOOP => Fault::Refused(format!("{file:?} is a loop of symbolic links")),
+        Errno::ACCESS => Fault::Refused(format!(
             "{file:?} cannot be reached by the server's user: chmod a+x the folders on the way"
         )),
         // INVAL: a NUL in the path.
-        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => ScriptRefusal::NotFound,
-        short if is_shortage(&short.into()) => ScriptRefusal::Busy,
-        other => ScriptRefusal::Forbidden(format!("{file:?}: {other}")),
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Fault::NotFound,
+        short if is_shortage(&short.into()) => BUSY,
+        other => Fault::Refused(format!("{file:?}: {other}")),
     }
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use galgo_proto::{
     Fields,
     cgi::{Reply, ReplyBody},
+    fields::is_one_of,
     h1::{Head, Method},
     target::Target,
 };
@@ -28,8 +29,9 @@ pub struct Sendfile {
 }
 
 const FIELDS: [&str; 2] = ["X-Sendfile", "X-Accel-Redirect"];
-/// What the file says better than the program.
-const REPLACED: [&str; 5] = [
+/// What the file says better than the program. Where there is a type of the program's, the file's answer was made with it.
+const REPLACED: [&str; 6] = [
+    "content-type",
     "content-length",
     "etag",
     "last-modified",
@@ -40,14 +42,17 @@ const REPLACED: [&str; 5] = [
 const LONGEST: usize = 64 << 10;
 
 /// Which of the fields this route listens to.
-fn listens(sendfile: &Sendfile) -> [bool; 2] {
-    [!sendfile.folders.is_empty(), !sendfile.paths.is_empty()]
+fn listened(sendfile: &Sendfile) -> impl Iterator<Item = &'static str> {
+    let on = [!sendfile.folders.is_empty(), !sendfile.paths.is_empty()];
+    FIELDS
+        .into_iter()
+        .zip(on)
+        .filter_map(|(name, on)| on.then_some(name))
 }
 
 /// Whether the response asks for a file, so that no body of its own is waited for.
 pub(super) fn asked(sendfile: &Sendfile, reply: &Reply) -> bool {
-    let mut fields = FIELDS.iter().zip(listens(sendfile));
-    reply.body() != ReplyBody::Discard && fields.any(|(name, on)| on && reply.fields.has(name))
+    reply.body() != ReplyBody::Discard && listened(sendfile).any(|name| reply.fields.has(name))
 }
 
 /// Answers with the file that `reply` asks for; `Ok(None)` where it asks for none. The fields go no further, unless
@@ -62,15 +67,10 @@ pub(super) fn answer(
     passed_on: bool,
 ) -> Result<Option<Response>, Fault> {
     let asked = asked(sendfile, reply);
-    let found = match asked {
-        true => Some(found(sendfile, &reply.fields)?),
-        false => None,
-    };
-    for (name, on) in FIELDS.iter().zip(listens(sendfile)) {
-        if on || !passed_on {
-            let is = |n: &[u8]| n.eq_ignore_ascii_case(name.as_bytes());
-            reply.fields.retain(|n, _| !is(n));
-        }
+    let found = asked.then(|| found(sendfile, &reply.fields)).transpose()?;
+    match passed_on {
+        true => listened(sendfile).for_each(|name| reply.fields.remove(&[name])),
+        false => reply.fields.remove(&FIELDS),
     }
     let Some((files, rest)) = found else {
         return Ok(None);
@@ -78,10 +78,9 @@ pub(super) fn answer(
     let plain = reply.status != 200 || !matches!(head.method, Method::Get | Method::Head);
     let media = reply.fields.first("content-type").map(<[u8]>::to_vec);
     let media = media.and_then(|m| String::from_utf8(m).ok());
-    let file = match plain {
-        true => files::send_for_program(files, &unconditional(head), &rest, media),
-        false => files::send_for_program(files, head, &rest, media),
-    };
+    let other = plain.then(|| unconditional(head));
+    let head = other.as_ref().unwrap_or(head);
+    let file = files::send_for_program(files, head, &rest, media);
     let file = file.ok_or_else(|| refused("is not a file that can be read"))?;
     Ok(Some(with_reply_fields(file, reply, plain)))
 }
@@ -101,10 +100,7 @@ fn unconditional(head: &Head) -> Head {
 
 /// The folder, and the path below it. The longest folder wins.
 fn found<'h>(sendfile: &'h Sendfile, fields: &Fields) -> Result<(&'h Files, Vec<u8>), Fault> {
-    let mut said = FIELDS.iter().zip(listens(sendfile)).filter(|(_, on)| *on);
-    let mut said = said
-        .by_ref()
-        .flat_map(|(name, _)| fields.all(name).map(move |v| (*name, v)));
+    let mut said = listened(sendfile).flat_map(|name| fields.all(name).map(move |v| (name, v)));
     let (Some((name, value)), None) = (said.next(), said.next()) else {
         return Err(refused("is named more than once"));
     };
@@ -119,12 +115,10 @@ fn by_folder<'h>(sendfile: &'h Sendfile, path: &[u8]) -> Option<(&'h Files, Vec<
     let below = |files: &'h Files| {
         let folder = files.path.as_os_str().as_bytes();
         let rest = path.strip_prefix(folder)?.strip_prefix(b"/")?;
-        Some((folder.len(), (files, rest.to_vec())))
+        Some((files, rest.to_vec()))
     };
     let found = sendfile.folders.iter().filter_map(below);
-    found
-        .max_by_key(|(depth, _)| *depth)
-        .map(|(_, found)| found)
+    found.min_by_key(|(_, rest)| rest.len())
 }
 
 fn by_path<'h>(sendfile: &'h Sendfile, uri: &[u8]) -> Option<(&'h Files, Vec<u8>)> {
@@ -144,11 +138,8 @@ fn with_reply_fields(mut file: Response, reply: &mut Reply, plain: bool) -> Resp
         file.reason = reply.reason.take();
     }
     for (name, value) in own.iter() {
-        let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
-        // Where there is a type of the program's, the file's answer was made with it.
-        let typed = is(&"content-type");
-        let about_body = typed || is(&"content-encoding") || is(&"content-disposition");
-        let dropped = typed || (failed && about_body) || REPLACED.iter().any(is);
+        let about_body = is_one_of(name, &["content-encoding", "content-disposition"]);
+        let dropped = is_one_of(name, &REPLACED) || failed && about_body;
         if !dropped {
             file.fields.push(name, value);
         }

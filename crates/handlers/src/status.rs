@@ -1,7 +1,7 @@
 //! Failed requests: a plain page for the client, words for the log, and on a developer's own
 //! machine a page that shows the cause.
 
-use galgo_proto::h1::Version;
+use galgo_proto::{fields::is_one_of, h1::Version};
 
 use crate::context::Context;
 use crate::{
@@ -73,9 +73,7 @@ fn retry_after(fault: &Fault) -> Option<u64> {
 
 /// The response to bytes that are no request. Its words are about those bytes, and name nothing of the server.
 pub fn unread(shared: &HandlersShared, link: &Link, fault: &Fault, id: &str) -> Response {
-    let near =
-        link.remote_ip.is_some_and(is_loopback) && link.announced_by.is_none() && !link.passed_on;
-    let cause = (shared.shows_causes && near).then(|| Cause {
+    let cause = (shared.shows_causes && is_near(link)).then(|| Cause {
         words: fault.to_string(),
         program: false,
         stderr: None,
@@ -94,10 +92,14 @@ pub fn shows_cause(shared: &HandlersShared, request: &Request<'_>) -> bool {
 /// so; many of them speak HTTP/1.0, which no browser does. Another host's name is that of a page elsewhere that had its
 /// name lead here (DNS rebinding), or of a site.
 fn is_developer(request: &Request<'_>) -> bool {
-    let (head, link) = (&request.head, request.link);
-    let near = link.remote_ip.is_some_and(is_loopback) && link.announced_by.is_none();
-    let direct = !link.passed_on && !head.fields.iter().any(|(name, _)| passes_on(name));
-    near && direct && head.version != Version::Http10 && is_here(&head.host)
+    let head = &request.head;
+    let direct = is_near(request.link) && !head.fields.iter().any(|(name, _)| passes_on(name));
+    direct && head.version != Version::Http10 && is_here(&head.host)
+}
+
+/// Whether the connection is from this machine, as far as it tells itself, and its client's own.
+fn is_near(link: &Link) -> bool {
+    link.remote_ip.is_some_and(is_loopback) && link.announced_by.is_none() && !link.passed_on
 }
 
 /// Whether servers that pass requests on write the field.
@@ -111,10 +113,7 @@ fn passes_on(name: &[u8]) -> bool {
         "cf-connecting-ip",
     ];
     let start = name.get(.."x-forwarded".len());
-    start.is_some_and(|start| start.eq_ignore_ascii_case(b"x-forwarded"))
-        || NAMES
-            .iter()
-            .any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
+    start.is_some_and(|start| start.eq_ignore_ascii_case(b"x-forwarded")) || is_one_of(name, &NAMES)
 }
 
 /// Whether a host, as it was parsed, is this machine by its name or its address.
@@ -160,11 +159,13 @@ pub fn add_page(
         status @ (405 | 501) => Fault::Client(status, cause),
         _ => Fault::Refused(cause.into()),
     });
-    let mut said = None;
-    if let Some(fault) = fault {
-        report(cx.resources, request, &fault);
-        said = Some(failed(cx.shared, request, &fault));
-    }
+    let page = match fault {
+        None => page(response.status, &request.id().text(), None),
+        Some(fault) => {
+            report(cx.resources, request, &fault);
+            failed(cx.shared, request, &fault)
+        }
+    };
     request.entry.borrow_mut().outcome = match response.status {
         403 => Fault::Refused(String::new()).outcome(),
         404 => Fault::NotFound.outcome(),
@@ -173,7 +174,6 @@ pub fn add_page(
         500.. => Fault::Internal(String::new()).outcome(),
         _ => Fault::Client(400, "").outcome(),
     };
-    let page = said.unwrap_or_else(|| page(response.status, &request.id().text(), None));
     for (name, value) in page.fields.iter() {
         response.fields.push(name, value);
     }

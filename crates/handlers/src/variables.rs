@@ -34,7 +34,7 @@ pub(crate) struct ScriptVars<'a> {
 
 /// Puts the variables that every request of a route has into `sink`; `env` are its own.
 pub(crate) fn constants(shared: &HandlersShared, env: &[(String, String)], sink: &mut impl Sink) {
-    server(shared, b"200", sink);
+    server(&shared.path, b"200", sink);
     for (name, value) in env {
         sink.put(name.as_bytes(), value.as_bytes());
     }
@@ -50,23 +50,19 @@ pub fn constants_of_server(path: &str) -> Vec<(String, String)> {
         }
     }
     let mut pairs = PairList(Vec::new());
-    of_server(path, b"200", &mut pairs);
+    server(path, b"200", &mut pairs);
     // The page of an error is asked for with another.
     pairs.0.retain(|(name, _)| name != REDIRECT_STATUS);
     pairs.0
 }
 
-fn of_server(path: &str, redirect_status: &[u8], sink: &mut impl Sink) {
+fn server(path: &str, redirect_status: &[u8], sink: &mut impl Sink) {
     let server = vars::ServerVars {
         redirect_status,
         software: concat!("galgo/", env!("CARGO_PKG_VERSION")),
         path,
     };
     vars::server(&server, sink);
-}
-
-fn server(shared: &HandlersShared, redirect_status: &[u8], sink: &mut impl Sink) {
-    of_server(&shared.path, redirect_status, sink);
 }
 
 /// The status of the response whose page is made.
@@ -85,11 +81,8 @@ pub(crate) fn put(
     let granted = &request.granted;
     // An error has a page, which is a request for another path.
     let error = granted.iter().find(|(name, _)| name == REDIRECT_STATUS);
-    server(
-        known.shared,
-        error.map_or(b"200", |(_, status)| status),
-        sink,
-    );
+    let status = error.map_or(&b"200"[..], |(_, status)| status);
+    server(&known.shared.path, status, sink);
     let is_granted = |name: &str| granted.iter().any(|(n, _)| n == name);
     for (name, value) in known.env.iter().filter(|(name, _)| !is_granted(name)) {
         sink.put(name.as_bytes(), value.as_bytes());

@@ -4,6 +4,16 @@ use std::time::{Duration, SystemTime};
 
 use crate::{Fields, h1::Method};
 
+/// The fields by which a client asks for a part of what is there, or for it only under a condition.
+pub const FIELDS: [&str; 6] = [
+    "range",
+    "if-match",
+    "if-none-match",
+    "if-modified-since",
+    "if-unmodified-since",
+    "if-range",
+];
+
 /// What is known of the selected representation.
 #[derive(Debug, Clone, Copy)]
 pub struct Validators<'a> {

@@ -71,6 +71,16 @@ impl Fields {
             .any(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
     }
 
+    /// Whether a field with one of these names is there.
+    pub fn has_any(&self, names: &[&str]) -> bool {
+        self.iter().any(|(n, _)| is_one_of(n, names))
+    }
+
+    /// Removes the fields with these names.
+    pub fn remove(&mut self, names: &[&str]) {
+        self.retain(|n, _| !is_one_of(n, names));
+    }
+
     /// Keeps only the fields for which `keep(name, value)` holds.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
         let (mut from, mut to) = (0, 0);
@@ -105,6 +115,11 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (name, behind) = behind.split_at_checked(usize::from_ne_bytes(*name))?;
     let (value, behind) = behind.split_at_checked(usize::from_ne_bytes(*value))?;
     Some((name, value, behind))
+}
+
+/// Whether the name of a field is one of `names`, in any case.
+pub fn is_one_of(name: &[u8], names: &[impl AsRef<[u8]>]) -> bool {
+    names.iter().any(|n| name.eq_ignore_ascii_case(n.as_ref()))
 }
 
 /// Whether any comma-separated element of the fields called `name` equals `token`, in any case.

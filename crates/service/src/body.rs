@@ -4,12 +4,7 @@ use std::{os::fd::OwnedFd, sync::Arc};
 
 use galgo_proto::Fields;
 
-use crate::{
-    fault::Fault,
-    log::{Level, LogSource},
-    producer::Producer,
-    spool::SpoolShare,
-};
+use crate::{fault::Fault, log::LogSource, producer::Producer, spool::SpoolShare};
 
 /// An answer, not yet on its way.
 #[derive(Debug)]
@@ -61,7 +56,7 @@ pub struct Output {
 }
 
 /// A piece of an open file.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FilePart {
     /// The file.
     pub file: Arc<OwnedFd>,
@@ -105,19 +100,21 @@ impl Output {
     /// # Errors
     /// There were fewer: the response is cut.
     pub fn ended(&self, promised: u64, sent: u64) -> Result<(), Fault> {
-        if sent < promised {
-            return Err(Fault::Script(format!(
-                "the program promised Content-Length {promised} and printed {sent} bytes; the connection was closed"
-            )));
+        if let Some(fault) = too_short(promised, sent) {
+            return Err(fault);
         }
         if self.excess {
-            let words = format!(
-                "the program printed more than its Content-Length {promised}; the rest was cut"
-            );
-            self.source.write(Level::Warn, &words);
+            self.source.excess(promised);
         }
         Ok(())
     }
+}
+
+/// What is wrong where a program has `printed` so many bytes and `promised` more.
+pub fn too_short(promised: u64, printed: u64) -> Option<Fault> {
+    (printed < promised).then(|| Fault::Script(format!(
+        "the program promised Content-Length {promised} and printed {printed} bytes; the connection was closed"
+    )))
 }
 
 impl Body {

@@ -34,7 +34,8 @@ pub enum Spliced {
     Unread,
 }
 
-/// What the client of one request sends, and whether it is there.
+/// What the client of one request sends, and whether it is there. Where a method does something by itself, that is for a client
+/// whose body is here, and that waits for the response.
 ///
 /// What is polled here is polled by one task, and may be given up and begun again at any time.
 pub trait Client: Debug {
@@ -67,13 +68,17 @@ pub trait Client: Debug {
 
     /// Whether the body is whole, or so much of it is here that its reader has something to do, as far as that is seen
     /// without looking into its framing.
-    fn is_here(&self) -> bool;
+    fn is_here(&self) -> bool {
+        true
+    }
 
     /// Awaits more of the body.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
 
     /// Awaits that the body is whole, or that much of it is here; that is all in [`Client::data`] then.
-    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
+    fn poll_ahead(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        Poll::Ready(Ok(()))
+    }
 
     /// How much of the body can go into a pipe without being read: 0 where nothing can.
     fn spliceable(&self) -> usize {
@@ -91,7 +96,9 @@ pub trait Client: Debug {
     }
 
     /// Watches a client whose body is over. Ready once when it half-closes, and with [`Fault::Gone`] when it is gone.
-    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
+    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.poll_gone(cx)
+    }
 
     /// As [`Client::poll_watch`], where nothing may be read.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
@@ -219,19 +226,7 @@ impl Client for Bodiless<'_> {
         true
     }
 
-    fn is_here(&self) -> bool {
-        true
-    }
-
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        self.0.poll_gone(cx)
-    }
-
-    fn poll_ahead(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         self.0.poll_gone(cx)
     }
 
@@ -305,20 +300,8 @@ impl Client for Whole {
         self.data().is_empty()
     }
 
-    fn is_here(&self) -> bool {
-        true
-    }
-
     fn poll_more(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         Poll::Ready(Ok(()))
-    }
-
-    fn poll_ahead(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_watch(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        Poll::Pending
     }
 
     fn poll_gone(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {

@@ -51,33 +51,27 @@ impl Fault {
 
     /// The status to answer with, where an answer can still be given.
     pub fn status(&self) -> u16 {
-        match self {
-            Self::Client(status, _) => *status,
-            Self::TooMany(_) => 429,
-            Self::Gone(_) => 499, // only in the log: there is no answer
-            Self::NotFound => 404,
-            Self::Refused(_) => 403,
-            Self::Script(_) => 502,
-            Self::Late(_) => 504,
-            Self::Busy(_) => 503,
-            Self::Storage(_) => 507,
-            Self::Internal(_) => 500,
-        }
+        self.told().0
     }
 
     /// One word for the access log.
     pub fn outcome(&self) -> &'static str {
+        self.told().1
+    }
+
+    /// What clients and the access log are told.
+    fn told(&self) -> (u16, &'static str) {
         match self {
-            Self::Client(..) => "client_error",
-            Self::TooMany(_) => "rate_limited",
-            Self::Gone(_) => "client_gone",
-            Self::NotFound => "not_found",
-            Self::Refused(_) => "refused",
-            Self::Script(_) => "script_error",
-            Self::Late(_) => "script_timeout",
-            Self::Busy(_) => "busy",
-            Self::Storage(_) => "no_storage",
-            Self::Internal(_) => "internal_error",
+            Self::Client(status, _) => (*status, "client_error"),
+            Self::TooMany(_) => (429, "rate_limited"),
+            Self::Gone(_) => (499, "client_gone"), // only in the log: there is no answer
+            Self::NotFound => (404, "not_found"),
+            Self::Refused(_) => (403, "refused"),
+            Self::Script(_) => (502, "script_error"),
+            Self::Late(_) => (504, "script_timeout"),
+            Self::Busy(_) => (503, "busy"),
+            Self::Storage(_) => (507, "no_storage"),
+            Self::Internal(_) => (500, "internal_error"),
         }
     }
 }

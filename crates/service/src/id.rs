@@ -25,15 +25,13 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 impl Ids {
     /// A maker of ids that begins at a random place.
     pub fn new() -> Self {
-        let mut seed = [0; 16];
+        let mut seed = [[0; 8]; 2];
+        let flags = rustix::rand::GetRandomFlags::empty();
         // Without random bytes (never seen since Linux 3.17) the ids are still unique in this process.
-        let _ = rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty());
-        let (base, next) = seed.split_at(8);
-        let word = |b: &[u8]| b.iter().fold(0_u64, |n, &b| n << 8 | u64::from(b));
-        Self {
-            base: word(base),
-            next: Cell::new(word(next)),
-        }
+        let _ = rustix::rand::getrandom(seed.as_flattened_mut(), flags);
+        let [base, next] = seed.map(u64::from_ne_bytes);
+        let next = next.into();
+        Self { base, next }
     }
 
     /// The next id.

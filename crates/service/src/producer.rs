@@ -5,6 +5,7 @@
 
 use std::{
     fmt::Debug,
+    future::ready,
     io,
     pin::{Pin, pin},
     task::Poll,
@@ -45,7 +46,8 @@ pub enum OutputEvent {
     HalfClosed,
 }
 
-/// What produces a body.
+/// What produces a body. Where a method does something by itself, that is for a producer without a process, whose output never
+/// has to wait.
 pub trait Producer: Debug {
     /// Output received and not yet sent on.
     fn out(&mut self) -> &mut Out;
@@ -57,11 +59,11 @@ pub trait Producer: Debug {
     fn output_ended(&self) -> bool;
 
     /// The body goes to the client as it comes: output may wait for it in `spool`, and large output, where `splices`, in a pipe.
-    fn streams(&mut self, spool: &SpoolShare, splices: bool);
+    fn streams(&mut self, _spool: &SpoolShare, _splices: bool) {}
 
     /// Takes what output is there already, without waiting, until it ends, or there are `most` bytes or as many as are
     /// read at once.
-    fn drain_ready(&mut self, most: usize);
+    fn drain_ready(&mut self, _most: usize) {}
 
     /// Waits for output while everything else goes on.
     fn next_event<'a>(
@@ -78,34 +80,49 @@ pub trait Producer: Debug {
     fn give_pipe(&mut self, _pipe: Sock) {}
 
     /// Something was sent.
-    fn sent(&mut self);
+    fn sent(&mut self) {}
 
     /// Whether the client takes what it is sent as fast as it comes. Output that waits for one that does not goes to memory
     /// and files.
-    fn client_keeps_up(&mut self, whether: bool);
+    fn client_keeps_up(&mut self, _whether: bool) {}
 
     /// Goes on while `io` waits for the client, until that is done.
     fn while_sending<'a>(
         &'a mut self,
-        client: &'a mut dyn Client,
+        _client: &'a mut dyn Client,
         io: Pin<&'a mut dyn Future<Output = ()>>,
-    ) -> Boxed<'a, Result<(), Fault>>;
+    ) -> Boxed<'a, Result<(), Fault>> {
+        Box::pin(async {
+            io.await;
+            Ok(())
+        })
+    }
 
     /// Output has ended: what is wrong where that was not the end of a response, but of a piece of one.
-    fn cut(&mut self) -> Boxed<'_, Option<Fault>>;
+    fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
+        Box::pin(ready(None))
+    }
 
     /// Output has ended: how the process did, if it exits soon.
-    fn exit(&mut self) -> Boxed<'_, Option<Exit>>;
+    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
+        Box::pin(ready(None))
+    }
 
     /// The response is none. Gives a process a moment to exit and to say why, unless it must `end` at once: how it did, and
     /// the last it wrote to standard error.
-    fn post_mortem(&mut self, end: bool) -> Boxed<'_, (Option<Exit>, String)>;
+    fn post_mortem(&mut self, _end: bool) -> Boxed<'_, (Option<Exit>, String)> {
+        Box::pin(ready((None, String::new())))
+    }
 
     /// The response is over; `done` is told how the process ended.
-    fn finish(self: Box<Self>, done: OnExit);
+    fn finish(self: Box<Self>, done: OnExit) {
+        done(None);
+    }
 
     /// The request has failed or the client is gone.
-    fn abandon(self: Box<Self>, client_left: bool, done: OnExit);
+    fn abandon(self: Box<Self>, _client_left: bool, done: OnExit) {
+        done(None);
+    }
 }
 
 impl dyn Producer + '_ {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use galgo_handlers::{
-    script::{self, FoundProgram, ScriptRefusal},
+    script::{self, FoundProgram},
     wasm,
 };
 use galgo_proto::target::UrlPath;
@@ -21,7 +21,10 @@ use galgo_spawn::{
     words,
 };
 
-use crate::config::{Cgi, CgiRoot, Config, Route};
+use crate::{
+    config::{Cgi, CgiRoot, Config, Route},
+    fault::Fault,
+};
 
 /// How deep below a program folder programs are looked for, and how many entries are looked at.
 const DEPTH: usize = 16;
@@ -146,13 +149,11 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
     let interpreter = found.as_ref().ok().and_then(|f| f.interpreter.clone());
     let state = match (closed(cgi, &path), found) {
         (Some(finding), _) => FileState::Program(vec![finding]),
-        (None, Err(ScriptRefusal::NotFound | ScriptRefusal::Busy)) => {
-            FileState::Program(vec![dangling(&path)?])
-        }
-        (None, Err(ScriptRefusal::Forbidden(_))) if !claims_to_run(&path) => {
+        (None, Err(Fault::Refused(_))) if !claims_to_run(&path) => {
             FileState::Other(script::instead(url.as_slice()))
         }
-        (None, Err(ScriptRefusal::Forbidden(why))) => FileState::Program(vec![refused(&path, why)]),
+        (None, Err(Fault::Refused(why))) => FileState::Program(vec![refused(&path, why)]),
+        (None, Err(_)) => FileState::Program(vec![dangling(&path)?]),
         (None, Ok(found)) => runnable(config, cgi, &found, &path),
     };
     Some(Seen {

@@ -13,7 +13,7 @@ use std::{
 
 use galgo_handlers::{
     files::{self, FileAnswer},
-    script::{self, AmongFiles, FoundProgram, ScriptRefusal, UpstreamPath},
+    script::{self, AmongFiles, FoundProgram, UpstreamPath},
     steps::{
         Steps,
         access::{Access, AccessDecision},
@@ -37,6 +37,7 @@ use super::{
 use crate::{
     body::Response,
     config::{Application, Cgi, Config, Files, Handler, Route},
+    fault::Fault,
     handle::{at_index, index_of},
     hosts::HostFolder,
     link::Link,
@@ -298,17 +299,17 @@ impl UrlTrace<'_> {
     }
 
     /// There is no program, or it is not to be run.
-    fn refused(&mut self, refusal: ScriptRefusal) -> Option<Target> {
+    fn refused(&mut self, refusal: Fault) -> Option<Target> {
         match refusal {
-            ScriptRefusal::NotFound => {
+            Fault::NotFound => {
                 self.line("program", "none is there");
                 self.done(404)
             }
-            ScriptRefusal::Forbidden(why) => {
+            Fault::Refused(why) => {
                 self.line("program", why);
                 self.done(403)
             }
-            ScriptRefusal::Busy => self.done(503),
+            other => self.done(other.status()),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use galgo_proto::{
     Fields, cond,
-    fields::lists,
+    fields::{is_one_of, lists},
     h1::{BodyLen, Head, Method},
 };
 
@@ -40,7 +40,7 @@ pub fn takes_part(request: &Request<'_>, head: &Head) -> bool {
     matches!(head.method, Method::Get | Method::Head)
         && head.body == BodyLen::None
         && !known
-        && !OWN.iter().any(|name| head.fields.has(name))
+        && !head.fields.has_any(&OWN)
         && !lists(&head.fields, "cache-control", "no-store")
 }
 
@@ -72,10 +72,8 @@ pub fn shown(head: &Head) -> Head {
         method: Method::Get,
         ..head.clone()
     };
-    head.fields.retain(|name, _| {
-        let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
-        is(&"host") || SHOWN.iter().any(is)
-    });
+    let is_shown = |name: &[u8]| is_one_of(name, &["host"]) || is_one_of(name, &SHOWN);
+    head.fields.retain(|name, _| is_shown(name));
     head
 }
 
@@ -83,22 +81,16 @@ pub fn shown(head: &Head) -> Head {
 pub fn freshness(status: u16, fields: &Fields, most: Duration) -> Option<Duration> {
     const KEPT: [u16; 4] = [200, 203, 404, 410];
     const NEVER: [&str; 3] = ["no-store", "private", "no-cache"];
-    let never = |word: &&str| {
-        // `private="set-cookie"` is taken as a whole, too (RFC 9111, 5.2.2.7).
-        directives(fields).any(|(name, _)| name.eq_ignore_ascii_case(word.as_bytes()))
-    };
-    if !KEPT.contains(&status) || fields.has("set-cookie") || NEVER.iter().any(never) {
+    // `private="set-cookie"` is taken as a whole, too (RFC 9111, 5.2.2.7).
+    let never = NEVER.iter().any(|word| directive(fields, word).is_some());
+    if !KEPT.contains(&status) || fields.has("set-cookie") || never {
         return None;
     }
     let seconds = |word: &str| {
-        let mut said =
-            directives(fields).filter(|(name, _)| name.eq_ignore_ascii_case(word.as_bytes()));
-        let (_, value) = said.next()?;
-        let value = std::str::from_utf8(value).ok().map(|v| v.trim_matches('"'));
+        let value = str::from_utf8(directive(fields, word)?).ok();
+        let said = value.and_then(|v| v.trim_matches('"').parse().ok());
         // What cannot be read is stale (4.2.1).
-        Some(Duration::from_secs(
-            value.and_then(|v| v.parse().ok()).unwrap_or(0),
-        ))
+        Some(Duration::from_secs(said.unwrap_or(0)))
     };
     let said = seconds("s-maxage")
         .or_else(|| seconds("max-age"))
@@ -118,14 +110,14 @@ fn expires(fields: &Fields) -> Option<Duration> {
     Some(left.unwrap_or_default())
 }
 
-fn directives(fields: &Fields) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let words = fields
-        .all("cache-control")
-        .flat_map(|v| v.split(|&b| b == b','));
-    words.map(|word| {
-        let at = word.iter().position(|&b| b == b'=').unwrap_or(word.len());
-        let value = word.get(at + 1..).unwrap_or_default();
-        (word[..at].trim_ascii(), value.trim_ascii())
+/// What Cache-Control says behind that word, or nothing; `None`: the word is not there.
+fn directive<'f>(fields: &'f Fields, word: &str) -> Option<&'f [u8]> {
+    let values = fields.all("cache-control");
+    let mut words = values.flat_map(|v| v.split(|&b| b == b','));
+    words.find_map(|own| {
+        let at = own.iter().position(|&b| b == b'=').unwrap_or(own.len());
+        let is_it = own[..at].trim_ascii().eq_ignore_ascii_case(word.as_bytes());
+        is_it.then(|| own.get(at + 1..).unwrap_or_default().trim_ascii())
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -113,14 +113,10 @@ impl AnswerCache {
         self.most
     }
 
-    fn state(&self) -> MutexGuard<'_, CacheState> {
-        lock(&self.state)
-    }
-
     /// What is there for a request with this key. With `makes`, it is to make an answer where no other request does.
     pub fn find(self: &Arc<Self>, key: &[u8], head: &Head, makes: bool) -> Found {
         let now = Instant::now();
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let known = state.entries.get(key);
         let fits = |variant: &&Arc<AnswerVariant>| {
             now < variant.until && rules::values(head, &variant.vary) == variant.values
@@ -155,7 +151,7 @@ impl AnswerCache {
 impl Kept {
     fn response(&self, age: Duration) -> Response {
         let mut fields = self.fields.clone();
-        fields.retain(|name, _| !name.eq_ignore_ascii_case(b"age"));
+        fields.remove(&["age"]);
         fields.push("Age", age.as_secs().to_string());
         fields.push("X-Cache", "hit");
         Response {
@@ -207,13 +203,13 @@ impl Making {
             kept,
             cost: own + self.key.len() + AROUND,
         });
-        self.cache.state().put(self.key.clone(), variant, made);
+        lock(&self.cache.state).put(self.key.clone(), variant, made);
     }
 }
 
 impl Drop for Making {
     fn drop(&mut self) {
-        let mut state = self.cache.state();
+        let mut state = lock(&self.cache.state);
         if let Some(entry) = state.entries.get_mut(&self.key) {
             entry.making = None;
         }
@@ -244,12 +240,10 @@ impl CacheState {
         self.order.push_back((key, Arc::downgrade(&variant)));
         // The newest is found first.
         entry.variants.insert(0, variant);
-        let goes = |state: &Self| {
-            let (_, oldest) = state.order.front()?;
-            let stale = oldest.upgrade().is_none_or(|oldest| oldest.until <= now);
-            (stale || state.bytes > ROOM).then_some(())
-        };
-        while goes(self).is_some() {
+        let stale = |one: &Weak<AnswerVariant>| one.upgrade().is_none_or(|one| one.until <= now);
+        while let Some((_, oldest)) = self.order.front()
+            && (stale(oldest) || self.bytes > ROOM)
+        {
             self.drop_oldest();
         }
         if self.order.len() > 2 * self.variants + VARIANTS {
@@ -318,7 +312,7 @@ mod tests {
             make(&cache, &n.to_ne_bytes(), &one).keep(&one, vec![], LONG, kept(BODY));
             make(&cache, &[&n.to_ne_bytes()[..], b"x"].concat(), &one).cannot();
         }
-        let state = cache.state();
+        let state = lock(&cache.state);
         assert!(state.bytes <= ROOM && state.entries.len() <= 2 * ROOM / BODY);
         assert_eq!(state.order.len(), state.variants);
         drop(state);
@@ -330,12 +324,15 @@ mod tests {
             let vary = vec!["accept-language".to_owned()];
             make(&cache, b"k", &head(n)).keep(&head(n), vary, LONG, kept(9));
         }
-        assert_eq!(cache.state().entries[&b"k"[..]].variants.len(), VARIANTS);
+        assert_eq!(
+            lock(&cache.state).entries[&b"k"[..]].variants.len(),
+            VARIANTS
+        );
         // Nothing is left of what was not kept.
         for n in 1000..2000_usize {
             drop(make(&cache, &n.to_ne_bytes(), &one));
         }
-        let state = cache.state();
+        let state = lock(&cache.state);
         assert!(
             state.entries.len() <= 2 * ROOM / BODY,
             "{}",

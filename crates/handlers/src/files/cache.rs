@@ -6,11 +6,9 @@
 //! the same wherever the path leads now. Whatever differs, and whatever is young enough to
 //! change within the same tick of the file system's clock, is opened.
 
-use std::{
-    cell::RefCell, collections::HashMap, os::fd::OwnedFd, rc::Rc, sync::Arc, time::Duration,
-};
+use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration};
 
-use galgo_proto::{Fields, h1::Head};
+use galgo_proto::{Fields, cond, h1::Head};
 use galgo_spawn::FileId;
 use rustix::fs::{AtFlags, statat};
 use tokio::sync::Notify;
@@ -52,21 +50,12 @@ struct Cached {
 
 enum Content {
     Bytes(Arc<[u8]>),
-    Open(Arc<OwnedFd>, u64),
+    Open(FilePart),
 }
 
 /// Whether the answer to `head` is the whole file, whatever the client said of itself.
 pub(super) fn applies(files: &Files, head: &Head) -> bool {
-    const ASKS: [&[u8]; 6] = [
-        b"range",
-        b"if-match",
-        b"if-none-match",
-        b"if-modified-since",
-        b"if-unmodified-since",
-        b"if-range",
-    ];
-    let asks = |name: &[u8]| ASKS.iter().any(|ask| name.eq_ignore_ascii_case(ask));
-    !files.precompressed && !head.fields.iter().any(|(name, _)| asks(name))
+    !files.precompressed && !head.fields.has_any(&cond::FIELDS)
 }
 
 pub(super) fn identity(files: &Files, path: &[u8]) -> Option<FileId> {
@@ -92,15 +81,12 @@ pub(super) fn answer(files: &Files, rest: &[u8]) -> Option<Response> {
 pub(super) fn keep(files: &Files, rest: &[u8], path: Vec<u8>, before: FileId, response: &Response) {
     let content = match &response.body {
         Body::Bytes(bytes) => Content::Bytes(bytes.as_slice().into()),
-        Body::File(part) if part.len > SMALL => Content::Open(part.file.clone(), part.len),
+        Body::File(part) if part.len > SMALL => Content::Open(part.clone()),
         _ => return,
     };
     let same = identity(files, &path) == Some(before);
-    if response.status != 200
-        || !same
-        || !before.has_settled()
-        || before.size() != length(&response.body)
-    {
+    let whole = response.status == 200 && Ok(before.size()) == i64::try_from(response.body.len());
+    if !whole || !same || !before.has_settled() {
         return;
     }
     let cached = Cached {
@@ -130,10 +116,6 @@ pub async fn close_open() {
     }
 }
 
-fn length(body: &Body) -> i64 {
-    i64::try_from(body.len()).unwrap_or(i64::MAX)
-}
-
 impl FileCache {
     fn insert(&mut self, folder: u64, rest: &[u8], cached: Cached) {
         let bytes = cached.content.bytes();
@@ -146,12 +128,8 @@ impl FileCache {
         self.files += 1;
         self.bytes += bytes;
         self.open += cached.content.open();
-        let old = self
-            .routes
-            .entry(folder)
-            .or_default()
-            .insert(rest.to_vec(), cached);
-        if let Some(old) = old {
+        let files = self.routes.entry(folder).or_default();
+        if let Some(old) = files.insert(rest.to_vec(), cached) {
             self.files -= 1;
             self.bytes -= old.content.bytes();
             self.open -= old.content.open();
@@ -171,11 +149,7 @@ impl Content {
     fn body(&self) -> Body {
         match self {
             Self::Bytes(bytes) => Body::Shared(bytes.clone()),
-            Self::Open(file, len) => Body::File(FilePart {
-                file: file.clone(),
-                offset: 0,
-                len: *len,
-            }),
+            Self::Open(part) => Body::File(part.clone()),
         }
     }
 
@@ -193,6 +167,8 @@ impl Content {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use super::*;
 
     #[test]
@@ -200,24 +176,29 @@ mod tests {
         let mut cache = FileCache::default();
         let stat = rustix::fs::stat("/").unwrap();
         let file: Arc<OwnedFd> = Arc::new(std::fs::File::open("/etc/passwd").unwrap().into());
+        let part = FilePart {
+            file: file.clone(),
+            offset: 0,
+            len: 100 << 10,
+        };
         for n in 0..3 * FILES {
             let cached = Cached {
                 path: Vec::new(),
                 identity: FileId::of(&stat),
                 fields: Fields::new(),
                 content: match n % 5 {
-                    0 => Content::Open(file.clone(), 100 << 10),
+                    0 => Content::Open(part.clone()),
                     _ => Content::Bytes(vec![0; 20 << 10].into()),
                 },
             };
             cache.insert(3, n.to_string().as_bytes(), cached);
             let there: usize = cache.routes.values().map(HashMap::len).sum();
             assert!(cache.files == there && there <= FILES && cache.bytes <= BYTES);
-            assert_eq!(cache.open, Arc::strong_count(&file) - 1);
+            assert_eq!(cache.open, Arc::strong_count(&file) - 2);
             assert!(cache.open <= OPEN);
         }
         cache.close_open();
-        assert_eq!((cache.open, Arc::strong_count(&file)), (0, 1));
+        assert_eq!((cache.open, Arc::strong_count(&file)), (0, 2));
     }
 
     #[test]

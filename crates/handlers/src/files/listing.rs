@@ -15,7 +15,7 @@ use galgo_proto::{
 };
 use galgo_spawn::FileId;
 use rustix::{
-    fs::{AtFlags, Dir, FileType, OFlags, Stat, fstat, statat},
+    fs::{AtFlags, Dir, FileType, Stat, fstat, statat},
     io::Errno,
 };
 use tokio::{sync::Mutex, time::Instant};
@@ -174,11 +174,11 @@ pub(super) async fn read(
             more = true;
             break;
         }
-        all.insert(ByName(entry));
+        all.insert(entry);
     }
     Ok(Listed {
-        folders: all.iter().take_while(|e| e.0.folder).count(),
-        entries: all.into_iter().map(|ByName(entry)| entry).collect(),
+        folders: all.iter().take_while(|entry| entry.folder).count(),
+        entries: all.into_iter().collect(),
         more,
     })
 }
@@ -211,8 +211,8 @@ fn stat(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Result<Stat, E
     if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
         return Ok(stat);
     }
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    fstat(beneath::open(&files.fd, &[path, name].concat(), flags)?)
+    let path = [path, name].concat();
+    fstat(beneath::open(&files.fd, &path, beneath::NAME)?)
 }
 
 impl Column {
@@ -272,38 +272,30 @@ impl Listed {
 
 /// The page that a query asks for; the first where that is no number.
 fn number(query: &str) -> usize {
-    let asked = query
-        .split(['&', ';'])
-        .filter_map(|p| p.strip_prefix("page="));
-    let digits = |n: &&str| n.bytes().all(|b| b.is_ascii_digit());
-    asked
-        .filter(digits)
-        .find_map(|n| n.parse().ok())
-        .unwrap_or(1)
+    let mut pairs = query.split(['&', ';']);
+    let page = |pair: &str| {
+        let number = pair.strip_prefix("page=")?;
+        let digits = number.bytes().all(|b| b.is_ascii_digit());
+        digits.then_some(number)?.parse().ok()
+    };
+    pairs.find_map(page).unwrap_or(1)
 }
 
-/// Entries in the order of their names: folders first, small letters as large ones.
-#[derive(PartialEq, Eq)]
-struct ByName(ListingEntry);
-
-impl Ord for ByName {
+/// By name: folders first, small letters of ASCII as large ones. No two entries of a folder have one name.
+impl Ord for ListingEntry {
     fn cmp(&self, other: &Self) -> Ordering {
-        let (Self(a), Self(b)) = (self, other);
-        let by_name = || lower_cmp(&a.name, &b.name).then_with(|| a.name.cmp(&b.name));
-        b.folder.cmp(&a.folder).then_with(by_name)
+        let folders_first = other.folder.cmp(&self.folder);
+        let [own, others] =
+            [self, other].map(|entry| entry.name.iter().map(u8::to_ascii_lowercase));
+        let by_name = || own.cmp(others).then_with(|| self.name.cmp(&other.name));
+        folders_first.then_with(by_name)
     }
 }
 
-impl PartialOrd for ByName {
+impl PartialOrd for ListingEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
-}
-
-/// Compares letters without their case, where that is ASCII.
-fn lower_cmp(a: &[u8], b: &[u8]) -> Ordering {
-    let lower = u8::to_ascii_lowercase;
-    a.iter().map(lower).cmp(b.iter().map(lower))
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub fn answer<'a>(
     match head.method {
         Method::Get | Method::Head => {}
         Method::Other(ref m) if m == "OPTIONS" => {
-            return now(Response::new(204).with("Allow", ALLOW));
+            return FileAnswer::Now(Response::new(204).with("Allow", ALLOW), None);
         }
         Method::Other(ref m) if !NOT_ALLOWED.contains(&m.as_str()) => {
             return FileAnswer::Now(Response::new(501), Some(METHODS));
@@ -160,14 +160,8 @@ fn fresh<'a>(
     rest: &[u8],
     elsewhere: impl Fn(&str) -> bool,
 ) -> FileAnswer<'a> {
-    match found(files, head, rest, elsewhere) {
-        Ok(answer) => answer,
-        Err(refused) => FileAnswer::Now(refused.response(), refused.cause()),
-    }
-}
-
-fn now<'a>(response: Response) -> FileAnswer<'a> {
-    FileAnswer::Now(response, None)
+    let refused = |why: OpenRefusal| FileAnswer::Now(why.response(), why.cause());
+    found(files, head, rest, elsewhere).unwrap_or_else(refused)
 }
 
 /// Whether the route answers for `below` with a file, or, where it ends in `/`, with a folder's index or list.

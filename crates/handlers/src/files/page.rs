@@ -100,11 +100,8 @@ fn page_links(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
 fn heading(out: &mut String, order: SortOrder, column: Column, label: &str) -> fmt::Result {
     let key = column.key();
     let active = order.column == column;
-    let direction = if active && !order.descending {
-        'D'
-    } else {
-        'A'
-    };
+    let descending = active && !order.descending;
+    let direction = SortOrder { column, descending }.direction();
     let state = match (active, order.descending) {
         (false, _) => "",
         (true, false) => " aria-sort=\"ascending\"",

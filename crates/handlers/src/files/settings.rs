@@ -69,11 +69,8 @@ impl Files {
         let copy = COPIES.iter().find(|copy| ends(path, copy));
         let original = &path[..path.len() - copy.map_or(0, |copy| copy.len())];
         let name = original.rsplit(|&b| b == b'/').next().unwrap_or_default();
-        if self
-            .cgi_names
-            .iter()
-            .any(|glob| glob.fits_in_any_case(name))
-        {
+        let mut programs = self.cgi_names.iter();
+        if programs.any(|glob| glob.fits_in_any_case(name)) {
             return true;
         }
         // A `.wasm` file may be meant for browsers, a `.wcgi` file is a program and nothing else; no client is shown

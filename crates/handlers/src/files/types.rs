@@ -1,7 +1,7 @@
 //! Media types by the ending of a name.
 
 use super::settings::Files;
-use std::{borrow::Cow, path::Path};
+use std::borrow::Cow;
 
 /// Types outside `text/` that are text all the same, or that shrink as text does.
 const COMPRESSIBLE: &[&str] = &[
@@ -49,7 +49,7 @@ fn built_in(name: &[u8]) -> Option<&'static str> {
     let name = name.rsplit(|&b| b == b'/').next()?;
     let dot = name.iter().rposition(|&b| b == b'.')?;
     let ending = std::str::from_utf8(&name[dot + 1..]).ok()?;
-    mime_guess::from_path(Path::new("x").with_extension(ending)).first_raw()
+    mime_guess::from_ext(ending).first_raw()
 }
 
 /// The type without its parameters.

@@ -194,7 +194,7 @@ fn what_is_no_program_is_not_found() {
     for path in table {
         let path = format!("/cgi-bin{path}");
         let found = program(&site.cgi, "/cgi-bin/", asked(&path));
-        assert_eq!(found, Err(ScriptRefusal::NotFound), "{path}");
+        assert_eq!(found, Err(Fault::NotFound), "{path}");
     }
 }
 
@@ -228,7 +228,7 @@ fn what_may_not_run_is_forbidden_in_words() {
     for (path, want) in table {
         let path = format!("/cgi-bin{path}");
         match program(&site.cgi, "/cgi-bin/", asked(&path)) {
-            Err(ScriptRefusal::Forbidden(why)) => assert!(why.contains(want), "{path}: {why}"),
+            Err(Fault::Refused(why)) => assert!(why.contains(want), "{path}: {why}"),
             other => panic!("{path}: {other:?}"),
         }
     }
@@ -274,25 +274,19 @@ fn a_route_of_one_program_hands_it_all_the_rest() {
         assert_eq!(found.path_translated, translated);
     }
     fs::remove_file(&file).unwrap();
-    assert_eq!(
-        program(&cgi, "/app", asked("/app")),
-        Err(ScriptRefusal::NotFound)
-    );
+    assert_eq!(program(&cgi, "/app", asked("/app")), Err(Fault::NotFound));
 }
 
 #[test]
 fn new_and_replaced_programs_are_found_at_once() {
     let site = site();
     let bin = site.dir.path().join("bin");
-    assert_eq!(
-        program(&site.cgi, "/", asked("/new")),
-        Err(ScriptRefusal::NotFound)
-    );
+    assert_eq!(program(&site.cgi, "/", asked("/new")), Err(Fault::NotFound));
     put(&bin.join("new"), 0o755);
     assert!(program(&site.cgi, "/", asked("/new")).is_ok());
     fs::rename(bin.join("plain"), bin.join("new")).unwrap();
     assert!(matches!(
         program(&site.cgi, "/", asked("/new")),
-        Err(ScriptRefusal::Forbidden(_))
+        Err(Fault::Refused(_))
     ));
 }

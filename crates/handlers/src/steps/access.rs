@@ -77,16 +77,19 @@ impl Access {
     }
 
     fn answers(&self, method: &Method) -> bool {
-        let own = |name: &str| self.methods.iter().any(|m| m == name);
-        self.methods.is_empty() || own(method.as_str()) || (*method == Method::Head && own("GET"))
+        let get = *method == Method::Head && self.names("GET");
+        self.methods.is_empty() || self.names(method.as_str()) || get
     }
 
     fn allowed_methods(&self) -> String {
         let mut names = self.methods.clone();
-        let has = |name: &str| self.methods.iter().any(|m| m == name);
-        if has("GET") && !has("HEAD") {
+        if self.names("GET") && !self.names("HEAD") {
             names.push("HEAD".into());
         }
         names.join(", ")
+    }
+
+    fn names(&self, method: &str) -> bool {
+        self.methods.iter().any(|own| own == method)
     }
 }

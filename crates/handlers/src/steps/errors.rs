@@ -1,6 +1,6 @@
 //! Pages of errors: a file or a program, which is asked once.
 
-use galgo_proto::{Fields, h1::Head};
+use galgo_proto::{cond, fields::is_one_of, h1::Head};
 
 use super::redirect;
 use crate::body::{Body, Response};
@@ -28,20 +28,11 @@ impl Errors {
 /// The request for the page of a status: REQUEST_URI is what the client asked for, and nothing is about the file that was
 /// meant. `None`: there is no such path.
 pub fn request(asked: &Head, mut head: Head, status: u16) -> Option<Head> {
-    const ABOUT: [&str; 6] = [
-        "range",
-        "if-match",
-        "if-none-match",
-        "if-modified-since",
-        "if-unmodified-since",
-        "if-range",
-    ];
-    // What was shown is wrong: it would be verified again, and be logged as another failure.
-    let refused = (status == 401).then_some("authorization");
-    head.fields.retain(|name, _| {
-        let mut dropped = ABOUT.into_iter().chain(refused);
-        !dropped.any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
-    });
+    head.fields.remove(&cond::FIELDS);
+    if status == 401 {
+        // What was shown is wrong: it would be verified again, and be logged as another failure.
+        head.fields.remove(&["authorization"]);
+    }
     let (path, query) = (head.target.path().to_vec(), head.target.query().to_owned());
     head.target = redirect::at(&asked.target, path, Some(query))?;
     Some(head)
@@ -51,7 +42,7 @@ pub fn request(asked: &Head, mut head: Head, status: u16) -> Option<Head> {
 ///
 /// # Errors
 /// The error as it is: the page was answered with this status, and is none to show.
-pub fn with_page(mut error: Response, mut page: Response) -> Result<Response, (Response, u16)> {
+pub fn with_page(error: Response, mut page: Response) -> Result<Response, (Response, u16)> {
     let program = matches!(page.body, Body::Stream(_));
     match page.status {
         200 => page.status = error.status,
@@ -64,14 +55,10 @@ pub fn with_page(mut error: Response, mut page: Response) -> Result<Response, (R
     const KEPT: [&str; 4] = ["WWW-Authenticate", "Allow", "Retry-After", "Content-Range"];
     /// What is about a file that has a place of its own.
     const ABOUT: [&str; 3] = ["etag", "last-modified", "accept-ranges"];
-    let has = |list: &[&str], name: &[u8]| {
-        list.iter()
-            .any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
-    };
-    page.fields
-        .retain(|name, _| !has(&ABOUT, name) && !has(&KEPT, name));
-    let fields = std::mem::replace(&mut error.fields, Fields::new());
-    for (name, value) in fields.iter().filter(|(name, _)| has(&KEPT, name)) {
+    page.fields.remove(&ABOUT);
+    page.fields.remove(&KEPT);
+    let kept = error.fields.iter();
+    for (name, value) in kept.filter(|(name, _)| is_one_of(name, &KEPT)) {
         page.fields.push(name, value);
     }
     if !page.fields.has("cache-control") {

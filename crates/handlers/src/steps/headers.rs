@@ -2,7 +2,11 @@
 //!
 //! Values are the configuration's own words: nothing that a client sent becomes a part of one.
 
-use galgo_proto::{Fields, h1::Head};
+use galgo_proto::{
+    Fields,
+    fields::{is_one_of, is_token},
+    h1::Head,
+};
 
 use crate::body::Response;
 
@@ -48,8 +52,7 @@ impl TypePattern {
     /// Reads a pattern; `None`: it is none.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
-        let token =
-            |t: &str| !t.is_empty() && t != "*" && t.bytes().all(galgo_proto::fields::is_token);
+        let token = |t: &str| !t.is_empty() && t != "*" && t.bytes().all(is_token);
         match text.split_once('/') {
             None => (text == "*").then_some(Self::Any),
             Some((main, "*")) => token(main).then(|| Self::Main(main.into())),
@@ -92,17 +95,10 @@ impl HeaderRule {
 impl FieldChanges {
     /// Does it.
     pub fn apply(&self, fields: &mut Fields) {
-        let named = |list: &[Field], name: &[u8]| {
-            list.iter()
-                .any(|(own, _)| name.eq_ignore_ascii_case(own.as_bytes()))
-        };
         if !self.remove.is_empty() || !self.set.is_empty() {
-            let goes = |name: &[u8]| {
-                let mut removed = self.remove.iter();
-                removed.any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
-                    || named(&self.set, name)
-            };
-            fields.retain(|name, _| !goes(name));
+            let is_own = |name: &[u8], own: &str| name.eq_ignore_ascii_case(own.as_bytes());
+            let is_set = |name: &[u8]| self.set.iter().any(|(own, _)| is_own(name, own));
+            fields.retain(|name, _| !is_one_of(name, &self.remove) && !is_set(name));
         }
         for (name, value) in self.set.iter().chain(&self.add) {
             fields.push(name, value);

@@ -63,9 +63,7 @@ impl Steps {
 
     /// Gives the request, which may be answered, what its programs find beside the variables of CGI.
     pub fn grant(&self, request: &mut Request<'_>, head: &Head) {
-        if !self.variables.is_empty() {
-            variables::grant(&self.variables, request, head);
-        }
+        variables::grant(&self.variables, request, head);
     }
 
     /// Changes the fields of a response.
@@ -100,22 +98,18 @@ impl Steps {
             Some(access) => access.judge(request.link, &head.method),
             None => AccessDecision::Allowed,
         };
-        match (verdict, &self.passwords) {
-            (AccessDecision::Denied(response), _) => {
-                Ok(Some(status::add_page(cx, request, response, None)))
+        let (refused, cause) = match (verdict, &self.passwords) {
+            (AccessDecision::Trusted, _) | (AccessDecision::Allowed, None) => return Ok(None),
+            (AccessDecision::Allowed | AccessDecision::NeedsPassword, Some(passwords)) => {
+                return passwords.ask(cx, request, head).await;
             }
             (AccessDecision::OtherMethod(response), _) => {
                 let cause = "`access` of the route does not name this method";
-                Ok(Some(status::add_page(cx, request, response, Some(cause))))
+                (response, Some(cause))
             }
-            (AccessDecision::Trusted, _) | (AccessDecision::Allowed, None) => Ok(None),
-            (_, Some(passwords)) => passwords.ask(cx, request, head).await,
-            (AccessDecision::NeedsPassword, None) => Ok(Some(status::add_page(
-                cx,
-                request,
-                Response::new(403),
-                None,
-            ))),
-        }
+            (AccessDecision::Denied(response), _) => (response, None),
+            (AccessDecision::NeedsPassword, None) => (Response::new(403), None),
+        };
+        Ok(Some(status::add_page(cx, request, refused, cause)))
     }
 }

@@ -77,15 +77,8 @@ pub fn local(head: &Head, location: &str) -> Result<Head, Fault> {
         target,
         ..head.clone()
     };
-    head.fields.retain(|name, _| {
-        ![
-            &b"content-type"[..],
-            b"content-length",
-            b"transfer-encoding",
-        ]
-        .iter()
-        .any(|n| name.eq_ignore_ascii_case(n))
-    });
+    let about_body = ["content-type", "content-length", "transfer-encoding"];
+    head.fields.remove(&about_body);
     head.body = BodyLen::None;
     Ok(head)
 }

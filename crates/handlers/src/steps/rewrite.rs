@@ -86,46 +86,42 @@ impl Rewrites {
     pub fn answer(&self, link: &Link, head: &Head) -> Option<Rewritten> {
         let path = head.target.path();
         let fits = self.set.matches(path);
-        let rules = fits.iter().filter_map(|at| self.rules.get(at));
-        for rule in rules {
-            let hosts = rule.host.as_ref();
-            let host = hosts.is_none_or(|hosts| hosts.fit(&head.host).is_some());
-            if !host || rule.https.is_some_and(|https| https != link.https) {
-                continue;
-            }
-            let query = head.target.query();
-            let in_query = match &rule.query {
-                None => None,
-                Some(pattern) => match pattern.captures(query) {
-                    Some(captures) => Some((pattern, captures)),
-                    None => continue,
-                },
-            };
-            let Some(in_path) = rule.path.captures(path) else {
-                continue;
-            };
-            let mut groups: Vec<(&str, Part<'_>)> = Vec::new();
-            for name in rule.path.capture_names().flatten() {
-                let value = in_path.name(name).map_or(&b""[..], |m| m.as_bytes());
-                groups.push((name, Part::Decoded(value)));
-            }
-            if let Some((pattern, captures)) = &in_query {
-                for name in pattern.capture_names().flatten() {
-                    let value = captures.name(name).map_or("", |m| m.as_str());
-                    groups.push((name, Part::Raw(value)));
-                }
-            }
-            let values = Values {
-                target: &head.target,
-                rest: path.strip_prefix(b"/").unwrap_or(path),
-                host: &head.host,
-                groups,
-            };
-            return match rule.status {
-                Some(status) => Some(Rewritten::Response(redirect::to(status, &rule.to, &values))),
-                None => redirect::again(&head.target, &rule.to, &values).map(Rewritten::Target),
-            };
+        let mut rules = fits.iter().filter_map(|at| self.rules.get(at));
+        let (rule, groups) = rules.find_map(|rule| Some((rule, rule.groups(link, head)?)))?;
+        let values = Values {
+            target: &head.target,
+            rest: path.strip_prefix(b"/").unwrap_or(path),
+            host: &head.host,
+            groups,
+        };
+        match rule.status {
+            Some(status) => Some(Rewritten::Response(redirect::to(status, &rule.to, &values))),
+            None => redirect::again(&head.target, &rule.to, &values).map(Rewritten::Target),
         }
-        None
+    }
+}
+
+impl RewriteRule {
+    /// What its patterns find in a request; `None`: it does not fit.
+    fn groups<'r>(&'r self, link: &Link, head: &'r Head) -> Option<Vec<(&'r str, Part<'r>)>> {
+        let hosts = self.host.as_ref();
+        let host = hosts.is_none_or(|hosts| hosts.fit(&head.host).is_some());
+        if !host || self.https.is_some_and(|https| https != link.https) {
+            return None;
+        }
+        let mut groups: Vec<(&str, Part<'_>)> = Vec::new();
+        let in_path = self.path.captures(head.target.path())?;
+        for name in self.path.capture_names().flatten() {
+            let value = in_path.name(name).map_or(&b""[..], |m| m.as_bytes());
+            groups.push((name, Part::Decoded(value)));
+        }
+        if let Some(pattern) = &self.query {
+            let in_query = pattern.captures(head.target.query())?;
+            for name in pattern.capture_names().flatten() {
+                let value = in_query.name(name).map_or("", |m| m.as_str());
+                groups.push((name, Part::Raw(value)));
+            }
+        }
+        Some(groups)
     }
 }

@@ -37,16 +37,12 @@ impl PartialEq for Pattern {
 
 impl VariableRule {
     fn holds(&self, link: &Link, head: &Head) -> bool {
-        let fits = |pattern: &Option<Pattern>, text: &[u8]| match pattern {
-            Some(pattern) => pattern.0.is_match(text),
-            None => true,
+        let fits = |pattern: &Option<Pattern>, text: &[u8]| {
+            pattern.as_ref().is_none_or(|own| own.0.is_match(text))
         };
-        let method = head.method.as_str();
+        let (method, hosts) = (head.method.as_str(), self.host.as_ref());
         (self.methods.is_empty() || self.methods.iter().any(|own| own == method))
-            && self
-                .host
-                .as_ref()
-                .is_none_or(|own| own.fit(&head.host).is_some())
+            && hosts.is_none_or(|own| own.fit(&head.host).is_some())
             && self.from.as_ref().is_none_or(|own| own.has(link))
             && fits(&self.path, head.target.path())
             && fits(&self.query, head.target.query().as_bytes())
@@ -74,10 +70,10 @@ pub fn given<'r>(rules: &'r [VariableRule], link: &Link, head: &Head) -> Vec<(&'
 
 /// Gives a request the variables of the rules that hold for it. What an authorizer has given stays.
 pub(super) fn grant(rules: &[VariableRule], request: &mut Request<'_>, head: &Head) {
-    let given = given(rules, request.link, head);
     let granted = &mut request.granted;
-    let new = |(name, _): &(&str, &str)| !granted.iter().any(|(known, _)| known == name);
-    let new: Vec<_> = given.into_iter().filter(new).collect();
-    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.as_bytes().to_vec());
-    granted.extend(new.into_iter().map(owned));
+    for (name, value) in given(rules, request.link, head) {
+        if !granted.iter().any(|(known, _)| known == name) {
+            granted.push((name.to_owned(), value.into()));
+        }
+    }
 }

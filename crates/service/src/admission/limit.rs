@@ -1,8 +1,11 @@
 //! How many permits there are, and how many are taken.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+use std::{
+    iter,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 /// How many permits the server or one route has, and how many are taken. Written under the queue's lock, read without it.
@@ -10,7 +13,7 @@ use std::sync::{
 pub struct ConcurrencyLimit {
     pub(super) most: AtomicUsize,
     pub(super) taken: AtomicUsize,
-    waiting: AtomicUsize,
+    pub(super) waiting: AtomicUsize,
 }
 
 impl ConcurrencyLimit {
@@ -39,40 +42,13 @@ impl ConcurrencyLimit {
 
 /// Whether both are the limit of one route, or both of none.
 pub(super) fn same(a: Option<&Arc<ConcurrencyLimit>>, b: Option<&Arc<ConcurrencyLimit>>) -> bool {
-    match (a, b) {
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-        (a, b) => a.is_none() && b.is_none(),
-    }
+    a.map(Arc::as_ptr) == b.map(Arc::as_ptr)
 }
 
-/// Takes a permit.
-pub(super) fn occupy(server: &ConcurrencyLimit, route: Option<&Arc<ConcurrencyLimit>>) {
-    server.taken.fetch_add(1, Relaxed);
-    if let Some(route) = route {
-        route.taken.fetch_add(1, Relaxed);
-    }
-}
-
-/// A request waits.
-pub(super) fn count(server: &ConcurrencyLimit, route: Option<&Arc<ConcurrencyLimit>>) {
-    server.waiting.fetch_add(1, Relaxed);
-    if let Some(route) = route {
-        route.waiting.fetch_add(1, Relaxed);
-    }
-}
-
-/// A request waits no longer.
-pub(super) fn uncount(server: &ConcurrencyLimit, route: Option<&Arc<ConcurrencyLimit>>) {
-    server.waiting.fetch_sub(1, Relaxed);
-    if let Some(route) = route {
-        route.waiting.fetch_sub(1, Relaxed);
-    }
-}
-
-/// A permit is free again.
-pub(super) fn vacate(server: &ConcurrencyLimit, route: Option<&Arc<ConcurrencyLimit>>) {
-    server.taken.fetch_sub(1, Relaxed);
-    if let Some(route) = route {
-        route.taken.fetch_sub(1, Relaxed);
-    }
+/// The limits that a permit of that route, or the wait for one, counts for.
+pub(super) fn limits<'a>(
+    server: &'a ConcurrencyLimit,
+    route: Option<&'a Arc<ConcurrencyLimit>>,
+) -> impl Iterator<Item = &'a ConcurrencyLimit> {
+    iter::once(server).chain(route.map(AsRef::as_ref))
 }

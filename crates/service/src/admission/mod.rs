@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use cpu::{Period, period};
 pub use crowding::Crowding;
 pub use limit::ConcurrencyLimit;
-use queue::{AddressLimits, Arrival, Freed, PermitQueue, Queued};
+use queue::{AddressLimits, Arrival, Freed, PermitQueue};
 
 use crate::{
     fault::Fault,
@@ -94,11 +94,10 @@ pub struct Admission {
 struct Permits {
     /// The server's limit, to be read without the lock.
     server: Arc<ConcurrencyLimit>,
-    line: Mutex<PermitQueue<oneshot::Sender<Permit>>>,
+    line: Mutex<Line>,
 }
 
-/// A request that gets a permit, and how its address crowds others with it.
-type Granted = (Queued<oneshot::Sender<Permit>>, Crowding);
+type Line = PermitQueue<oneshot::Sender<Permit>>;
 
 /// The permit to run a program, of the route and of the server; given back when dropped.
 #[derive(Debug)]
@@ -142,8 +141,9 @@ impl Admission {
     /// Makes the shared permits as many as this one has. Those that are too many and taken go as they come free.
     pub fn settle(&self) {
         let c = &self.settings;
-        self.permits.lock().resize(c.running, c.bounds());
-        self.permits.grant();
+        let mut line = self.permits.lock();
+        line.resize(c.running, c.bounds());
+        self.permits.grant(line);
     }
 
     /// Whether requests wait as `c` says.
@@ -160,9 +160,8 @@ impl Admission {
         peer: Peer,
         route: Option<&Arc<ConcurrencyLimit>>,
     ) -> Result<Permit, Fault> {
-        let taken = self.permits.lock().take(peer, route);
-        match taken {
-            Some(crowds) => Ok(self.permits.permit(peer, route.cloned(), crowds)),
+        match self.permits.take(peer, route) {
+            Some(permit) => Ok(permit),
             // Boxed: nearly always there is one at once.
             None => Box::pin(self.wait(peer, route)).await,
         }
@@ -207,9 +206,7 @@ impl Admission {
 
     /// A permit, if one is free at this moment.
     pub fn try_admit(&self) -> Option<Permit> {
-        let nobody = Peer::default();
-        let taken = self.permits.lock().take(nobody, None);
-        taken.map(|crowds| self.permits.permit(nobody, None, crowds))
+        self.permits.take(Peer::default(), None)
     }
 
     /// Refuses what [`Admission::admit`] would refuse now, before anything is spent on it.
@@ -229,8 +226,13 @@ impl Admission {
 const FULL: Fault = Fault::Busy("the queue for programs is full");
 
 impl Permits {
-    fn lock(&self) -> MutexGuard<'_, PermitQueue<oneshot::Sender<Permit>>> {
+    fn lock(&self) -> MutexGuard<'_, Line> {
         lock(&self.line)
+    }
+
+    fn take(self: &Arc<Self>, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>) -> Option<Permit> {
+        let crowds = self.lock().take(peer, route)?;
+        Some(self.permit(peer, route.cloned(), crowds))
     }
 
     fn permit(
@@ -249,24 +251,14 @@ impl Permits {
         }))
     }
 
-    /// Gives free permits to requests that wait.
-    fn grant(self: &Arc<Self>) {
-        loop {
-            let granted = self.lock().grant();
-            if !self.give(granted) {
-                return;
-            }
+    /// Gives free permits to requests that wait. The lock is held until it is known which one has the first.
+    fn grant<'p>(self: &'p Arc<Self>, mut line: MutexGuard<'p, Line>) {
+        while let Some((one, crowds)) = line.grant() {
+            // Without the lock: a request that does not wait any longer gives the permit back at once.
+            drop(line);
+            let _ = one.tell.send(self.permit(one.peer, one.route, crowds));
+            line = self.lock();
         }
-    }
-
-    /// Gives a permit to the request that is to have it. False: there is none.
-    fn give(self: &Arc<Self>, granted: Option<Granted>) -> bool {
-        let Some((one, crowds)) = granted else {
-            return false;
-        };
-        // Without the lock: a request that does not wait any longer gives the permit back at once.
-        let _ = one.tell.send(self.permit(one.peer, one.route, crowds));
-        true
     }
 }
 
@@ -307,11 +299,7 @@ impl Drop for Held {
         let mut line = self.permits.lock();
         line.free(self.peer, self.route.as_ref(), freed);
         // Under the same lock: no request that comes meanwhile takes the permit from those that wait.
-        let granted = line.grant();
-        drop(line);
-        if self.permits.give(granted) {
-            self.permits.grant();
-        }
+        self.permits.grant(line);
     }
 }
 

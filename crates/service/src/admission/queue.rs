@@ -16,7 +16,7 @@ use std::{
 use super::{
     cpu::{CpuUse, Period},
     crowding::{Crowding, Meeting},
-    limit::{ConcurrencyLimit, count, occupy, same, uncount, vacate},
+    limit::{ConcurrencyLimit, limits, same},
 };
 use crate::peer::Peer;
 
@@ -160,7 +160,7 @@ impl<T> PermitQueue<T> {
         self.bounds = bounds;
         let waiting: Vec<_> = self.lengths.iter().map(|&(_, peer)| peer).collect();
         for peer in waiting {
-            self.rank(peer);
+            self.rank(peer, None);
         }
     }
 
@@ -207,7 +207,9 @@ impl<T> PermitQueue<T> {
             return None;
         }
         share.held += 1;
-        occupy(&self.server, route);
+        for limit in limits(&self.server, route) {
+            limit.taken.fetch_add(1, Relaxed);
+        }
         if share.waiting > 0 {
             self.turn(peer);
         }
@@ -256,7 +258,9 @@ impl<T> PermitQueue<T> {
     /// A permit is free again.
     pub(super) fn free(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>, freed: Freed) {
         self.ending -= usize::from(freed.ending);
-        vacate(&self.server, route);
+        for limit in limits(&self.server, route) {
+            limit.taken.fetch_sub(1, Relaxed);
+        }
         if let Some((used, now)) = freed.used {
             self.pass(now);
             self.used.add(used, now);
@@ -291,7 +295,9 @@ impl<T> PermitQueue<T> {
         }
         let route = route.clone();
         let one = self.remove(peer, route.as_ref(), VecDeque::pop_front)?;
-        occupy(&self.server, route.as_ref());
+        for limit in limits(&self.server, route.as_ref()) {
+            limit.taken.fetch_add(1, Relaxed);
+        }
         self.by.entry(peer).or_default().held += 1;
         self.turn(peer);
         self.meeting.note(peer, self.now);
@@ -326,17 +332,16 @@ impl<T> PermitQueue<T> {
     /// Adds a request to the queue.
     fn join(&mut self, one: Queued<T>) {
         let (peer, route) = (one.peer, one.route.clone());
-        count(&self.server, route.as_ref());
+        for limit in limits(&self.server, route.as_ref()) {
+            limit.waiting.fetch_add(1, Relaxed);
+        }
         let share = self.by.entry(peer).or_default();
         self.lengths.remove(&(share.waiting, peer));
         share.waiting += 1;
         self.lengths.insert((share.waiting, peer));
         let first = share.waiting == 1;
-        let line = share.lines.iter_mut();
-        match line
-            .into_iter()
-            .find(|l| same(l.route.as_ref(), route.as_ref()))
-        {
+        let mut lines = share.lines.iter_mut();
+        match lines.find(|line| same(line.route.as_ref(), route.as_ref())) {
             Some(line) => return line.requests.push_back(one),
             None => share.lines.push(AddressQueue {
                 route: route.clone(),
@@ -348,10 +353,8 @@ impl<T> PermitQueue<T> {
             let order = BTreeSet::new();
             self.lanes.push(Lane { route, order });
         }
-        match first {
-            true => self.turn(peer),
-            false => self.rank(peer),
-        }
+        let turn = first.then(|| self.number());
+        self.rank(peer, turn);
     }
 
     /// Takes a request out of the queue: the one that `pick` takes out of its line.
@@ -380,38 +383,29 @@ impl<T> PermitQueue<T> {
                 !lane.order.is_empty()
             });
         }
-        uncount(&self.server, route);
+        for limit in limits(&self.server, route) {
+            limit.waiting.fetch_sub(1, Relaxed);
+        }
         Some(one)
     }
 
     /// An address got or gave back a permit, or begins to wait: its turn is over.
     fn turn(&mut self, peer: Peer) {
-        let number = self.number();
-        if let Some(share) = self.by.get_mut(&peer)
-            && share.waiting > 0
-        {
-            let before = share.rank;
-            share.rank.turn = number;
-            self.rank_again(peer, before);
-        }
+        let turn = self.number();
+        self.rank(peer, Some(turn));
     }
 
-    /// Ranks an address by what it has now.
-    fn rank(&mut self, peer: Peer) {
-        if let Some(share) = self.by.get(&peer) {
-            self.rank_again(peer, share.rank);
-        }
-    }
-
-    fn rank_again(&mut self, peer: Peer, before: Rank) {
+    /// Ranks an address by what it has now; `turn`: in a turn of that number from now on.
+    fn rank(&mut self, peer: Peer, turn: Option<u64>) {
         let Some(share) = self.by.get_mut(&peer) else {
             return;
         };
+        let before = share.rank;
         share.rank = Rank {
             capped: is_capped(peer, share.held, self.bounds),
             over: share.used.exceeds(self.bounds.cpu, self.used, self.now),
             held: share.held,
-            turn: share.rank.turn,
+            turn: turn.unwrap_or(before.turn),
         };
         for line in &share.lines {
             let mut lanes = self.lanes.iter_mut();
@@ -433,7 +427,7 @@ impl<T> PermitQueue<T> {
         let over: Vec<_> = self.lanes.iter().filter_map(first).collect();
         for (rank, peer) in over {
             if rank.over && !rank.capped {
-                self.rank(peer);
+                self.rank(peer, None);
             }
         }
     }

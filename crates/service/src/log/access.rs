@@ -93,10 +93,8 @@ impl AccessEntry {
     }
 
     fn field<'a>(&'a self, name: &'a str) -> &'a [u8] {
-        self.head
-            .as_ref()
-            .and_then(|h| h.fields.first(name))
-            .unwrap_or(b"-")
+        let head = self.head.as_ref();
+        head.and_then(|h| h.fields.first(name)).unwrap_or(b"-")
     }
 
     /// The host that is asked for, as a field of its own.
@@ -135,43 +133,27 @@ impl AccessEntry {
         if let Some(user) = &self.user {
             text(&mut line, "user", user.as_bytes());
         }
-        text(&mut line, "host", head.map_or(b"", |h| h.host.as_bytes()));
-        text(
-            &mut line,
-            "method",
-            head.map_or(b"", |h| h.method.as_str().as_bytes()),
-        );
-        text(
-            &mut line,
-            "target",
-            head.map_or(b"", |h| h.target.raw.as_bytes()),
-        );
+        let asked = head.map(|h| [&*h.host, h.method.as_str(), &*h.target.raw]);
+        let [host, method, target] = asked.unwrap_or_default();
+        text(&mut line, "host", host.as_bytes());
+        text(&mut line, "method", method.as_bytes());
+        text(&mut line, "target", target.as_bytes());
         text(&mut line, "referer", self.field("referer"));
         text(&mut line, "user_agent", self.field("user-agent"));
         text(&mut line, "outcome", self.outcome.as_bytes());
         let _ = write!(line, ",\"status\":{},\"bytes\":{}", self.status, self.bytes);
-        for (name, d) in [
-            ("queue_ms", self.queue),
-            ("start_ms", self.start),
-            ("first_byte_ms", self.first_byte),
-            ("total_ms", self.total),
-        ] {
-            let _ = write!(line, ",\"{name}\":{:.3}", d.as_secs_f64() * 1e3);
-        }
+        millis(&mut line, "queue_ms", self.queue);
+        millis(&mut line, "start_ms", self.start);
+        millis(&mut line, "first_byte_ms", self.first_byte);
+        millis(&mut line, "total_ms", self.total);
         if let Some(exit) = &self.exit {
             let _ = match exit.status {
                 Status::Code(code) => write!(line, ",\"exit\":{code}"),
                 Status::Signal(signal) => write!(line, ",\"signal\":{signal}"),
             };
-            let (user, system) = (
-                exit.user.as_secs_f64() * 1e3,
-                exit.system.as_secs_f64() * 1e3,
-            );
-            let _ = write!(
-                line,
-                ",\"user_ms\":{user:.3},\"system_ms\":{system:.3},\"max_rss\":{}",
-                exit.max_rss
-            );
+            millis(&mut line, "user_ms", exit.user);
+            millis(&mut line, "system_ms", exit.system);
+            let _ = write!(line, ",\"max_rss\":{}", exit.max_rss);
         }
         line.push_str("}\n");
         line
@@ -181,12 +163,8 @@ impl AccessEntry {
 /// Appends the name of a user, or of a host, as a field of its own: a space in it begins no other one.
 fn user(line: &mut String, name: Option<&str>) {
     let from = line.len();
-    quote(
-        line,
-        name.filter(|name| !name.is_empty())
-            .unwrap_or("-")
-            .as_bytes(),
-    );
+    let name = name.filter(|name| !name.is_empty()).unwrap_or("-");
+    quote(line, name.as_bytes());
     if line[from..].contains(' ') {
         let name = line.split_off(from).replace(' ', "\\x20");
         line.push_str(&name);
@@ -207,6 +185,11 @@ fn quote(line: &mut String, bytes: &[u8]) {
             }
         }
     }
+}
+
+/// Appends a JSON member: milliseconds.
+fn millis(line: &mut String, name: &str, time: Duration) {
+    let _ = write!(line, ",\"{name}\":{:.3}", time.as_secs_f64() * 1e3);
 }
 
 /// Appends a JSON string member (RFC 8259, 7). Bytes that are not UTF-8 become U+FFFD.

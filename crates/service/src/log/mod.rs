@@ -11,7 +11,7 @@ mod writer;
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
     time::SystemTime,
 };
 
@@ -40,7 +40,7 @@ pub struct Logs {
 type OwnWriters = Vec<(LogTo, Arc<LogWriter>)>;
 
 /// Where the logs go from now on, opened; `None`: where they went before.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reopening {
     access: Option<LogTarget>,
     error: Option<LogTarget>,
@@ -73,18 +73,14 @@ impl Logs {
             error: ErrorLog(Arc::new(LogWriter::start(error, None)?)),
         };
         let own = logs.own_writers(&c.own, user)?;
-        *logs.own() = own;
+        *lock(&logs.own) = own;
         access.map_or(Ok(()), |target| logs.start_access(target))?;
         Ok(logs)
     }
 
-    fn own(&self) -> MutexGuard<'_, OwnWriters> {
-        lock(&self.own)
-    }
-
     /// What writes these logs: those that are open already, and new ones.
     fn own_writers(&self, all: &[LogTo], user: Option<&Identity>) -> io::Result<OwnWriters> {
-        let open = self.own();
+        let open = lock(&self.own);
         let mut writers = OwnWriters::new();
         for to in all {
             let known = open.iter().find(|(known, _)| known == to);
@@ -108,11 +104,10 @@ impl Logs {
 
     /// Has the log of a route write; it must be one of those that are open.
     pub fn connect(&self, log: &OwnLog) {
-        let own = self.own();
-        let writer = own.iter().find(|(to, _)| Some(to) == log.to());
-        writer
-            .into_iter()
-            .for_each(|(_, writer)| log.connect(writer));
+        let own = lock(&self.own);
+        if let Some((_, writer)) = own.iter().find(|(to, _)| Some(to) == log.to()) {
+            log.connect(writer);
+        }
     }
 
     fn start_access(&self, target: LogTarget) -> io::Result<()> {
@@ -152,7 +147,7 @@ impl Logs {
         if let Some(access) = self.access.get() {
             access.switch(switch.access);
         }
-        let mut own = self.own();
+        let mut own = lock(&self.own);
         // What is new is opened twice: logrotate may have moved it away since.
         let next = switch.own.unwrap_or_else(|| own.clone());
         next.iter().for_each(|(_, writer)| writer.switch(None));
@@ -162,11 +157,7 @@ impl Logs {
 
     /// Opens the files again, after they were renamed (SIGUSR1).
     pub fn reopen(&self) {
-        self.switch(Reopening {
-            access: None,
-            error: None,
-            own: None,
-        });
+        self.switch(Reopening::default());
     }
 
     /// The access log, where there has been one.
@@ -179,7 +170,7 @@ impl Logs {
         if let Some(access) = self.access.get() {
             access.flush();
         }
-        let own = self.own().clone();
+        let own = lock(&self.own).clone();
         own.iter().for_each(|(_, writer)| writer.flush());
         self.error.0.flush();
     }
@@ -254,6 +245,14 @@ impl LogSource {
             let words = format!("it ended {}, behind its response", how(status));
             self.write(Level::Warn, &words);
         }
+    }
+
+    /// Says that the program printed more than it promised.
+    pub fn excess(&self, promised: u64) {
+        let words = format!(
+            "the program printed more than its Content-Length {promised}; the rest was cut"
+        );
+        self.write(Level::Warn, &words);
     }
 
     /// A line about the program.

@@ -41,9 +41,14 @@ fn civil(t: SystemTime) -> Civil {
 
 /// Whether this is the first call in this second; `last` is the second of the last call, since the epoch.
 pub fn first_of_second(last: &Cell<u64>) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let second = now.unwrap_or_default().as_secs();
+    let second = second();
     last.replace(second) != second
+}
+
+/// The second that it is now, since the epoch.
+pub(super) fn second() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
 }
 
 /// `2026-11-21T01:04:23.250Z` (RFC 3339).

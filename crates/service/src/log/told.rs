@@ -4,8 +4,9 @@
 use std::{
     cell::RefCell,
     net::{IpAddr, Ipv6Addr},
-    time::{SystemTime, UNIX_EPOCH},
 };
+
+use super::time::second;
 
 /// Addresses of which something is said in one second of one event loop.
 const MOST: usize = 100;
@@ -23,8 +24,7 @@ struct Second {
 impl NamedClients {
     /// Whether something may be said of the client at that address; from then on nothing for a second.
     pub fn is_first(&self, client: Option<IpAddr>) -> bool {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        self.is_first_in(now.unwrap_or_default().as_secs(), client)
+        self.is_first_in(second(), client)
     }
 
     fn is_first_in(&self, second: u64, client: Option<IpAddr>) -> bool {

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -15,7 +15,7 @@ use crate::{lock::lock, peer::Peer};
 const PARTS: u64 = 2;
 
 /// Bytes of all requests in one kind of storage.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Used {
     bytes: Arc<Mutex<Bytes>>,
     most: u64,
@@ -33,15 +33,14 @@ struct Bytes {
 pub struct Charge {
     own: AtomicU64,
     peer: Peer,
-    all: Arc<Mutex<Bytes>>,
-    most: u64,
+    used: Used,
 }
 
 impl Used {
     /// At most so many; those that are charged `before` count.
-    pub(super) fn most(most: u64, before: Option<&Self>) -> Arc<Self> {
+    pub(super) fn most(most: u64, before: Option<&Self>) -> Self {
         let bytes = before.map_or_else(Arc::default, |before| before.bytes.clone());
-        Arc::new(Self { bytes, most })
+        Self { bytes, most }
     }
 
     /// Of a request of `peer` that has none yet.
@@ -49,8 +48,7 @@ impl Used {
         Charge {
             own: AtomicU64::new(0),
             peer,
-            all: self.bytes.clone(),
-            most: self.most,
+            used: self.clone(),
         }
     }
 }
@@ -60,11 +58,8 @@ impl Bytes {
     fn grow(&mut self, peer: Peer, by: u64, most: u64) -> Result<(), Full> {
         let within = |bytes: u64, most| bytes.checked_add(by).filter(|sum| *sum <= most);
         let all = within(self.all, most).ok_or(Full::Limit)?;
-        let each = if peer == Peer::default() {
-            most
-        } else {
-            most / PARTS
-        };
+        let parts = if peer == Peer::default() { 1 } else { PARTS };
+        let each = most / parts;
         match self.by.entry(peer) {
             Entry::Occupied(mut own) => {
                 let sum = within(*own.get(), each).ok_or(Full::Share)?;
@@ -103,13 +98,13 @@ impl Charge {
         let less = self.bytes().saturating_sub(bytes);
         if less > 0 {
             self.own.fetch_sub(less, Ordering::Relaxed);
-            self.lock().shrink(self.peer, less);
+            lock(&self.used.bytes).shrink(self.peer, less);
         }
     }
 
     /// Takes so many more, where those would not be too many.
     pub(super) fn grow(&self, by: u64) -> Result<(), Full> {
-        self.lock().grow(self.peer, by, self.most)?;
+        lock(&self.used.bytes).grow(self.peer, by, self.used.most)?;
         self.own.fetch_add(by, Ordering::Relaxed);
         Ok(())
     }
@@ -117,10 +112,6 @@ impl Charge {
     /// How many it has.
     pub(super) fn bytes(&self) -> u64 {
         self.own.load(Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Bytes> {
-        lock(&self.all)
     }
 }
 

@@ -57,8 +57,8 @@ impl Default for SpoolSettings {
 #[derive(Debug)]
 pub struct Spool {
     folder: PathBuf,
-    disk: Arc<Used>,
-    memory: Arc<Used>,
+    disk: Used,
+    memory: Used,
     threads: Arc<SpoolThreads>,
 }
 
@@ -74,8 +74,8 @@ impl Spool {
     pub fn new(config: &SpoolSettings, before: Option<&Self>) -> Self {
         Self {
             folder: folder(config),
-            disk: Used::most(config.limit, before.map(|before| &*before.disk)),
-            memory: Used::most(config.memory, before.map(|before| &*before.memory)),
+            disk: Used::most(config.limit, before.map(|before| &before.disk)),
+            memory: Used::most(config.memory, before.map(|before| &before.memory)),
             threads: before.map_or_else(Arc::default, |before| before.threads.clone()),
         }
     }
@@ -95,7 +95,7 @@ impl SpoolShare {
         if let Some(len) = declared.filter(|len| *len <= IN_MEMORY) {
             let charge = self.in_memory();
             if charge.reach(len) {
-                return Ok(Stored::in_memory(charge, &self.spool.threads)?);
+                return Ok(Stored::in_memory(charge)?);
             }
         }
         self.file().await

@@ -20,7 +20,6 @@ use super::{charge::Charge, folder, full::Full, threads::SpoolThreads};
 #[derive(Debug)]
 pub struct Stored {
     place: Arc<SpoolFile>,
-    threads: Arc<SpoolThreads>,
     len: u64,
 }
 
@@ -29,13 +28,13 @@ pub struct Stored {
 struct SpoolFile {
     /// `None`: it is being closed.
     file: Option<(File, Charge)>,
-    /// Those that close it; `None`: it is in memory.
-    closed_by: Option<Arc<SpoolThreads>>,
+    /// Those that write, read and close it; `None`: it is in memory, and that is done at once.
+    threads: Option<Arc<SpoolThreads>>,
 }
 
 impl Drop for SpoolFile {
     fn drop(&mut self) {
-        if let (Some(file), Some(threads)) = (self.file.take(), &self.closed_by) {
+        if let (Some(file), Some(threads)) = (self.file.take(), &self.threads) {
             // Without a thread it is closed here.
             drop(threads.push(Box::new(move || drop(file))));
         }
@@ -62,13 +61,9 @@ impl SpoolFile {
 
 impl Stored {
     /// In memory, for as many bytes as were charged.
-    pub(super) fn in_memory(charge: Charge, threads: &Arc<SpoolThreads>) -> io::Result<Self> {
+    pub(super) fn in_memory(charge: Charge) -> io::Result<Self> {
         let file = rustix::fs::memfd_create("galgo request body", MemfdFlags::CLOEXEC)?;
-        let place = SpoolFile {
-            file: Some((file.into(), charge)),
-            closed_by: None,
-        };
-        Ok(Self::new(place, threads))
+        Ok(Self::new(file.into(), charge, None))
     }
 
     /// In a file in `folder`.
@@ -80,18 +75,15 @@ impl Stored {
         let by = threads.clone();
         let made = threads.clone().run(move || {
             let file = folder::nameless(&folder)?;
-            Ok::<_, io::Error>(SpoolFile {
-                file: Some((file, charge)),
-                closed_by: Some(by),
-            })
+            Ok::<_, io::Error>(Self::new(file, charge, Some(by)))
         });
-        Ok(Self::new(made.await??, threads))
+        Ok(made.await??)
     }
 
-    fn new(place: SpoolFile, threads: &Arc<SpoolThreads>) -> Self {
+    fn new(file: File, charge: Charge, threads: Option<Arc<SpoolThreads>>) -> Self {
+        let file = Some((file, charge));
         Self {
-            place: Arc::new(place),
-            threads: threads.clone(),
+            place: Arc::new(SpoolFile { file, threads }),
             len: 0,
         }
     }
@@ -108,7 +100,7 @@ impl Stored {
 
     /// Whether bytes are written and read at once.
     pub fn is_memory(&self) -> bool {
-        self.place.closed_by.is_none()
+        self.place.threads.is_none()
     }
 
     /// Appends `piece`, and gives its buffer back, empty.
@@ -126,15 +118,15 @@ impl Stored {
 
     /// Writes `piece` at an offset, and gives it back. Where there is no room, it stands there nowhere.
     pub async fn write(&self, piece: Vec<u8>, at: u64) -> (Vec<u8>, Result<(), Full>) {
-        if self.is_memory() {
+        let Some(threads) = &self.place.threads else {
             let wrote = self.place.write(&piece, at);
             return (piece, wrote);
-        }
+        };
         let place = self.place.clone();
         // Shared, so that it is not lost where there is no thread.
         let piece = Arc::new(piece);
         let theirs = piece.clone();
-        let wrote = self.threads.clone().run(move || {
+        let wrote = threads.clone().run(move || {
             let wrote = place.write(&theirs, at);
             drop(theirs);
             wrote
@@ -163,9 +155,9 @@ impl Stored {
             into.truncate(read);
             Ok(into)
         };
-        match self.is_memory() {
-            true => read(),
-            false => self.threads.clone().run(read).await?,
+        match &self.place.threads {
+            None => read(),
+            Some(threads) => threads.clone().run(read).await?,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, PoisonError},
 };
 
 use tokio::sync::{Semaphore, oneshot};
@@ -74,7 +74,7 @@ impl SpoolThreads {
     /// # Errors
     /// There is no thread, and none can be started: the job comes back.
     pub(super) fn push(self: &Arc<Self>, job: SpoolJob) -> Result<(), (io::Error, SpoolJob)> {
-        let mut queue = self.queue();
+        let mut queue = lock(&self.queue);
         if queue.idle <= queue.jobs.len() && queue.threads < THREADS {
             match self.start() {
                 Ok(()) => queue.threads += 1,
@@ -95,12 +95,12 @@ impl SpoolThreads {
     }
 
     fn serve(&self) {
-        let mut queue = self.queue();
+        let mut queue = lock(&self.queue);
         loop {
             if let Some(job) = queue.jobs.pop_front() {
                 drop(queue);
                 job();
-                queue = self.queue();
+                queue = lock(&self.queue);
                 continue;
             }
             queue.idle += 1;
@@ -108,10 +108,5 @@ impl SpoolThreads {
             queue = woken.unwrap_or_else(PoisonError::into_inner);
             queue.idle -= 1;
         }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Nothing panics while it is held.
-        lock(&self.queue)
     }
 }

@@ -122,7 +122,7 @@ async fn exchange(
             request.begin();
             program::answer(cx, &mut request, &head, cgi, None, script).await
         }
-        Err(refusal) => Err(refusal.into()),
+        Err(refusal) => Err(refusal),
     };
     request.entry.borrow_mut().first_byte = request.began.elapsed();
     let done = match answer {

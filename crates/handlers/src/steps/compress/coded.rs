@@ -7,9 +7,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::coder::Coder;
 use crate::{
+    body::too_short,
     client::Client,
     fault::Fault,
-    log::{Level, LogSource},
+    log::LogSource,
     out::Out,
     pool,
     producer::{Boxed, OnExit, OutputEvent, Producer},
@@ -135,11 +136,7 @@ impl Coded {
         self.unflushed |= taken > 0;
         self.give(done.is_ok());
         if over {
-            let words = format!(
-                "the program printed more than its Content-Length {}; the rest was cut",
-                self.taken
-            );
-            self.source.write(Level::Warn, &words);
+            self.source.excess(self.taken);
             self.end();
         }
     }
@@ -238,13 +235,9 @@ impl Coded {
         if let Some(fault) = self.inner.cut().await {
             return Some(fault);
         }
-        match self.promised {
-            Some(promised) if self.taken < promised => Some(Fault::Script(format!(
-                "the program promised Content-Length {promised} and printed {} bytes; the connection was closed",
-                self.taken
-            ))),
-            _ => self.fault.take(),
-        }
+        let promised = self.promised;
+        let short = promised.and_then(|promised| too_short(promised, self.taken));
+        short.or_else(|| self.fault.take())
     }
 }
 
@@ -269,8 +262,6 @@ impl Producer for Coded {
     fn streams(&mut self, spool: &SpoolShare, _splices: bool) {
         self.inner.streams(spool, false);
     }
-
-    fn drain_ready(&mut self, _most: usize) {}
 
     fn next_event<'a>(
         &'a mut self,

@@ -84,24 +84,20 @@ impl Compress {
         let Some(permit) = CoderPermit::take(is_small(&response.body)) else {
             return response;
         };
-        let source = || {
-            let path = String::from_utf8_lossy(head.target.path());
-            LogSource::new(cx.resources.errors.clone(), request.id(), &path)
-        };
-        let body = std::mem::replace(&mut response.body, Body::Empty);
-        let (body, coded) = match body {
+        let (body, coded) = match std::mem::replace(&mut response.body, Body::Empty) {
             Body::Bytes(bytes) if bytes.len() <= AT_ONCE => at_once(coding, bytes.into()),
             Body::Shared(bytes) if bytes.len() <= AT_ONCE => at_once(coding, bytes),
             Body::Stream(output) => output_coded(coding, output, permit),
             stored => match StoredBody::of(stored) {
                 Ok(stored) => {
+                    let path = String::from_utf8_lossy(head.target.path());
                     let output = Output {
                         producer: Box::new(stored),
                         content_length: None,
                         nph: false,
                         discard: false,
                         excess: false,
-                        source: source(),
+                        source: LogSource::new(cx.resources.errors.clone(), request.id(), &path),
                         spool: cx.shared.spool.share_of(request.peer()),
                     };
                     output_coded(coding, Box::new(output), permit)
@@ -127,14 +123,9 @@ impl Compress {
             _ if unchanged => None,
             Body::Stream(output) if output.discard => return false,
             Body::Stream(output) => output.content_length,
-            Body::Empty => return false,
-            Body::Parts(_) => return false,
+            Body::Empty | Body::Parts(_) => return false,
             body => Some(body.len()),
         };
-        let transformed = fields.all("cache-control").any(|value| {
-            let mut words = value.split(|&b| b == b',');
-            words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
-        });
         /// Coded already, or checked by a sum over the bytes as they are.
         const AS_IT_IS: [&str; 4] = [
             "content-encoding",
@@ -148,8 +139,8 @@ impl Compress {
             || unchanged && media.is_empty();
         !matches!(response.status, 100..=199 | 204 | 205 | 300..=303 | 305..=399)
             && sized.is_none_or(|sized| sized >= self.least)
-            && !transformed
-            && !AS_IT_IS.iter().any(|name| fields.has(name))
+            && !lists(fields, "cache-control", "no-transform")
+            && !fields.has_any(&AS_IT_IS)
             && (is_unknown || self.has(media))
     }
 
@@ -170,16 +161,12 @@ fn whole(fields: &Fields) -> Option<u64> {
 
 /// What the client takes best; among equals what costs least for its size.
 fn chosen(head: &Head) -> Option<Coding> {
-    const OURS: [Coding; 3] = [Coding::Zstd, Coding::Gzip, Coding::Brotli];
+    /// Of equals the last one counts.
+    const OURS: [Coding; 3] = [Coding::Brotli, Coding::Gzip, Coding::Zstd];
     let accepted = AcceptedCodings::of(&head.fields);
     let quality = |coding| accepted.quality(coding);
-    let mut best = None;
-    for coding in OURS {
-        if quality(coding) > best.map_or(0, quality) {
-            best = Some(coding);
-        }
-    }
-    best.filter(|&best| quality(best) >= quality(Coding::Identity))
+    let best = OURS.into_iter().max_by_key(|&coding| quality(coding));
+    best.filter(|&best| quality(best) > 0 && quality(best) >= quality(Coding::Identity))
 }
 
 /// Whether all of a body is there, and coded in one go.
@@ -232,8 +219,7 @@ fn vary(fields: &mut Fields) {
 /// The fields of a response that is coded: ranges are of the bytes as they are, and so is a strong tag.
 fn describe(fields: &mut Fields, coding: Coding) {
     let tag = fields.first("etag").map(<[u8]>::to_vec);
-    let gone: [&[u8]; 2] = [b"accept-ranges", b"etag"];
-    fields.retain(|name, _| !gone.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
+    fields.remove(&["accept-ranges", "etag"]);
     if let Some(tag) = tag {
         let weak = match tag.starts_with(b"W/") {
             true => tag,

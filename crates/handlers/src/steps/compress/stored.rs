@@ -1,8 +1,7 @@
 //! A file, or bytes in memory, as a producer: a piece each time.
 
-use std::{pin::Pin, sync::Arc};
+use std::{future::ready, sync::Arc};
 
-use galgo_spawn::Exit;
 use rustix::{buffer::spare_capacity, io::pread};
 
 use crate::{
@@ -11,8 +10,7 @@ use crate::{
     fault::Fault,
     out::Out,
     pool,
-    producer::{Boxed, OnExit, OutputEvent, Producer},
-    spool::SpoolShare,
+    producer::{Boxed, OutputEvent, Producer},
 };
 
 #[derive(Debug)]
@@ -86,8 +84,6 @@ impl Producer for StoredBody {
             }
     }
 
-    fn streams(&mut self, _spool: &SpoolShare, _splices: bool) {}
-
     fn drain_ready(&mut self, _most: usize) {
         if !self.output_ended() {
             self.read();
@@ -99,46 +95,15 @@ impl Producer for StoredBody {
         _client: &'a mut dyn Client,
     ) -> Boxed<'a, Result<OutputEvent, Fault>> {
         if self.output_ended() {
-            return Box::pin(std::future::ready(Ok(OutputEvent::End)));
+            return Box::pin(ready(Ok(OutputEvent::End)));
         }
         self.read();
-        Box::pin(std::future::ready(Ok(OutputEvent::Output)))
-    }
-
-    fn sent(&mut self) {}
-
-    fn client_keeps_up(&mut self, _whether: bool) {}
-
-    fn while_sending<'a>(
-        &'a mut self,
-        _client: &'a mut dyn Client,
-        io: Pin<&'a mut dyn Future<Output = ()>>,
-    ) -> Boxed<'a, Result<(), Fault>> {
-        Box::pin(async {
-            io.await;
-            Ok(())
-        })
+        Box::pin(ready(Ok(OutputEvent::Output)))
     }
 
     fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
         let words = "a file became shorter while it was sent";
         let fault = self.cut.then(|| Fault::Internal(words.into()));
-        Box::pin(std::future::ready(fault))
-    }
-
-    fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
-        Box::pin(std::future::ready(None))
-    }
-
-    fn post_mortem(&mut self, _end: bool) -> Boxed<'_, (Option<Exit>, String)> {
-        Box::pin(std::future::ready((None, String::new())))
-    }
-
-    fn finish(self: Box<Self>, done: OnExit) {
-        done(None);
-    }
-
-    fn abandon(self: Box<Self>, _client_left: bool, done: OnExit) {
-        done(None);
+        Box::pin(ready(fault))
     }
 }

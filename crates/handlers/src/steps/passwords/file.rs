@@ -111,11 +111,7 @@ impl UsersFile {
 
     /// Its users when it was last read.
     pub fn last(&self) -> Arc<Users> {
-        self.lock().2.clone()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, (FileId, bool, Arc<Users>)> {
-        lock(&self.read)
+        lock(&self.read).2.clone()
     }
 
     /// Its users now. A file that has changed is read off the event loop.
@@ -125,7 +121,7 @@ impl UsersFile {
     pub async fn users(self: &Arc<Self>) -> io::Result<Arc<Users>> {
         let now = FileId::of(&stat(&self.path)?);
         let known = {
-            let read = self.lock();
+            let read = lock(&self.read);
             let (id, settled, users) = &*read;
             // A second change within the same tick of the clock would not show: until then it is read each time.
             (*id == now).then(|| (*settled, users.clone()))
@@ -144,7 +140,7 @@ impl UsersFile {
 
     fn reread(&self) -> io::Result<Arc<Users>> {
         let (id, users) = read(&self.path)?;
-        *self.lock() = (id, id.has_settled(), users.clone());
+        *lock(&self.read) = (id, id.has_settled(), users.clone());
         Ok(users)
     }
 }

@@ -95,13 +95,8 @@ pub fn make(password: &[u8], argon2: bool) -> Result<String, String> {
 }
 
 fn equal(a: &str, b: &str) -> bool {
-    let differ = |(a, b): (u8, u8)| a ^ b;
-    a.len() == b.len()
-        && a.bytes()
-            .zip(b.bytes())
-            .map(differ)
-            .fold(0, |all, d| all | d)
-            == 0
+    let differ = a.bytes().zip(b.bytes()).fold(0, |all, (a, b)| all | a ^ b);
+    a.len() == b.len() && differ == 0
 }
 
 /// The hash of the password with the salt of `hash`: Poul-Henning Kamp's md5-crypt, which Apache has by another name.

@@ -41,8 +41,8 @@ pub struct Passwords {
 
 impl PartialEq for Passwords {
     fn eq(&self, other: &Self) -> bool {
-        let own = |one: &'_ Self| (one.file.path().to_owned(), one.challenge.clone());
-        own(self) == own(other) && self.allowed == other.allowed
+        let own = (self.path(), &self.challenge, &self.allowed);
+        own == (other.path(), &other.challenge, &other.allowed)
     }
 }
 

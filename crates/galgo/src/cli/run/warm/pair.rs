@@ -8,12 +8,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_handlers::{
-    context::Answer,
-    program,
-    script::{self, ScriptRefusal},
-    warm::About,
-};
+use galgo_handlers::{context::Answer, program, script, warm::About};
 use galgo_proto::{Fields, target::UrlPath};
 use galgo_spawn::{Exit, inspect, template::Unfit, words::how};
 use tokio::time::Instant;
@@ -85,11 +80,9 @@ impl ProgramPair {
         let cgi = &owner.cgi;
         let found = script::program(cgi, &owner.route.path, UrlPath::plain(&owner.url));
         let found = found.map_err(|refusal| match refusal {
-            ScriptRefusal::NotFound => "no request reaches it".into(),
-            ScriptRefusal::Forbidden(why) => why,
-            ScriptRefusal::Busy => {
-                "the system has no descriptor or no memory left to look at it".into()
-            }
+            Fault::NotFound => "no request reaches it".into(),
+            Fault::Refused(why) => why,
+            _ => "the system has no descriptor or no memory left to look at it".into(),
         })?;
         let started = |start| -> Result<Arc<Cgi>, String> {
             let options = CgiOptions {
