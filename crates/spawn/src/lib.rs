@@ -29,7 +29,7 @@ pub mod words;
 pub use child::{Child, group_members};
 pub use direct::{Direct, FailedLaunch, LaunchOutcome, leave_signals_to_others};
 pub use domain::keeps_apart;
-pub use env::{EnvBlock, STRING_MAX, TooLong};
+pub use env::{EnvBlock, STRING_MAX};
 pub use error::{StartError, StartStage};
 pub use exit::{Exit, Status};
 pub use file_id::FileId;

@@ -12,7 +12,7 @@ mod stack;
 use crate::{
     child::Child,
     domain,
-    env::{STRING_MAX, TooLong},
+    env::STRING_MAX,
     error::{StartError, StartStage},
     sandbox::Sandbox,
     start::{Launch, Limits, MORE_MAX, Start},
@@ -291,10 +291,7 @@ impl Direct {
             stage: StartStage::Environment,
             source: io::Error::new(io::ErrorKind::ArgumentListTooLong, why),
         };
-        start
-            .env
-            .fits()
-            .map_err(|e: TooLong| refuse(e.to_string()))?;
+        start.env.fits().map_err(refuse)?;
         let len = |s: &CString| s.as_bytes_with_nul().len();
         if let Some(long) = start.args.iter().find(|a| len(a) > STRING_MAX) {
             return Err(refuse(format!(

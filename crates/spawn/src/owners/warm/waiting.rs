@@ -7,7 +7,7 @@ use super::super::{
     remit::Remit,
 };
 use crate::{
-    Child, EnvBlock,
+    Child,
     template::{
         ChildRequest, Uses,
         preforked::{OwnPreforked, has_taken},
@@ -233,14 +233,10 @@ fn program(
 ) -> Result<CheckedProgram, String> {
     let program = CheckedProgram::of(order, terms.remit, terms.uid)?;
     match origin.serves(&program) {
-        true if fits(&program.env) => Ok(program),
+        true if program.env.fits().is_ok() => Ok(program),
         true => Err("a variable is longer than any program takes".into()),
         false => Err("its template is of another program".into()),
     }
-}
-
-fn fits(env: &EnvBlock) -> bool {
-    env.fits().is_ok()
 }
 
 /// Standard input, output and error; and where it tells what it loads.
