@@ -291,7 +291,7 @@ impl ProgramReport {
         match self {
             Self::Waits => vec![b'W'],
             Self::Started(pid) => numbers(b'S', &[signed(*pid)]),
-            Self::Failed(stage, errno) => numbers(b'F', &[stage.number(), signed(*errno)]),
+            Self::Failed(stage, errno) => numbers(b'F', &[*stage as u64, signed(*errno)]),
             Self::Denied(why) => {
                 let mut end = why.len().min(SENTENCE);
                 while !why.is_char_boundary(end) {
