@@ -123,8 +123,8 @@ impl Spawner {
     /// What has become of a start that this spawner launched. A failure is told once. Each call lets go of the
     /// descriptors of all that have begun.
     pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
-        match child.remote_outcome() {
-            Some(outcome) => outcome,
+        match child.remotely_started() {
+            Some(remote) => remote.outcome(),
             None => self.direct.outcome(child),
         }
     }

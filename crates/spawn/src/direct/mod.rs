@@ -146,7 +146,7 @@ impl Direct {
                 // the child has left this memory; `&mut self` makes the stack ours alone.
                 unsafe { clone_call::child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context) }
             })
-            .map(|(pidfd, pid)| Child::new(pidfd, pid, start.limits.mark()));
+            .map(|(pidfd, pid)| Child::new(pidfd, pid, start.limits.mark(), None));
         let cleared = self.slots.clear().map_err(StartError::descriptors);
         let mut child = child?;
         if let Some((stage, errno)) = context.failure() {
@@ -219,7 +219,7 @@ impl Direct {
         match cloned {
             Ok((pidfd, pid)) => {
                 let number = self.launches.begin(memory, data);
-                Ok(Child::under_way(pidfd, pid, mark, number))
+                Ok(Child::new(pidfd, pid, mark, Some(number)))
             }
             Err(error) => {
                 // SAFETY: leaked above; there is no child.

@@ -174,7 +174,7 @@ impl Owners {
         let helper = self.helpers().ask(key);
         let ask = |helper| start(helper, remit, &launch, stdio);
         match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
-            Ok(connection) => Ok(Child::remote(RemoteChild::new(connection, launch))),
+            Ok(connection) => Ok(Child::remote(RemoteChild::new(connection, Some(launch)))),
             Err(errno) => {
                 let error = self.failed(key, helper, errno);
                 Err(Box::new(FailedLaunch { error, launch }))

@@ -166,7 +166,7 @@ impl RemotePreforked {
         }
         let fds: Vec<_> = stdio.into_iter().chain(report).collect();
         send(self.connection.as_fd(), &parts, &fds, SendFlags::DONTWAIT)?;
-        Ok(RemoteChild::warm(self.connection))
+        Ok(RemoteChild::new(self.connection, None))
     }
 }
 
