@@ -160,9 +160,9 @@ fn confine(
 ) -> io::Result<(Option<ListedFileWatch>, Option<Arc<OwnedFd>>)> {
     match prepared {
         Some(prepared) => {
-            let confined = prepared.confine()?;
-            direct.set_ruleset(confined.ruleset);
-            Ok((confined.changes, confined.worker.map(Arc::new)))
+            prepared.confine()?;
+            direct.set_ruleset(prepared.ruleset);
+            Ok((prepared.changes, prepared.worker.map(Arc::new)))
         }
         None => {
             if terms.sandbox == Sandbox::Standard && terms.no_new_privs {

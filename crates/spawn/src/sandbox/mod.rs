@@ -29,7 +29,7 @@ use install::FilteredThreads;
 use std::io;
 
 pub use changes::ListedFileWatch;
-pub use confinement::{Confined, Confinement, ForWorker, Prepared};
+pub use confinement::{Confinement, ForWorker, Prepared};
 pub use install::is_available;
 pub use kernel::{Kernel, kernel};
 pub use network::Network;
