@@ -196,7 +196,7 @@ impl HelperOrder {
 
 /// To a helper: what to start. Its connection is named before it ([`connection`](super::connection)), its standard descriptors
 /// stand beside it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct StartOrder {
     pub(super) program: CString,
     /// Those behind the program.
@@ -293,10 +293,7 @@ impl ProgramReport {
             Self::Started(pid) => numbers(b'S', &[signed(*pid)]),
             Self::Failed(stage, errno) => numbers(b'F', &[*stage as u64, signed(*errno)]),
             Self::Denied(why) => {
-                let mut end = why.len().min(SENTENCE);
-                while !why.is_char_boundary(end) {
-                    end -= 1;
-                }
+                let end = why.floor_char_boundary(SENTENCE);
                 [b"D", &why.as_bytes()[..end]].concat()
             }
             Self::Exited(exit, left) => {
