@@ -4,7 +4,8 @@
 //! whose program is over is the next one's, named by its number: a new socket for each start would cost both sides five
 //! system calls, and the kernel a search for sockets that are on their way to each other (net/unix/garbage.c).
 
-use super::message::{MOST, pair, receive, send};
+use super::message::{MOST, ProgramReport, pair, receive, send};
+use crate::Child;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -63,7 +64,7 @@ pub(crate) struct ProgramConnection {
     number: u64,
     /// Taken out in `drop` only.
     socket: Option<OwnedFd>,
-    helper: Arc<HelperLink>,
+    pub(super) helper: Arc<HelperLink>,
     /// The helper has said all there is to say of the program.
     over: AtomicBool,
     /// The server has sent something, which may reach the helper only now: it must not meet another program.
@@ -168,11 +169,6 @@ impl ProgramConnection {
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
-
-    /// The helper whose it is.
-    pub(super) fn helper(&self) -> &Arc<HelperLink> {
-        &self.helper
-    }
 }
 
 impl AsFd for ProgramConnection {
@@ -216,6 +212,12 @@ impl HelperEnd {
     /// Sends a report; whether the server can hear it still.
     pub(super) fn tell(&self, report: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         send(self.as_fd(), &[report], fds, SendFlags::DONTWAIT).is_ok()
+    }
+
+    /// Tells that a program runs. `own_ids`: the server knows it by another number, which its pidfd tells.
+    pub(super) fn tell_start(&self, child: &Child, own_ids: bool) -> bool {
+        let named: Vec<_> = own_ids.then(|| child.as_fd()).into_iter().collect();
+        self.tell(&ProgramReport::Started(child.pid()).encode(), &named)
     }
 
     /// What comes next, as [`receive`] has it, without waiting.
@@ -264,11 +266,8 @@ impl IdleEnds {
     /// The server closes those that it does not keep: only that is waited for. What it says there is about a program that it has
     /// asked for, but the order, which comes over the other socket, may not have been read yet.
     pub(super) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
-        fds.extend(
-            self.0
-                .iter()
-                .map(|end| PollFd::new(end, PollFlags::empty())),
-        );
+        let ends = self.0.iter();
+        fds.extend(ends.map(|end| PollFd::new(end, PollFlags::empty())));
     }
 
     /// Drops those that are `ready`, in the order of [`wait_for`](Self::wait_for).

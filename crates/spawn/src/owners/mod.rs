@@ -47,8 +47,8 @@ pub use remit::{Remit, RunsAs, Terms};
 pub use successor::SpawnerBackend;
 pub use upgrade::StartedServer;
 pub use warm::{
-    message::NoTemplate,
-    under_way::{StoppedTemplate, TemplateStop, TemplateUnderWay},
+    message::{NoTemplate, TemplateStop},
+    under_way::{StoppedTemplate, TemplateUnderWay},
 };
 
 use std::time::Duration;

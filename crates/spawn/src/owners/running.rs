@@ -9,10 +9,7 @@ use rustix::{
     event::{PollFd, PollFlags},
     io::Errno,
 };
-use std::{
-    os::fd::AsFd,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 /// A program that has not ended by then is said to run.
 const SOON: Duration = Duration::from_millis(5);
@@ -160,9 +157,7 @@ impl SupervisedProgram {
 
     fn tell_start(&mut self, own_ids: bool) -> bool {
         self.told = ReportedState::Runs;
-        let named: Vec<_> = own_ids.then(|| self.child.as_fd()).into_iter().collect();
-        let started = ProgramReport::Started(self.child.pid()).encode();
-        self.socket.tell(&started, &named)
+        self.socket.tell_start(&self.child, own_ids)
     }
 
     /// Tells of the end; and what others it has left are called by, where that was not told: of one that is reaped there is
