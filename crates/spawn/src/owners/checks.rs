@@ -15,7 +15,7 @@ use rustix::{
 use std::{
     ffi::{OsStr, OsString},
     fmt, io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
 };
 
@@ -189,20 +189,17 @@ impl ProgramToCheck<'_> {
         let mut at = PathBuf::from("/");
         let failed = |at: &Path, e| denied(at, CheckFailure::System(e));
         let mut here = open("/", STEP, Mode::empty()).map_err(|e| failed(&at, e))?;
-        let mut names = whole.components().skip(1).peekable();
-        while let Some(name) = names.next() {
+        for name in whole.components().skip(1) {
             let stat = fstat(&here).map_err(|e| failed(&at, e))?;
             self.folder_is_safe(&stat, at.starts_with(&real))
                 .map_err(|why| denied(&at, why))?;
             at.push(name);
-            here = step(&here, name.as_os_str()).map_err(|e| failed(&at, e))?;
-            if names.peek().is_none() {
-                let stat = fstat(&here).map_err(|e| failed(&at, e))?;
-                self.file_is_safe(&stat).map_err(|why| denied(&at, why))?;
-                return Ok(whole);
-            }
+            let next = openat(&here, name.as_os_str(), STEP, Mode::empty());
+            here = next.map_err(|e| failed(&at, e))?;
         }
-        Err(denied(&at, CheckFailure::NotAFile))
+        let stat = fstat(&here).map_err(|e| failed(&at, e))?;
+        self.file_is_safe(&stat).map_err(|why| denied(&at, why))?;
+        Ok(whole)
     }
 
     /// The folder from which on all is the route's, and the program in it: how the operator names a folder is the operator's
@@ -358,10 +355,6 @@ fn denied(at: &Path, why: CheckFailure) -> Denied {
         at: at.to_owned(),
         why,
     }
-}
-
-fn step(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    openat(folder, name, STEP, Mode::empty())
 }
 
 fn owned(stat: &Stat, uid: u32) -> Result<(), CheckFailure> {
