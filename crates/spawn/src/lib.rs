@@ -85,7 +85,7 @@ impl Spawner {
 
     /// What it starts from now on enters no Landlock domain: for programs that make one of their own, with the same scopes.
     pub fn leave_domain_to_programs(&mut self) {
-        self.direct.leave_domain_to_programs();
+        self.direct.set_ruleset(None);
     }
 
     /// Starts a program in a process group of its own; when this returns, that group exists and the

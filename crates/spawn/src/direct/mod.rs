@@ -102,13 +102,9 @@ impl Direct {
         self.umask = mask;
     }
 
-    /// What it starts from now on enters no domain: for programs that make one of their own, with these scopes. Where another
-    /// domain of a process handles rights to files, one that handles none denies renames from folder to folder.
-    pub fn leave_domain_to_programs(&mut self) {
-        self.ruleset = None;
-    }
-
-    /// What programs make their domains of from the next start on, in the place of scopes alone.
+    /// What programs make their domains of from the next start on, in the place of scopes alone. `None`: they enter none, and make
+    /// one of their own, with these scopes. Where another domain of a process handles rights to files, one that handles none
+    /// denies renames from folder to folder.
     pub fn set_ruleset(&mut self, ruleset: Option<OwnedFd>) {
         self.ruleset = ruleset.map(Arc::new);
     }
