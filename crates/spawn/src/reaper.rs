@@ -28,8 +28,9 @@ use std::{
 /// claimed, so only one that is met twice is a stranger.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Children made by clone(2) with another signal than SIGCHLD, too.
-const WALL: u32 = libc::__WALL.cast_unsigned();
+/// For waitid(2): those that have ended, without waiting. Children made by clone(2) with another signal than SIGCHLD, too.
+pub(crate) const ENDED: WaitIdOptions =
+    WaitIdOptions::from_bits_retain((libc::WEXITED | libc::WNOHANG | libc::__WALL).cast_unsigned());
 
 /// A descriptor to wait for, and what looks there whether nothing is left to wait for.
 #[derive(Debug)]
@@ -122,15 +123,13 @@ impl Strangers {
     /// Looks at them once more: zombies that are met again are reaped. A process that a program has left running, and that
     /// is met again after that program is done with, gets TERM, and KILL from the next time on.
     fn meet(&mut self) {
-        let all =
-            WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::from_bits_retain(WALL);
         let met = mem::take(&mut self.0);
         let times = |pid| met.iter().find(|(p, _)| *p == pid).map_or(0, |(_, n)| *n);
         for pid in children() {
             if claims::is_claimed(pid.as_raw_pid()) {
                 continue;
             }
-            let peeked = waitid(WaitId::Pid(pid), all | WaitIdOptions::NOWAIT);
+            let peeked = waitid(WaitId::Pid(pid), ENDED | WaitIdOptions::NOWAIT);
             let is_zombie = matches!(peeked, Ok(Some(_)));
             if !is_zombie && !is_left_over(pid) {
                 continue;
@@ -138,7 +137,7 @@ impl Strangers {
             // It is this process's child, and only reaped here: the number is its own.
             let _ = match (times(pid), is_zombie) {
                 (0, _) => Ok(()),
-                (_, true) => waitid(WaitId::Pid(pid), all).map(drop),
+                (_, true) => waitid(WaitId::Pid(pid), ENDED).map(drop),
                 (1, false) => kill_process(pid, Signal::TERM),
                 (_, false) => kill_process(pid, Signal::KILL),
             };

@@ -139,11 +139,6 @@ impl Remit {
         of.unwrap_or((self.digest, ""))
     }
 
-    /// Whether it is started by [what is made of it](Self::of_host) alone.
-    pub(super) fn is_of_hosts(&self) -> bool {
-        self.terms.layout == Layout::Hosts
-    }
-
     /// Its folder, or its program, as it is configured; that of a host without links.
     ///
     /// # Errors
@@ -269,9 +264,7 @@ impl Remit {
         }
         Ok(env)
     }
-}
 
-impl Remit {
     /// The environment of programs that are loaded before there is a request; `None`: none are.
     pub(super) fn template_environment(&self) -> Option<EnvBlock> {
         let own = self.terms.warm.as_ref()?;
