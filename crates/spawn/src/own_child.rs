@@ -95,10 +95,7 @@ impl OwnChild {
     }
 
     pub(crate) fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
-        if self.exit.is_some() || !groups_by_pidfd() {
-            return self.try_wait();
-        }
-        if peek(self.pidfd.as_fd(), libc::WNOHANG)? {
+        if self.exit.is_none() && peek(self.pidfd.as_fd(), libc::WNOHANG)? {
             self.reap_alone()?;
         }
         Ok(self.exit)
