@@ -92,10 +92,8 @@ fn receive_once(
         _ => None,
     });
     let fds = fds.flatten().collect();
-    match got
-        .flags
-        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-    {
+    let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
+    match got.flags.intersects(cut) {
         true => Ok((usize::MAX, fds)),
         false => Ok((got.bytes, fds)),
     }
