@@ -4,8 +4,7 @@
 //! whose program is over is the next one's, named by its number: a new socket for each start would cost both sides five
 //! system calls, and the kernel a search for sockets that are on their way to each other (net/unix/garbage.c).
 
-use super::message::{MOST, ProgramReport, pair, receive, send};
-use crate::Child;
+use super::message::{MOST, pair, receive, send};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -212,12 +211,6 @@ impl HelperEnd {
     /// Sends a report; whether the server can hear it still.
     pub(super) fn tell(&self, report: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         send(self.as_fd(), &[report], fds, SendFlags::DONTWAIT).is_ok()
-    }
-
-    /// Tells that a program runs. `own_ids`: the server knows it by another number, which its pidfd tells.
-    pub(super) fn tell_start(&self, child: &Child, own_ids: bool) -> bool {
-        let named: Vec<_> = own_ids.then(|| child.as_fd()).into_iter().collect();
-        self.tell(&ProgramReport::Started(child.pid()).encode(), &named)
     }
 
     /// What comes next, as [`receive`] has it, without waiting.

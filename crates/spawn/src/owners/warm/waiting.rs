@@ -4,6 +4,7 @@ use super::super::{
     connection::HelperEnd,
     message::{HelperOrder, ProgramReport, StartOrder},
     program::{CheckedProgram, HelperTerms},
+    running::tell_start,
 };
 use crate::{
     Child,
@@ -228,7 +229,7 @@ fn descriptors(fds: &[OwnedFd]) -> Option<([BorrowedFd<'_>; 3], Option<BorrowedF
 }
 
 fn runs(child: Child, socket: HelperEnd, terms: &HelperTerms<'_>) -> PreforkedEvent {
-    match socket.tell_start(&child, terms.own_ids) {
+    match tell_start(&socket, &child, terms.own_ids) {
         true => PreforkedEvent::Runs(child, socket),
         false => PreforkedEvent::Over,
     }
