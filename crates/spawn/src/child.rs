@@ -1,8 +1,8 @@
 //! A running program.
 
 use crate::{
-    claims::ProcessMark, direct::launches::LaunchOutcome, exit::Exit, own_child::OwnChild,
-    owners::remote::RemoteChild, start::Priority,
+    claims::ProcessMark, exit::Exit, own_child::OwnChild, owners::remote::RemoteChild,
+    start::Priority,
 };
 use std::{
     io,
@@ -36,18 +36,14 @@ macro_rules! either {
 }
 
 impl Child {
-    pub(crate) fn new(pidfd: OwnedFd, pid: i32, mark: Option<ProcessMark>) -> Self {
-        Self(ChildHandle::Own(OwnChild::new(pidfd, pid, mark)))
-    }
-
-    /// A child that may not have executed its program yet.
-    pub(crate) fn under_way(
+    /// A child of this process; `launch_number`: it may not have executed its program yet.
+    pub(crate) fn new(
         pidfd: OwnedFd,
         pid: i32,
         mark: Option<ProcessMark>,
-        launch_number: u64,
+        launch_number: Option<u64>,
     ) -> Self {
-        let child = OwnChild::under_way(pidfd, pid, mark, launch_number);
+        let child = OwnChild::new(pidfd, pid, mark, launch_number);
         Self(ChildHandle::Own(child))
     }
 
@@ -65,36 +61,34 @@ impl Child {
 
     /// The number of the launch, where it was not waited for.
     pub(crate) fn launch_number(&self) -> Option<u64> {
-        either!(&self.0, child => child.launch_number(), { let _ = child; None })
+        match &self.0 {
+            ChildHandle::Own(child) => child.launch_number,
+            ChildHandle::Remote(_) => None,
+        }
     }
 
-    /// What has become of its start, where a helper starts it.
-    pub(crate) fn remote_outcome(&self) -> Option<LaunchOutcome> {
-        either!(&self.0, child => { let _ = child; None }, Some(child.outcome()))
-    }
-
-    /// Whether a helper has given it its request: for one that waited for that there.
-    ///
-    /// # Errors
-    /// It has not, and will not.
-    pub(crate) fn remote_began(&self) -> io::Result<bool> {
-        either!(&self.0, child => { let _ = child; Ok(true) }, child.began())
+    /// It, where a helper starts it.
+    pub(crate) fn remotely_started(&self) -> Option<&RemoteChild> {
+        match &self.0 {
+            ChildHandle::Own(_) => None,
+            ChildHandle::Remote(child) => Some(child),
+        }
     }
 
     /// Whether a helper has started it, or is to: until its start is known its descriptor tells of that.
     pub fn is_remote(&self) -> bool {
-        matches!(self.0, ChildHandle::Remote(_))
+        self.remotely_started().is_some()
     }
 
     /// The process id, for logs; also the id of its process group.
     pub fn pid(&self) -> i32 {
-        either!(&self.0, child => child.pid(), child.pid())
+        either!(&self.0, child => child.pid, child.pid())
     }
 
     /// Whether the process has exited. Neither reaps it nor touches its group, so what it left
     /// running may still write: for a short grace, until [`try_wait`](Self::try_wait).
     pub fn has_exited(&self) -> io::Result<bool> {
-        either!(&self.0, child => child.has_exited(), Ok(child.has_exited()))
+        either!(&self.0, child => child.has_exited(), Ok(child.exit().is_some()))
     }
 
     /// Whether the process is on its way out: it will do nothing more, though it may take the kernel a while until
@@ -103,7 +97,8 @@ impl Child {
     pub fn is_exiting(&self) -> bool {
         /// `PF_EXITING` among the flags in proc_pid_stat(5).
         const EXITING: u32 = 4;
-        if either!(&self.0, child => { let _ = child; false }, child.is_unheard_of()) {
+        let remote = self.remotely_started();
+        if remote.is_some_and(RemoteChild::is_unheard_of) {
             return true;
         }
         let stat = std::fs::read(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
@@ -135,7 +130,7 @@ impl Child {
 
     /// Whether others of the group were there when the process was reaped by [`try_wait_alone`](Self::try_wait_alone).
     pub fn left_others(&self) -> bool {
-        either!(&self.0, child => child.left_others(), child.left_others())
+        either!(&self.0, child => child.remains, child.left_others())
     }
 
     /// Whether they still are.
@@ -169,7 +164,7 @@ impl Child {
     /// Reaps a child that is on its way out before it executed anything.
     pub(crate) fn reap_failed(&mut self) {
         if let ChildHandle::Own(child) = &mut self.0 {
-            child.reap_failed();
+            let _ = child.reap();
         }
     }
 }

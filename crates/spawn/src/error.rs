@@ -26,51 +26,32 @@ pub enum StartStage {
 }
 
 impl StartStage {
-    /// For the one word that passes from the child to the server; see `direct::child_side`.
-    pub(crate) const IN_CHILD: [Self; 5] = [
-        Self::Descriptors,
-        Self::Limits,
-        Self::Chdir,
-        Self::Exec,
-        Self::Domain,
+    /// All of them in their order, and what each does.
+    const ALL: [(Self, &str); 9] = [
+        (Self::Environment, "passing the environment"),
+        (Self::Clone, "creating a process"),
+        (
+            Self::Descriptors,
+            "handing over standard input, output and error",
+        ),
+        (Self::Domain, "keeping it apart from other programs"),
+        (Self::Limits, "setting limits"),
+        (Self::Chdir, "entering the working directory"),
+        (Self::Exec, "executing the program"),
+        (Self::Helper, "asking for a helper"),
+        (Self::Denied, "running it as another user"),
     ];
 
-    /// For what a helper tells; see `owners::message`.
-    const TOLD: [Self; 9] = [
-        Self::Environment,
-        Self::Clone,
-        Self::Descriptors,
-        Self::Domain,
-        Self::Limits,
-        Self::Chdir,
-        Self::Exec,
-        Self::Helper,
-        Self::Denied,
-    ];
-
-    pub(crate) fn number(self) -> u64 {
-        let at = Self::TOLD.iter().position(|stage| *stage == self);
-        at.unwrap_or_default() as u64
-    }
-
+    /// The stage that is this number (`stage as u64`): what a child (`direct::child_side`) or a helper (`owners::message`) tells.
     pub(crate) fn numbered(number: u64) -> Option<Self> {
-        Self::TOLD.get(usize::try_from(number).ok()?).copied()
+        let found = Self::ALL.get(usize::try_from(number).ok()?);
+        found.map(|(stage, _)| *stage)
     }
 }
 
 impl fmt::Display for StartStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Environment => "passing the environment",
-            Self::Clone => "creating a process",
-            Self::Descriptors => "handing over standard input, output and error",
-            Self::Domain => "keeping it apart from other programs",
-            Self::Limits => "setting limits",
-            Self::Chdir => "entering the working directory",
-            Self::Exec => "executing the program",
-            Self::Helper => "asking for a helper",
-            Self::Denied => "running it as another user",
-        })
+        f.write_str(Self::ALL[*self as usize].1)
     }
 }
 
@@ -118,5 +99,19 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stage_is_told_by_its_number() {
+        for (stage, words) in StartStage::ALL {
+            assert_eq!(StartStage::numbered(stage as u64), Some(stage));
+            assert_eq!(stage.to_string(), words);
+        }
+        assert_eq!(StartStage::numbered(9), None);
     }
 }

@@ -104,13 +104,7 @@ pub fn current() -> Identity {
 
 /// The name of the user with that id; the id, where it has none.
 pub fn name_of(uid: u32) -> String {
-    let found = entry(
-        "getpwuid_r",
-        // SAFETY: `entry` gives places and a buffer of the length it says.
-        |to, buf, len, found| unsafe { libc::getpwuid_r(uid, to, buf, len, found) },
-        read_passwd,
-    );
-    match found {
+    match passwd_of(uid) {
         Ok(Some(user)) => user.name.to_string_lossy().into_owned(),
         _ => uid.to_string(),
     }
@@ -122,13 +116,7 @@ pub fn name_of(uid: u32) -> String {
 /// There is none, or it is root.
 pub fn by_uid(uid: u32) -> Result<Identity, IdentityError> {
     let unknown = || IdentityError::NoUser(uid.to_string());
-    let found = entry(
-        "getpwuid_r",
-        // SAFETY: `entry` gives places and a buffer of the length it says.
-        |to, buf, len, found| unsafe { libc::getpwuid_r(uid, to, buf, len, found) },
-        read_passwd,
-    )?
-    .ok_or_else(unknown)?;
+    let found = passwd_of(uid)?.ok_or_else(unknown)?;
     match found.uid {
         0 => Err(IdentityError::Root),
         found_uid if found_uid != uid => Err(unknown()),
@@ -248,22 +236,25 @@ fn passwd(user: &str) -> Result<Option<User>, IdentityError> {
     let Ok(name) = CString::new(user) else {
         return Ok(None);
     };
-    let read = read_passwd;
     let by_name = entry(
         "getpwnam_r",
         // SAFETY: `entry` gives places and a buffer of the length it says.
         |to, buf, len, found| unsafe { libc::getpwnam_r(name.as_ptr(), to, buf, len, found) },
-        read,
+        read_passwd,
     )?;
     match (by_name, user.parse()) {
-        (None, Ok(uid)) => entry(
-            "getpwuid_r",
-            // SAFETY: as above.
-            |to, buf, len, found| unsafe { libc::getpwuid_r(uid, to, buf, len, found) },
-            read,
-        ),
+        (None, Ok(uid)) => passwd_of(uid),
         (found, _) => Ok(found),
     }
+}
+
+fn passwd_of(uid: u32) -> Result<Option<User>, IdentityError> {
+    entry(
+        "getpwuid_r",
+        // SAFETY: `entry` gives places and a buffer of the length it says.
+        |to, buf, len, found| unsafe { libc::getpwuid_r(uid, to, buf, len, found) },
+        read_passwd,
+    )
 }
 
 fn read_passwd(entry: &libc::passwd) -> User {

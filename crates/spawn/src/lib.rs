@@ -29,7 +29,7 @@ pub mod words;
 pub use child::{Child, group_members};
 pub use direct::{Direct, FailedLaunch, LaunchOutcome, leave_signals_to_others};
 pub use domain::keeps_apart;
-pub use env::{EnvBlock, STRING_MAX, TooLong};
+pub use env::{EnvBlock, STRING_MAX};
 pub use error::{StartError, StartStage};
 pub use exit::{Exit, Status};
 pub use file_id::FileId;
@@ -85,7 +85,7 @@ impl Spawner {
 
     /// What it starts from now on enters no Landlock domain: for programs that make one of their own, with the same scopes.
     pub fn leave_domain_to_programs(&mut self) {
-        self.direct.leave_domain_to_programs();
+        self.direct.set_ruleset(None);
     }
 
     /// Starts a program in a process group of its own; when this returns, that group exists and the
@@ -123,8 +123,8 @@ impl Spawner {
     /// What has become of a start that this spawner launched. A failure is told once. Each call lets go of the
     /// descriptors of all that have begun.
     pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
-        match child.remote_outcome() {
-            Some(outcome) => outcome,
+        match child.remotely_started() {
+            Some(remote) => remote.outcome(),
             None => self.direct.outcome(child),
         }
     }

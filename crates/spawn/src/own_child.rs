@@ -33,29 +33,30 @@ fn all_but_one() -> Option<&'static CpuSet> {
     OTHERS.get_or_init(others).as_ref()
 }
 
-/// A running process, head of its own process group. Dropping it kills the group and reaps the
-/// process.
-///
-/// Its descriptor ([`AsFd`]) becomes readable when the process has exited. A process that left the
-/// group (setsid(2), setpgid(2)) is out of reach.
+/// As [`Child`](crate::Child), of one that is this process's own. So are all functions of the same name.
 #[derive(Debug)]
 pub(crate) struct OwnChild {
     /// Taken out in `drop` only: by the reaper, or to be closed.
     pidfd: ManuallyDrop<OwnedFd>,
-    pid: i32,
+    pub(crate) pid: i32,
     /// What it leaves running may run as long as this is there: it is known by that.
     mark: Option<ProcessMark>,
     /// How it ended; once set, the process is reaped and its numbers may be reused.
     exit: Option<Exit>,
     gone: bool,
     /// It was reaped, and others of its group were still there when that was last asked.
-    remains: bool,
-    /// Of a launch that was not waited for.
-    launch_number: Option<u64>,
+    pub(crate) remains: bool,
+    /// Of a launch that was not waited for: it may not have executed its program yet.
+    pub(crate) launch_number: Option<u64>,
 }
 
 impl OwnChild {
-    pub(crate) fn new(pidfd: OwnedFd, pid: i32, mark: Option<ProcessMark>) -> Self {
+    pub(crate) fn new(
+        pidfd: OwnedFd,
+        pid: i32,
+        mark: Option<ProcessMark>,
+        launch_number: Option<u64>,
+    ) -> Self {
         claims::claim(pid);
         if let Some(mark) = mark {
             claims::hold(mark, pid);
@@ -67,20 +68,8 @@ impl OwnChild {
             exit: None,
             gone: false,
             remains: false,
-            launch_number: None,
+            launch_number,
         }
-    }
-
-    /// A child that may not have executed its program yet.
-    pub(crate) fn under_way(
-        pidfd: OwnedFd,
-        pid: i32,
-        mark: Option<ProcessMark>,
-        launch_number: u64,
-    ) -> Self {
-        let mut child = Self::new(pidfd, pid, mark);
-        child.launch_number = Some(launch_number);
-        child
     }
 
     /// It had no mark, and has one from now on.
@@ -89,29 +78,15 @@ impl OwnChild {
         self.mark = Some(mark);
     }
 
-    /// The number of the launch, where it was not waited for.
-    pub(crate) fn launch_number(&self) -> Option<u64> {
-        self.launch_number
-    }
-
     /// Whether it was reaped.
     pub(crate) fn is_known(&self) -> bool {
         self.exit.is_some()
     }
 
-    /// The process id, for logs; also the id of its process group.
-    pub(crate) fn pid(&self) -> i32 {
-        self.pid
-    }
-
-    /// Whether the process has exited. Neither reaps it nor touches its group, so what it left
-    /// running may still write: for a short grace, until [`try_wait`](Self::try_wait).
     pub(crate) fn has_exited(&self) -> io::Result<bool> {
         Ok(self.gone || peek(self.pidfd.as_fd(), libc::WNOHANG)?)
     }
 
-    /// How the process ended, or `None` while it runs. Ends what is left of its group first. The same answer when
-    /// asked again.
     pub(crate) fn try_wait(&mut self) -> io::Result<Option<Exit>> {
         if self.exit.is_none() && peek(self.pidfd.as_fd(), libc::WNOHANG)? {
             self.finish()?;
@@ -119,20 +94,13 @@ impl OwnChild {
         Ok(self.exit)
     }
 
-    /// As [`try_wait`](Self::try_wait), but the rest of the group goes on: [`group_remains`](Self::group_remains) says
-    /// whether there is any, [`signal_group`](Self::signal_group) still reaches them, and dropping the [`Child`] ends
-    /// them. Before Linux 6.9, where a group cannot be named but by its number, they are ended.
     pub(crate) fn try_wait_alone(&mut self) -> io::Result<Option<Exit>> {
-        if self.exit.is_some() || !groups_by_pidfd() {
-            return self.try_wait();
-        }
-        if peek(self.pidfd.as_fd(), libc::WNOHANG)? {
+        if self.exit.is_none() && peek(self.pidfd.as_fd(), libc::WNOHANG)? {
             self.reap_alone()?;
         }
         Ok(self.exit)
     }
 
-    /// As [`try_wait_alone`](Self::try_wait_alone), of one that was seen to have exited.
     pub(crate) fn reap_alone(&mut self) -> io::Result<Exit> {
         if !groups_by_pidfd() {
             return self.finish();
@@ -142,18 +110,11 @@ impl OwnChild {
         Ok(exit)
     }
 
-    /// Whether others of the group were there when the process was reaped by [`try_wait_alone`](Self::try_wait_alone).
-    pub(crate) fn left_others(&self) -> bool {
-        self.remains
-    }
-
-    /// Whether they still are.
     pub(crate) fn group_remains(&mut self) -> bool {
         self.remains = self.remains && signal_group_of(self.pidfd.as_fd(), 0).is_ok();
         self.remains
     }
 
-    /// As [`try_wait`](Self::try_wait), but waits for the end.
     pub(crate) fn wait(&mut self) -> io::Result<Exit> {
         if let Some(exit) = self.exit {
             return Ok(exit);
@@ -162,7 +123,6 @@ impl OwnChild {
         self.finish()
     }
 
-    /// As [`Child::lower`](crate::Child::lower).
     pub(crate) fn lower(&self, to: Priority) {
         if to == Priority::Normal || self.gone || self.exit.is_some() {
             return;
@@ -183,8 +143,6 @@ impl OwnChild {
         }
     }
 
-    /// Sends a signal to every process of the group. An error ESRCH when the process was reaped
-    /// already.
     pub(crate) fn signal_group(&self, signal: i32) -> io::Result<()> {
         if self.remains {
             return signal_group_of(self.pidfd.as_fd(), signal);
@@ -195,7 +153,7 @@ impl OwnChild {
         match signal_group(self.pidfd.as_fd(), self.pid, signal) {
             // It is still on its way to its group, and alone.
             Err(e) if self.launch_number.is_some() && e.raw_os_error() == Some(libc::ESRCH) => {
-                signal_process(self.pidfd.as_fd(), signal)?;
+                send_signal(self.pidfd.as_fd(), signal, 0)?;
                 // Or it has just arrived there, and is not alone any more. SIGKILL stops it from becoming more.
                 if signal == libc::SIGKILL {
                     let _ = signal_group(self.pidfd.as_fd(), self.pid, signal);
@@ -223,21 +181,14 @@ impl OwnChild {
         self.reap()
     }
 
-    /// The process has exited: reaps it.
-    fn reap(&mut self) -> io::Result<Exit> {
+    /// The process has exited, or is on its way out: reaps it.
+    pub(crate) fn reap(&mut self) -> io::Result<Exit> {
         claims::release(self.pid);
         let (status, usage) = reap(self.pidfd.as_fd(), 0)?.ok_or(io::ErrorKind::WouldBlock)?;
         let exit = Exit::new(status, &usage);
         self.gone = true;
         self.exit = Some(exit);
         Ok(exit)
-    }
-
-    /// Reaps a child that is on its way out before it executed anything.
-    pub(crate) fn reap_failed(&mut self) {
-        claims::release(self.pid);
-        let _ = reap(self.pidfd.as_fd(), 0);
-        self.gone = true;
     }
 }
 
@@ -269,9 +220,9 @@ impl AsFd for OwnChild {
     }
 }
 
-/// Signals the process alone.
-fn signal_process(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
-    let args = [pidfd.as_raw_fd() as usize, signal as usize, 0, 0, 0, 0];
+/// Signals the process of `pidfd`, alone where there are no `flags`.
+fn send_signal(pidfd: BorrowedFd<'_>, signal: i32, flags: usize) -> io::Result<()> {
+    let args = [pidfd.as_raw_fd() as usize, signal as usize, 0, flags, 0, 0];
     // SAFETY: numbers only; a null siginfo stands for the usual one.
     match -unsafe { syscall(libc::SYS_pidfd_send_signal, args) } as i32 {
         0 => Ok(()),
@@ -296,13 +247,7 @@ fn groups_by_pidfd() -> bool {
 fn signal_group_of(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     /// PIDFD_SIGNAL_PROCESS_GROUP: Linux 6.9.
     const PROCESS_GROUP: usize = 1 << 2;
-    let (fd, signal) = (pidfd.as_raw_fd() as usize, signal as usize);
-    let args = [fd, signal, 0, PROCESS_GROUP, 0, 0];
-    // SAFETY: numbers only; a null siginfo stands for the usual one.
-    match -unsafe { syscall(libc::SYS_pidfd_send_signal, args) } as i32 {
-        0 => Ok(()),
-        e => Err(io::Error::from_raw_os_error(e)),
-    }
+    send_signal(pidfd, signal, PROCESS_GROUP)
 }
 
 /// Signals the process group that `pidfd` leads.

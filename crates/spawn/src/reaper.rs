@@ -16,11 +16,10 @@ use rustix::{
     },
 };
 use std::{
-    fs,
-    mem::{self, MaybeUninit},
+    fs, mem,
     os::fd::{AsFd, OwnedFd},
     ptr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -29,17 +28,13 @@ use std::{
 /// claimed, so only one that is met twice is a stranger.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// Children made by clone(2) with another signal than SIGCHLD, too.
-const WALL: u32 = libc::__WALL.cast_unsigned();
+/// For waitid(2): those that have ended, without waiting. Children made by clone(2) with another signal than SIGCHLD, too.
+pub(crate) const ENDED: WaitIdOptions =
+    WaitIdOptions::from_bits_retain((libc::WEXITED | libc::WNOHANG | libc::__WALL).cast_unsigned());
 
+/// A descriptor to wait for, and what looks there whether nothing is left to wait for.
 #[derive(Debug)]
-enum Unreaped {
-    /// A process, by its pidfd.
-    Process(OwnedFd),
-    /// A template's child that is still on its way, by the socket it will report on, and what looks there whether
-    /// nothing is left to wait for. A child that is there is killed and reaped by that.
-    Starting(OwnedFd, fn(&OwnedFd) -> bool),
-}
+struct Unreaped(OwnedFd, fn(&OwnedFd) -> bool);
 
 /// What arrived since the thread last looked.
 static ARRIVED: Mutex<Vec<Unreaped>> = Mutex::new(Vec::new());
@@ -51,13 +46,21 @@ static WAKE: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
 /// Takes over a process, by its pidfd.
 pub(crate) fn adopt(pidfd: OwnedFd) {
-    wait_for(Unreaped::Process(pidfd));
+    adopt_starting(pidfd, |pidfd| {
+        reap(pidfd.as_fd(), libc::WNOHANG).map_or(true, |reaped| reaped.is_some())
+    });
 }
 
-/// Takes over a child that is not needed any more, before it is known which process it is: `is_over` is asked when
-/// `socket` is ready.
+/// Takes over a template's child that is not needed any more, before it is known which process it is: `is_over` is asked
+/// when the `socket` that it will report on is ready. A child that is there is killed and reaped by that.
 pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
-    wait_for(Unreaped::Starting(socket, is_over));
+    ARRIVED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(Unreaped(socket, is_over));
+    if let Some(wake) = &*wake() {
+        let _ = write(wake, &1u64.to_ne_bytes());
+    }
 }
 
 /// From now on what a program leaves running ends once its [`Child`](crate::Child) is dropped, whatever group or session it
@@ -66,24 +69,16 @@ pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
 pub fn end_orphans() {
     // Where the kernel has no such thing (before Linux 3.4) orphans go on.
     let _ = set_child_subreaper(Some(getpid()));
-    let mut wake = WAKE.lock().unwrap_or_else(PoisonError::into_inner);
-    if wake.is_none() {
-        *wake = start();
-    }
+    drop(wake());
 }
 
-fn wait_for(waiting: Unreaped) {
-    ARRIVED
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(waiting);
+/// What wakes the thread, which is started where there is none yet.
+fn wake() -> MutexGuard<'static, Option<Arc<OwnedFd>>> {
     let mut wake = WAKE.lock().unwrap_or_else(PoisonError::into_inner);
     if wake.is_none() {
         *wake = start();
     }
-    if let Some(wake) = &*wake {
-        let _ = write(wake, &1u64.to_ne_bytes());
-    }
+    wake
 }
 
 fn start() -> Option<Arc<OwnedFd>> {
@@ -100,27 +95,19 @@ fn serve(wake: &OwnedFd) {
     let mut waiting: Vec<Unreaped> = Vec::new();
     let mut strangers = Strangers::default();
     let mut looked = Instant::now();
-    let round = Timespec {
-        tv_sec: ROUND.as_secs().cast_signed(),
-        tv_nsec: 0,
-    };
+    let round = Timespec::try_from(ROUND).ok();
     loop {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
-        fds.extend(waiting.iter().map(|w| PollFd::new(w.fd(), PollFlags::IN)));
-        let polled = poll(&mut fds, Some(&round));
+        fds.extend(waiting.iter().map(|w| PollFd::new(&w.0, PollFlags::IN)));
+        let polled = poll(&mut fds, round.as_ref());
         if polled.is_ok() && !fds[0].revents().is_empty() {
             let _ = read(wake, &mut [0u8; 8]);
         }
         // Only those that are ready: one stuck in the kernel must not keep the others.
-        let mut ready = fds[1..]
-            .iter()
-            .map(|fd| !fd.revents().is_empty())
-            .collect::<Vec<_>>();
-        ready.reverse();
-        waiting.retain(|w| !(ready.pop().unwrap_or(false) && w.is_over()));
-        waiting.append(&mut mem::take(
-            &mut *ARRIVED.lock().unwrap_or_else(PoisonError::into_inner),
-        ));
+        let ready = fds[1..].iter().map(|fd| !fd.revents().is_empty());
+        let mut ready = ready.collect::<Vec<_>>().into_iter();
+        waiting.retain(|Unreaped(fd, is_over)| !(ready.next().unwrap_or(false) && is_over(fd)));
+        waiting.append(&mut ARRIVED.lock().unwrap_or_else(PoisonError::into_inner));
         if looked.elapsed() >= ROUND {
             strangers.meet();
             looked = Instant::now();
@@ -136,15 +123,13 @@ impl Strangers {
     /// Looks at them once more: zombies that are met again are reaped. A process that a program has left running, and that
     /// is met again after that program is done with, gets TERM, and KILL from the next time on.
     fn meet(&mut self) {
-        let all =
-            WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::from_bits_retain(WALL);
         let met = mem::take(&mut self.0);
         let times = |pid| met.iter().find(|(p, _)| *p == pid).map_or(0, |(_, n)| *n);
         for pid in children() {
-            if claims::is_claimed(Pid::as_raw(Some(pid))) {
+            if claims::is_claimed(pid.as_raw_pid()) {
                 continue;
             }
-            let peeked = waitid(WaitId::Pid(pid), all | WaitIdOptions::NOWAIT);
+            let peeked = waitid(WaitId::Pid(pid), ENDED | WaitIdOptions::NOWAIT);
             let is_zombie = matches!(peeked, Ok(Some(_)));
             if !is_zombie && !is_left_over(pid) {
                 continue;
@@ -152,7 +137,7 @@ impl Strangers {
             // It is this process's child, and only reaped here: the number is its own.
             let _ = match (times(pid), is_zombie) {
                 (0, _) => Ok(()),
-                (_, true) => waitid(WaitId::Pid(pid), all).map(drop),
+                (_, true) => waitid(WaitId::Pid(pid), ENDED).map(drop),
                 (1, false) => kill_process(pid, Signal::TERM),
                 (_, false) => kill_process(pid, Signal::KILL),
             };
@@ -163,17 +148,16 @@ impl Strangers {
 
 /// Whether a process was left running by a program that is done with; see [`Limits::may_stay`](crate::Limits::may_stay).
 fn is_left_over(pid: Pid) -> bool {
-    let mut own = MaybeUninit::<libc::rlimit>::uninit();
-    // SAFETY: no new limit is given; the kernel writes the old one to `own`.
-    let asked = unsafe {
-        let pid = Pid::as_raw(Some(pid));
-        libc::prlimit(pid, libc::RLIMIT_LOCKS, ptr::null(), own.as_mut_ptr())
+    let mut own = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
     };
-    if asked != 0 {
+    let pid = pid.as_raw_pid();
+    // SAFETY: no new limit is given; the kernel writes the old one to `own`.
+    if unsafe { libc::prlimit(pid, libc::RLIMIT_LOCKS, ptr::null(), &raw mut own) } != 0 {
         return false;
     }
-    // SAFETY: the call has succeeded.
-    let started = unsafe { own.assume_init() }.rlim_max;
+    let started = own.rlim_max;
     // That of this process has none, but where what started it makes such marks, too.
     let ours = getrlimit(Resource::Locks).maximum;
     let is_marked = started != ours.unwrap_or(libc::RLIM_INFINITY);
@@ -192,20 +176,4 @@ pub(crate) fn children() -> Vec<Pid> {
         all.filter_map(|n| Pid::from_raw(n.ok()?)).collect()
     };
     lists.flat_map(numbers).collect()
-}
-
-impl Unreaped {
-    fn fd(&self) -> &OwnedFd {
-        match self {
-            Self::Process(fd) | Self::Starting(fd, _) => fd,
-        }
-    }
-
-    /// Reaps it where it is ready; whether nothing is left to wait for.
-    fn is_over(&self) -> bool {
-        match self {
-            Self::Process(fd) => reap(fd.as_fd(), libc::WNOHANG).map_or(true, |r| r.is_some()),
-            Self::Starting(socket, is_over) => is_over(socket),
-        }
-    }
 }

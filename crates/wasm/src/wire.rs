@@ -342,7 +342,8 @@ impl UserSetup {
     /// It may not.
     pub fn may_run(&self, module: &Path) -> Result<PathBuf, Denied> {
         let root = Path::new(OsStr::from_bytes(&self.root));
-        may_run((root, self.layout), module, effective_uid(), self.owner)
+        let folder = (root, self.layout);
+        may_run(folder, module, effective_uid(), self.owner, true)
     }
 }
 

@@ -76,7 +76,7 @@ impl Starter {
         };
         let (line, theirs) = HandoverSocket::pair().map_err(io)?;
         let mut direct = Direct::new().map_err(io)?;
-        direct.leave_domain_to_programs();
+        direct.set_ruleset(None);
         let mut spawner = Spawner::new(direct, outside.clone());
         let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
         let next = NextProcess {

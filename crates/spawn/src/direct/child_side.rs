@@ -5,7 +5,11 @@
 //! panic. No signal handler of the server that touches what threads share can run here: those signals are blocked until they are reset.
 
 use super::signals;
-use crate::{claims::ProcessMark, error::StartStage, raw::syscall};
+use crate::{
+    claims::ProcessMark,
+    error::StartStage::{self, Chdir, Descriptors, Domain, Exec, Limits},
+    raw::syscall,
+};
 use std::{
     convert::Infallible,
     ffi::c_char,
@@ -46,25 +50,18 @@ pub(super) struct ChildContext {
     pub(super) failure: AtomicU32,
 }
 
-type Step = Result<(), (u32, i32)>;
+type Step = Result<(), (StartStage, i32)>;
 
 /// The limit that tells whose a process is; see [`crate::reaper`].
 #[allow(clippy::unnecessary_cast)] // the constant's type is not that of every libc
 const LOCKS: u32 = libc::RLIMIT_LOCKS as u32;
 
-/// Indices into [`StartStage::IN_CHILD`].
-const DESCRIPTORS: u32 = 0;
-const LIMITS: u32 = 1;
-const CHDIR: u32 = 2;
-const EXEC: u32 = 3;
-const DOMAIN: u32 = 4;
-
 impl ChildContext {
     /// What the child reported; `None` when it executed the program.
     pub(super) fn failure(&self) -> Option<(StartStage, i32)> {
         let word = self.failure.load(Ordering::Acquire);
-        let stage = StartStage::IN_CHILD.get((word >> 16) as usize).copied();
-        (word != 0).then(|| (stage.unwrap_or(StartStage::Exec), (word & 0xffff) as i32))
+        let stage = StartStage::numbered(u64::from(word >> 16));
+        (word != 0).then(|| (stage.unwrap_or(Exec), (word & 0xffff) as i32))
     }
 }
 
@@ -77,11 +74,10 @@ pub(super) unsafe extern "C" fn run(context: *const ChildContext) -> ! {
     // SAFETY: valid by this function's contract; meanwhile the server writes to none of it.
     let context = unsafe { &*context };
     let Err((stage, errno)) = become_program(context);
-    context
-        .failure
-        .store(stage << 16 | (errno as u32 & 0xffff), Ordering::Release);
+    let word = (stage as u32) << 16 | (errno as u32 & 0xffff);
+    context.failure.store(word, Ordering::Release);
     // Before that, standard output would be the server's.
-    if context.knocks && !matches!(stage, DOMAIN | DESCRIPTORS) {
+    if context.knocks && !matches!(stage, Domain | Descriptors) {
         let _ = call(stage, libc::SYS_write, [1, c"".as_ptr() as usize, 1, 0]);
     }
     loop {
@@ -90,7 +86,7 @@ pub(super) unsafe extern "C" fn run(context: *const ChildContext) -> ! {
     }
 }
 
-fn become_program(c: &ChildContext) -> Result<Infallible, (u32, i32)> {
+fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     domain(c)?;
     descriptors(c)?;
     // The group exists before the program does. A server that waits can signal it from the first moment.
@@ -98,13 +94,13 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (u32, i32)> {
         true => libc::SYS_setsid,
         false => libc::SYS_setpgid,
     };
-    call(LIMITS, group, [0, 0, 0, 0])?;
+    call(Limits, group, [0, 0, 0, 0])?;
     signals::reset(c.reset);
     signals::set_mask(0);
     if let Some(mask) = c.umask {
-        call(LIMITS, libc::SYS_umask, [mask as usize, 0, 0, 0])?;
+        call(Limits, libc::SYS_umask, [mask as usize, 0, 0, 0])?;
     }
-    call(CHDIR, libc::SYS_chdir, [c.dir as usize, 0, 0, 0])?;
+    call(Chdir, libc::SYS_chdir, [c.dir as usize, 0, 0, 0])?;
     c.limits.iter().flatten().try_for_each(limit)?;
     if let Some(mark) = c.mark {
         // SAFETY: takes no arguments.
@@ -115,8 +111,8 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (u32, i32)> {
         die_with_parent(orphaned)?;
     }
     let exec = [c.path as usize, c.argv as usize, c.envp as usize, 0];
-    call(EXEC, libc::SYS_execve, exec)?;
-    Err((EXEC, libc::ENOEXEC)) // not reached: execve returns failures only
+    call(Exec, libc::SYS_execve, exec)?;
+    Err((Exec, libc::ENOEXEC)) // not reached: execve returns failures only
 }
 
 /// Gives up new privileges, and enters a domain of its own: while the table of descriptors is still the server's, so that
@@ -124,13 +120,13 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (u32, i32)> {
 fn domain(c: &ChildContext) -> Step {
     if c.no_new_privs {
         let set = libc::PR_SET_NO_NEW_PRIVS as usize;
-        call(DOMAIN, libc::SYS_prctl, [set, 1, 0, 0])?;
+        call(Domain, libc::SYS_prctl, [set, 1, 0, 0])?;
     }
     let Some(ruleset) = c.ruleset else {
         return Ok(());
     };
     let ruleset = [ruleset as usize, 0, 0, 0];
-    match call(DOMAIN, libc::SYS_landlock_restrict_self, ruleset) {
+    match call(Domain, libc::SYS_landlock_restrict_self, ruleset) {
         // A process that may gain privileges may not enter a domain, but for root (CAP_SYS_ADMIN).
         Err((_, libc::EPERM)) if !c.no_new_privs => Ok(()),
         entered => entered,
@@ -140,7 +136,7 @@ fn domain(c: &ChildContext) -> Step {
 /// Has the signal sent to this process when the thread that starts it ends (prctl(2)).
 fn die_with_parent((signal, server): (i32, i32)) -> Step {
     call(
-        LIMITS,
+        Limits,
         libc::SYS_prctl,
         [libc::PR_SET_PDEATHSIG as usize, signal as usize, 0, 0],
     )?;
@@ -148,7 +144,7 @@ fn die_with_parent((signal, server): (i32, i32)) -> Step {
     let parent = unsafe { syscall(libc::SYS_getppid, [0; 6]) };
     // It has died before the signal was ordered, and none will come.
     if parent != server as _ {
-        return Err((LIMITS, libc::ESRCH));
+        return Err((Limits, libc::ESRCH));
     }
     Ok(())
 }
@@ -163,20 +159,20 @@ fn descriptors(context: &ChildContext) -> Step {
     let above = highest as usize + 1;
     let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
     call(
-        DESCRIPTORS,
+        Descriptors,
         libc::SYS_close_range,
         [above, u32::MAX as usize, unshare, 0],
     )?;
     for (target, slot) in [(0, a), (1, b), (2, c)] {
-        call(DESCRIPTORS, libc::SYS_dup3, [slot as usize, target, 0, 0])?;
+        call(Descriptors, libc::SYS_dup3, [slot as usize, target, 0, 0])?;
     }
     for (target, &fd) in (3..).zip(more) {
-        call(DESCRIPTORS, libc::SYS_dup3, [fd as usize, target, 0, 0])?;
+        call(Descriptors, libc::SYS_dup3, [fd as usize, target, 0, 0])?;
     }
     // Not left to O_CLOEXEC: a library may have opened something without it. And other spawners'
     // slots, which may hold pipe ends just now, are let go at once.
     call(
-        DESCRIPTORS,
+        Descriptors,
         libc::SYS_close_range,
         [3 + more.len(), u32::MAX as usize, 0, 0],
     )
@@ -188,7 +184,7 @@ fn limit(&(resource, soft, hard): &(u32, u64, u64)) -> Step {
     let new = [soft, hard];
     let set = |new: &[u64; 2]| {
         call(
-            LIMITS,
+            Limits,
             libc::SYS_prlimit64,
             [0, resource, new.as_ptr() as usize, 0],
         )
@@ -198,7 +194,7 @@ fn limit(&(resource, soft, hard): &(u32, u64, u64)) -> Step {
     }
     let mut old = [0u64; 2];
     call(
-        LIMITS,
+        Limits,
         libc::SYS_prlimit64,
         [0, resource, 0, old.as_mut_ptr() as usize],
     )?;
@@ -206,7 +202,7 @@ fn limit(&(resource, soft, hard): &(u32, u64, u64)) -> Step {
     set(&[soft.min(most), hard.min(most)])
 }
 
-fn call(stage: u32, number: libc::c_long, [a, b, c, d]: [usize; 4]) -> Step {
+fn call(stage: StartStage, number: libc::c_long, [a, b, c, d]: [usize; 4]) -> Step {
     // SAFETY: every caller in this file passes numbers, or pointers from the context, which is
     // valid, or to its own live locals of the size that call reads or writes.
     let ret = unsafe { syscall(number, [a, b, c, d, 0, 0]) };

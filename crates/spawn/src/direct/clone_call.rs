@@ -51,8 +51,7 @@ fn in_registers(
     pidfd: *mut RawFd,
     cleared: *const u32,
 ) -> [usize; 5] {
-    let (lowest, size) = stack.range();
-    let (flags, top) = (flags.cast_unsigned() as usize, (lowest + size) as usize);
+    let (flags, top) = (flags.cast_unsigned() as usize, stack.top());
     let (pidfd, cleared) = (pidfd as usize, cleared as usize);
     match cfg!(target_arch = "x86_64") {
         true => [flags, top, pidfd, cleared, 0],

@@ -12,7 +12,7 @@ mod stack;
 use crate::{
     child::Child,
     domain,
-    env::{STRING_MAX, TooLong},
+    env::STRING_MAX,
     error::{StartError, StartStage},
     sandbox::Sandbox,
     start::{Launch, Limits, MORE_MAX, Start},
@@ -102,13 +102,9 @@ impl Direct {
         self.umask = mask;
     }
 
-    /// What it starts from now on enters no domain: for programs that make one of their own, with these scopes. Where another
-    /// domain of a process handles rights to files, one that handles none denies renames from folder to folder.
-    pub fn leave_domain_to_programs(&mut self) {
-        self.ruleset = None;
-    }
-
-    /// What programs make their domains of from the next start on, in the place of scopes alone.
+    /// What programs make their domains of from the next start on, in the place of scopes alone. `None`: they enter none, and make
+    /// one of their own, with these scopes. Where another domain of a process handles rights to files, one that handles none
+    /// denies renames from folder to folder.
     pub fn set_ruleset(&mut self, ruleset: Option<OwnedFd>) {
         self.ruleset = ruleset.map(Arc::new);
     }
@@ -146,7 +142,7 @@ impl Direct {
                 // the child has left this memory; `&mut self` makes the stack ours alone.
                 unsafe { clone_call::child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context) }
             })
-            .map(|(pidfd, pid)| Child::new(pidfd, pid, start.limits.mark()));
+            .map(|(pidfd, pid)| Child::new(pidfd, pid, start.limits.mark(), None));
         let cleared = self.slots.clear().map_err(StartError::descriptors);
         let mut child = child?;
         if let Some((stage, errno)) = context.failure() {
@@ -219,7 +215,7 @@ impl Direct {
         match cloned {
             Ok((pidfd, pid)) => {
                 let number = self.launches.begin(memory, data);
-                Ok(Child::under_way(pidfd, pid, mark, number))
+                Ok(Child::new(pidfd, pid, mark, Some(number)))
             }
             Err(error) => {
                 // SAFETY: leaked above; there is no child.
@@ -291,10 +287,7 @@ impl Direct {
             stage: StartStage::Environment,
             source: io::Error::new(io::ErrorKind::ArgumentListTooLong, why),
         };
-        start
-            .env
-            .fits()
-            .map_err(|e: TooLong| refuse(e.to_string()))?;
+        start.env.fits().map_err(refuse)?;
         let len = |s: &CString| s.as_bytes_with_nul().len();
         if let Some(long) = start.args.iter().find(|a| len(a) > STRING_MAX) {
             return Err(refuse(format!(

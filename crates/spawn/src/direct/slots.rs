@@ -59,10 +59,6 @@ impl StdioSlots {
     }
 
     pub(super) fn numbers(&self) -> [RawFd; 3] {
-        [
-            self.fds[0].as_raw_fd(),
-            self.fds[1].as_raw_fd(),
-            self.fds[2].as_raw_fd(),
-        ]
+        self.fds.each_ref().map(AsRawFd::as_raw_fd)
     }
 }

@@ -37,9 +37,9 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Lowest address and bytes, as `clone_args` takes them. The top is page-aligned.
-    pub(super) fn range(&self) -> (u64, u64) {
-        ((self.base.as_ptr() as usize + GUARD) as u64, SIZE as u64)
+    /// The address behind its highest byte, as clone(2) takes it: page-aligned.
+    pub(super) fn top(&self) -> usize {
+        self.base.as_ptr() as usize + GUARD + SIZE
     }
 }
 

@@ -15,7 +15,7 @@ use rustix::{
 use std::{
     ffi::{OsStr, OsString},
     fmt, io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
 };
 
@@ -107,16 +107,16 @@ pub(super) const HOST: usize = 253;
 
 /// What is to be run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ProgramToCheck<'a> {
+struct ProgramToCheck<'a> {
     /// The folder of its route, or the program itself, as it was configured.
-    pub(super) root: &'a Path,
-    pub(super) layout: Layout,
-    pub(super) program: &'a Path,
+    root: &'a Path,
+    layout: Layout,
+    program: &'a Path,
     /// As whom.
-    pub(super) uid: u32,
+    uid: u32,
+    owner: OwnedBy,
     /// Something else is executed, and reads it.
-    pub(super) interpreted: bool,
-    pub(super) owner: OwnedBy,
+    interpreted: bool,
 }
 
 /// Whose programs and folders may be.
@@ -131,11 +131,8 @@ pub enum OwnedBy {
 }
 
 impl ProgramToCheck<'_> {
-    /// Whether that may be. Its path without links in it.
-    ///
-    /// # Errors
-    /// It may not.
-    pub(super) fn check(&self) -> Result<PathBuf, Denied> {
+    /// As [`may_run`].
+    fn check(&self) -> Result<PathBuf, Denied> {
         match self.is_fine() {
             // Without the slashes and dots that mean nothing.
             true => Ok(self.program.components().collect()),
@@ -189,20 +186,17 @@ impl ProgramToCheck<'_> {
         let mut at = PathBuf::from("/");
         let failed = |at: &Path, e| denied(at, CheckFailure::System(e));
         let mut here = open("/", STEP, Mode::empty()).map_err(|e| failed(&at, e))?;
-        let mut names = whole.components().skip(1).peekable();
-        while let Some(name) = names.next() {
+        for name in whole.components().skip(1) {
             let stat = fstat(&here).map_err(|e| failed(&at, e))?;
             self.folder_is_safe(&stat, at.starts_with(&real))
                 .map_err(|why| denied(&at, why))?;
             at.push(name);
-            here = step(&here, name.as_os_str()).map_err(|e| failed(&at, e))?;
-            if names.peek().is_none() {
-                let stat = fstat(&here).map_err(|e| failed(&at, e))?;
-                self.file_is_safe(&stat).map_err(|why| denied(&at, why))?;
-                return Ok(whole);
-            }
+            let next = openat(&here, name.as_os_str(), STEP, Mode::empty());
+            here = next.map_err(|e| failed(&at, e))?;
         }
-        Err(denied(&at, CheckFailure::NotAFile))
+        let stat = fstat(&here).map_err(|e| failed(&at, e))?;
+        self.file_is_safe(&stat).map_err(|why| denied(&at, why))?;
+        Ok(whole)
     }
 
     /// The folder from which on all is the route's, and the program in it: how the operator names a folder is the operator's
@@ -303,7 +297,7 @@ impl ProgramToCheck<'_> {
 ///
 /// # Errors
 /// It is not there, or leads to something else.
-fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathBuf), Denied> {
+pub(super) fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathBuf), Denied> {
     let known = root.file_name() == Some(OsStr::new(PROGRAMS));
     let host = root.parent().filter(|_| known);
     let name = host.and_then(Path::file_name).and_then(OsStr::to_str);
@@ -328,19 +322,6 @@ fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathBuf), Denied
     }
 }
 
-/// The folder of a route, or its program, where it may be that: of a host without links on the way to it, else as the operator
-/// has named it.
-///
-/// # Errors
-/// A host's is not there, or leads to something else.
-pub(super) fn folder(root: &Path, layout: Layout, owner: OwnedBy) -> Result<PathBuf, Denied> {
-    match layout {
-        Layout::Named => Ok(root.to_owned()),
-        Layout::Hosts => Err(denied(root, CheckFailure::NoHost)),
-        Layout::Host => host_folder(root, owner).map(|(_, folder)| folder),
-    }
-}
-
 /// Whether it may be a host as requests have it: what none can name is no host's.
 pub(super) fn is_host(name: &str) -> bool {
     let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -353,15 +334,11 @@ fn canonical(path: &Path) -> Result<PathBuf, Denied> {
     std::fs::canonicalize(path).map_err(|e| denied(path, failed(e)))
 }
 
-fn denied(at: &Path, why: CheckFailure) -> Denied {
+pub(super) fn denied(at: &Path, why: CheckFailure) -> Denied {
     Denied {
         at: at.to_owned(),
         why,
     }
-}
-
-fn step(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    openat(folder, name, STEP, Mode::empty())
 }
 
 fn owned(stat: &Stat, uid: u32) -> Result<(), CheckFailure> {
@@ -372,24 +349,25 @@ fn owned(stat: &Stat, uid: u32) -> Result<(), CheckFailure> {
     }
 }
 
-/// Whether a module of a route, whose folder or one module is `root`, may run as the user `uid`, which is this process's. Its
-/// path without links in it.
+/// Whether a program or module of a route, whose folder or one program is `root`, may run as the user `uid`. Its path without
+/// links in it. `interpreted`: something else is executed, and reads it.
 ///
 /// # Errors
 /// It may not.
 pub fn may_run(
     (root, layout): (&Path, Layout),
-    module: &Path,
+    program: &Path,
     uid: u32,
     owner: OwnedBy,
+    interpreted: bool,
 ) -> Result<PathBuf, Denied> {
     let asked = ProgramToCheck {
         root,
         layout,
-        program: module,
+        program,
         uid,
-        interpreted: true,
         owner,
+        interpreted,
     };
     asked.check()
 }

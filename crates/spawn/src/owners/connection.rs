@@ -63,7 +63,7 @@ pub(crate) struct ProgramConnection {
     number: u64,
     /// Taken out in `drop` only.
     socket: Option<OwnedFd>,
-    helper: Arc<HelperLink>,
+    pub(super) helper: Arc<HelperLink>,
     /// The helper has said all there is to say of the program.
     over: AtomicBool,
     /// The server has sent something, which may reach the helper only now: it must not meet another program.
@@ -168,11 +168,6 @@ impl ProgramConnection {
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
-
-    /// The helper whose it is.
-    pub(super) fn helper(&self) -> &Arc<HelperLink> {
-        &self.helper
-    }
 }
 
 impl AsFd for ProgramConnection {
@@ -264,11 +259,8 @@ impl IdleEnds {
     /// The server closes those that it does not keep: only that is waited for. What it says there is about a program that it has
     /// asked for, but the order, which comes over the other socket, may not have been read yet.
     pub(super) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
-        fds.extend(
-            self.0
-                .iter()
-                .map(|end| PollFd::new(end, PollFlags::empty())),
-        );
+        let ends = self.0.iter();
+        fds.extend(ends.map(|end| PollFd::new(end, PollFlags::empty())));
     }
 
     /// Drops those that are `ready`, in the order of [`wait_for`](Self::wait_for).

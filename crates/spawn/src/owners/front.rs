@@ -83,17 +83,13 @@ impl Owners {
             sandbox: Sandbox::Off,
         });
         let child = child.map_err(|e| io::Error::other(e.to_string()))?;
-        Ok((child, Self::new(ours)))
-    }
-
-    /// With the socket of a spawner that runs.
-    fn new(spawner: OwnedFd) -> Self {
-        Self {
-            spawner: Mutex::new(spawner),
+        let owners = Self {
+            spawner: Mutex::new(ours),
             helpers: Mutex::default(),
             of_one: most_of_one(),
             idle: Arc::default(),
-        }
+        };
+        Ok((child, owners))
     }
 
     /// Has the spawner read the configuration again. Blocks.
@@ -174,7 +170,7 @@ impl Owners {
         let helper = self.helpers().ask(key);
         let ask = |helper| start(helper, remit, &launch, stdio);
         match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
-            Ok(connection) => Ok(Child::remote(RemoteChild::new(connection, launch))),
+            Ok(connection) => Ok(Child::remote(RemoteChild::new(connection, Some(launch)))),
             Err(errno) => {
                 let error = self.failed(key, helper, errno);
                 Err(Box::new(FailedLaunch { error, launch }))

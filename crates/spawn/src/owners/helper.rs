@@ -12,7 +12,7 @@ use super::{
     connection::{HelperEnd, IdleEnds},
     message::{HelperOrder, MOST, ProgramReport, StartOrder, receive},
     modules::{self, WorkerProgram},
-    program::CheckedProgram,
+    program::{CheckedProgram, HelperTerms},
     remit::Terms,
     running::{ProgramEvent, SupervisedProgram, failed},
     warm::templates::HelperTemplates,
@@ -48,12 +48,7 @@ const LIFE: Duration = super::OLD;
 
 /// What a helper works with.
 struct Helper<'r> {
-    remit: &'r Remit,
-    uid: u32,
-    /// Of each program.
-    limits: Limits,
-    /// It is in a PID namespace of its own: the server knows processes by other numbers.
-    own_ids: bool,
+    terms: HelperTerms<'r>,
     /// Files that a strict sandbox lists.
     changes: Option<ListedFileWatch>,
     /// Others are in their place: the next helper will know them.
@@ -64,15 +59,8 @@ struct Helper<'r> {
     workers: Option<Arc<OwnedFd>>,
     idle: IdleEnds,
     programs: Vec<SupervisedProgram>,
-    templates: HelperTemplates<'r>,
+    templates: HelperTemplates,
     buffer: Vec<u8>,
-}
-
-/// What a wait has come to, in the order in which it was waited for.
-struct ReadyDescriptors {
-    asked: bool,
-    /// Of the programs, then of the templates.
-    rest: std::vec::IntoIter<bool>,
 }
 
 /// Becomes the user, and serves `socket` until the server asks no more. For a process of its own, with one thread.
@@ -116,15 +104,17 @@ pub(super) fn serve(
         is_worker: terms.worker.is_some(),
         ..terms.limits
     };
-    let limits = match group {
-        Some(_) => limits.within_group(),
-        None => limits,
-    };
-    let mut helper = Helper {
+    let terms = HelperTerms {
         remit,
         uid: user.uid,
-        limits,
+        limits: match group {
+            Some(_) => limits.within_group(),
+            None => limits,
+        },
         own_ids,
+    };
+    let mut helper = Helper {
+        terms,
         changes,
         changed: false,
         direct,
@@ -132,7 +122,7 @@ pub(super) fn serve(
         workers,
         idle: IdleEnds::default(),
         programs: Vec::new(),
-        templates: HelperTemplates::new(remit, user.uid, limits, own_ids),
+        templates: HelperTemplates::default(),
         buffer: vec![0; MOST],
     };
     helper.run(&socket).map_err(io("waiting for the server"))
@@ -160,9 +150,9 @@ fn confine(
 ) -> io::Result<(Option<ListedFileWatch>, Option<Arc<OwnedFd>>)> {
     match prepared {
         Some(prepared) => {
-            let confined = prepared.confine()?;
-            direct.set_ruleset(confined.ruleset);
-            Ok((confined.changes, confined.worker.map(Arc::new)))
+            prepared.confine()?;
+            direct.set_ruleset(prepared.ruleset);
+            Ok((prepared.changes, prepared.worker.map(Arc::new)))
         }
         None => {
             if terms.sandbox == Sandbox::Standard && terms.no_new_privs {
@@ -180,20 +170,21 @@ impl Helper<'_> {
         let mut open = true;
         let idle = idle();
         loop {
-            let mut ready = self.wait(open.then_some(socket), idle)?;
-            let rest = &mut ready.rest;
-            self.idle.look(rest);
+            let (is_asked, mut ready) = self.wait(open.then_some(socket), idle)?;
+            self.idle.look(&mut ready);
             for mut program in std::mem::take(&mut self.programs) {
-                match program.turn(rest, &mut self.direct, self.own_ids) {
+                match program.turn(&mut ready, &mut self.direct, self.terms.own_ids) {
                     ProgramEvent::Goes => self.programs.push(program),
                     ProgramEvent::Ended => self.idle.keep(program.socket),
                     ProgramEvent::Gone => {}
                 }
             }
-            let begun = self.templates.turn(rest, &mut self.idle, &mut self.buffer);
+            let begun =
+                self.templates
+                    .turn(&self.terms, &mut ready, &mut self.idle, &mut self.buffer);
             self.programs
                 .extend(begun.into_iter().map(SupervisedProgram::begun));
-            if ready.asked {
+            if is_asked {
                 asked = Instant::now();
                 open = self.take(socket);
             }
@@ -219,14 +210,15 @@ impl Helper<'_> {
         self.programs.is_empty() && self.templates.is_empty()
     }
 
-    /// Waits until there is something to do.
-    fn wait(&mut self, socket: Option<&OwnedFd>, idle: Duration) -> io::Result<ReadyDescriptors> {
+    /// Waits until there is something to do: whether the server has asked for something, and which other descriptors are ready,
+    /// in the order in which they were waited for.
+    fn wait(
+        &mut self,
+        socket: Option<&OwnedFd>,
+        idle: Duration,
+    ) -> io::Result<(bool, std::vec::IntoIter<bool>)> {
         let left = self.programs.iter().map(SupervisedProgram::left);
-        let patience = left.fold(idle, Duration::min);
-        let patience = Timespec {
-            tv_sec: patience.as_secs().cast_signed(),
-            tv_nsec: patience.subsec_nanos().into(),
-        };
+        let patience = Timespec::try_from(left.fold(idle, Duration::min)).ok();
         let mut fds = Vec::with_capacity(2 * self.programs.len() + 16);
         fds.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
         let watched = self.changes.as_ref().filter(|_| socket.is_some());
@@ -234,7 +226,7 @@ impl Helper<'_> {
         self.idle.wait_for(&mut fds);
         self.programs.iter().for_each(|p| p.wait_for(&mut fds));
         self.templates.wait_for(&mut fds);
-        let polled = match poll(&mut fds, Some(&patience)) {
+        let polled = match poll(&mut fds, patience.as_ref()) {
             Ok(_) => true,
             Err(Errno::INTR) => false,
             Err(e) => return Err(e.into()),
@@ -244,15 +236,14 @@ impl Helper<'_> {
         let asked = socket.is_some() && ready.next().unwrap_or_default();
         let changed = watched.is_some() && ready.next().unwrap_or_default();
         self.changed |= changed && watched.is_some_and(ListedFileWatch::any);
-        Ok(ReadyDescriptors { asked, rest: ready })
+        Ok((asked, ready))
     }
 
     /// Takes one message; whether there may be more.
     fn take(&mut self, socket: &OwnedFd) -> bool {
         let received = receive(socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT);
         let (n, fds) = match received {
-            Err(Errno::INTR) => return true,
-            Err(Errno::AGAIN) => return true,
+            Err(Errno::INTR | Errno::AGAIN) => return true,
             Err(_) | Ok((0, _)) => return false,
             Ok(got) => got,
         };
@@ -264,7 +255,8 @@ impl Helper<'_> {
             match HelperOrder::decode(order) {
                 Some(HelperOrder::Start(order)) => self.run_program(&order, stdio, socket),
                 Some(HelperOrder::Template(order)) => {
-                    self.templates.load(&mut self.direct, &order, stdio, socket);
+                    self.templates
+                        .load(&self.terms, &mut self.direct, &order, stdio, socket);
                 }
                 None => {}
             }
@@ -293,24 +285,12 @@ impl Helper<'_> {
 
     /// Launches what was asked for, where that may be.
     fn launch(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3]) -> Result<Child, ProgramReport> {
-        let CheckedProgram {
-            path,
-            args,
-            env,
-            dir,
-        } = CheckedProgram::of(order, self.remit, self.uid).map_err(ProgramReport::Denied)?;
-        let terms = &self.remit.terms;
+        let HelperTerms { remit, uid, .. } = self.terms;
+        let program = CheckedProgram::of(order, remit, uid).map_err(ProgramReport::Denied)?;
         let launch = Launch {
-            path: Some(path),
-            args,
-            env,
-            dir,
-            limits: self.limits,
-            no_new_privs: terms.no_new_privs,
-            sandbox: terms.sandbox,
-            more: Vec::new(),
             knocks: order.knocks,
             priority: order.priority,
+            ..program.launch(&self.terms)
         };
         let launched = self.direct.launch(launch, stdio.map(AsFd::as_fd));
         launched.map_err(|e| failed(&e.error))
@@ -324,14 +304,15 @@ impl Helper<'_> {
     ) -> Result<Child, ProgramReport> {
         // The next helper may find one.
         self.changed |= matches!(self.host, Some(Err(_)));
-        let given = modules::found(order, self.remit, self.host.as_ref());
+        let remit = self.terms.remit;
+        let given = modules::found(order, remit, self.host.as_ref());
         let given = given.map_err(ProgramReport::Denied)?;
-        let strict = self.remit.terms.strict.is_some();
+        let strict = remit.terms.strict.is_some();
         let stdio = stdio.map(AsFd::as_fd);
         if strict {
             self.direct.exchange_ruleset(&mut self.workers);
         }
-        let started = modules::start(&mut self.direct, self.remit, given, stdio);
+        let started = modules::start(&mut self.direct, remit, given, stdio);
         if strict {
             self.direct.exchange_ruleset(&mut self.workers);
         }
@@ -342,11 +323,9 @@ impl Helper<'_> {
 /// Has the server, which waits for output, look for a report. What it has sent may be no empty pipe: nothing is waited for.
 fn knock(output: &OwnedFd) {
     let mut room = [PollFd::new(output, PollFlags::OUT)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    if poll(&mut room, Some(&at_once)).is_ok() && room[0].revents().contains(PollFlags::OUT) {
+    if poll(&mut room, Some(&Timespec::default())).is_ok()
+        && room[0].revents().contains(PollFlags::OUT)
+    {
         let _ = write(output, &[0]);
     }
 }

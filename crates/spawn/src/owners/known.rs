@@ -32,7 +32,7 @@ pub(super) struct KnownHelpers {
 }
 
 /// Those of one remit and user, of which there is one at least.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct HelperPool {
     links: Vec<Arc<HelperLink>>,
     /// When one was asked for last, by the number of that.
@@ -108,11 +108,7 @@ impl KnownHelpers {
             (n + pool.links.len(), Some(oldest))
         });
         self.asked += 1;
-        let pool = self.all.entry(key).or_insert_with(|| HelperPool {
-            links: Vec::new(),
-            asked: 0,
-            grows: false,
-        });
+        let pool = self.all.entry(key).or_default();
         pool.links.push(link);
         pool.asked = self.asked;
         pool.grows = false;

@@ -102,10 +102,8 @@ pub fn receive_once(
         _ => None,
     });
     let fds = fds.flatten().collect();
-    match got
-        .flags
-        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-    {
+    let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
+    match got.flags.intersects(cut) {
         true => Ok((usize::MAX, fds)),
         false => Ok((got.bytes, fds)),
     }
@@ -206,7 +204,7 @@ impl HelperOrder {
 
 /// To a helper: what to start. Its connection is named before it ([`connection`](super::connection)), its standard descriptors
 /// stand beside it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct StartOrder {
     pub(super) program: CString,
     /// Those behind the program.
@@ -301,12 +299,9 @@ impl ProgramReport {
         match self {
             Self::Waits => vec![b'W'],
             Self::Started(pid) => numbers(b'S', &[signed(*pid)]),
-            Self::Failed(stage, errno) => numbers(b'F', &[stage.number(), signed(*errno)]),
+            Self::Failed(stage, errno) => numbers(b'F', &[*stage as u64, signed(*errno)]),
             Self::Denied(why) => {
-                let mut end = why.len().min(SENTENCE);
-                while !why.is_char_boundary(end) {
-                    end -= 1;
-                }
+                let end = why.floor_char_boundary(SENTENCE);
                 [b"D", &why.as_bytes()[..end]].concat()
             }
             Self::Exited(exit, left) => {

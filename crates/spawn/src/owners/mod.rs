@@ -21,7 +21,6 @@ mod front;
 mod helper;
 mod known;
 pub mod message;
-mod module_terms;
 mod modules;
 mod program;
 mod remit;
@@ -41,14 +40,13 @@ pub use front::Owners;
 pub use known::HelperNeed;
 #[doc(hidden)]
 pub use message::read_all;
-pub use module_terms::ModuleTerms;
 pub use modules::MODULES;
-pub use remit::{Remit, RunsAs, Terms};
+pub use remit::{ModuleTerms, Remit, RunsAs, Terms};
 pub use successor::SpawnerBackend;
 pub use upgrade::StartedServer;
 pub use warm::{
-    message::NoTemplate,
-    under_way::{StoppedTemplate, TemplateStop, TemplateUnderWay},
+    message::{NoTemplate, TemplateStop},
+    under_way::{StoppedTemplate, TemplateUnderWay},
 };
 
 use std::time::Duration;

@@ -86,7 +86,7 @@ pub(super) fn start(
             ..Limits::default()
         },
         no_new_privs: true,
-        // It makes a domain of its own, for files, too: see `Direct::leave_domain_to_programs`.
+        // It makes a domain of its own, for files, too: see `Direct::set_ruleset`.
         sandbox: match remit.terms.strict {
             Some(_) => Sandbox::Standard,
             None => Sandbox::Off,

@@ -1,12 +1,23 @@
 //! What a helper executes, where all that it was asked for may be.
 
 use super::{Remit, message::StartOrder};
-use crate::EnvBlock;
+use crate::{EnvBlock, Launch, Limits, Priority};
 use std::{
     ffi::{CString, OsStr},
     os::unix::ffi::OsStrExt,
     path::Path,
 };
+
+/// What a helper's programs are started with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HelperTerms<'r> {
+    pub(super) remit: &'r Remit,
+    pub(super) uid: u32,
+    /// Of each program.
+    pub(super) limits: Limits,
+    /// The helper is in a PID namespace of its own: the server knows processes by other numbers.
+    pub(super) own_ids: bool,
+}
 
 /// A program that was checked, and what it is given.
 #[derive(Debug)]
@@ -71,5 +82,21 @@ impl CheckedProgram {
             env,
             dir,
         })
+    }
+
+    /// Its launch: one that does not knock, of a program as all are.
+    pub(super) fn launch(self, terms: &HelperTerms<'_>) -> Launch {
+        Launch {
+            path: Some(self.path),
+            args: self.args,
+            env: self.env,
+            dir: self.dir,
+            limits: terms.limits,
+            no_new_privs: terms.remit.terms.no_new_privs,
+            sandbox: terms.remit.terms.sandbox,
+            more: Vec::new(),
+            knocks: false,
+            priority: Priority::Normal,
+        }
     }
 }

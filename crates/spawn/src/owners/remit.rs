@@ -1,8 +1,7 @@
 //! What may be started as another user.
 
-use super::{
-    checks::{self, Denied, Layout, OwnedBy, ProgramToCheck, may_run},
-    module_terms::ModuleTerms,
+use super::checks::{
+    CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, denied, host_folder, is_host, may_run,
 };
 use crate::{
     EnvBlock, Limits, Sandbox,
@@ -42,6 +41,19 @@ impl RunsAs {
             Self::Owner { .. } => OwnedBy::User,
         }
     }
+}
+
+/// What the worker of a route's modules is told, and sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleTerms {
+    /// The server's build, which that of the worker's program is to be: its last argument.
+    pub build: String,
+    /// What it reads at its start, from its descriptor 4.
+    pub setup: Vec<u8>,
+    /// Folders that modules may read: what a strict sandbox leaves to the worker beside what programs have.
+    pub read: Vec<PathBuf>,
+    /// Those that they may change, too.
+    pub write: Vec<PathBuf>,
 }
 
 /// The programs of one route, or the one program that is its worker, and how they are started.
@@ -117,10 +129,10 @@ impl Remit {
         host: &str,
         modules: impl FnOnce(&ModuleTerms, &Path) -> ModuleTerms,
     ) -> Option<Self> {
-        if self.terms.layout != Layout::Hosts || !checks::is_host(host) {
+        if self.terms.layout != Layout::Hosts || !is_host(host) {
             return None;
         }
-        let path = self.terms.path.join(host).join(checks::PROGRAMS);
+        let path = self.terms.path.join(host).join(PROGRAMS);
         let own = Self::new(Terms {
             modules: self.terms.modules.as_ref().map(|m| modules(m, &path)),
             path,
@@ -139,18 +151,19 @@ impl Remit {
         of.unwrap_or((self.digest, ""))
     }
 
-    /// Whether it is started by [what is made of it](Self::of_host) alone.
-    pub(super) fn is_of_hosts(&self) -> bool {
-        self.terms.layout == Layout::Hosts
-    }
-
     /// Its folder, or its program, as it is configured; that of a host without links.
     ///
     /// # Errors
     /// A host's is not there, or leads to something else.
     pub(super) fn folder(&self) -> Result<PathBuf, Denied> {
-        let owner = self.terms.runs_as.owned_by();
-        checks::folder(&self.terms.path, self.terms.layout, owner)
+        let root = &self.terms.path;
+        match self.terms.layout {
+            Layout::Named => Ok(root.clone()),
+            Layout::Hosts => Err(denied(root, CheckFailure::NoHost)),
+            Layout::Host => {
+                host_folder(root, self.terms.runs_as.owned_by()).map(|(_, folder)| folder)
+            }
+        }
     }
 
     /// Names it between processes of the one binary; other terms have another.
@@ -178,15 +191,8 @@ impl Remit {
     /// # Errors
     /// It may not.
     pub fn check(&self, program: &Path, uid: u32) -> Result<PathBuf, Denied> {
-        let asked = ProgramToCheck {
-            root: &self.terms.path,
-            layout: self.terms.layout,
-            program,
-            uid,
-            interpreted: self.interpreter(program.as_os_str().as_bytes()).is_some(),
-            owner: self.terms.runs_as.owned_by(),
-        };
-        asked.check()
+        let interpreter = self.interpreter(program.as_os_str().as_bytes());
+        self.may_run(program, uid, interpreter.is_some())
     }
 
     /// Whom a helper becomes for the user `uid`: not for everybody.
@@ -237,8 +243,13 @@ impl Remit {
     /// # Errors
     /// It may not.
     pub fn check_module(&self, module: &Path, uid: u32) -> Result<PathBuf, Denied> {
+        self.may_run(module, uid, true)
+    }
+
+    fn may_run(&self, program: &Path, uid: u32, interpreted: bool) -> Result<PathBuf, Denied> {
         let folder = (&*self.terms.path, self.terms.layout);
-        may_run(folder, module, uid, self.terms.runs_as.owned_by())
+        let owner = self.terms.runs_as.owned_by();
+        may_run(folder, program, uid, owner, interpreted)
     }
 
     /// The user that starts a program whose file belongs to `owner`.
@@ -269,9 +280,7 @@ impl Remit {
         }
         Ok(env)
     }
-}
 
-impl Remit {
     /// The environment of programs that are loaded before there is a request; `None`: none are.
     pub(super) fn template_environment(&self) -> Option<EnvBlock> {
         let own = self.terms.warm.as_ref()?;

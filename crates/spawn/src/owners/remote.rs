@@ -34,21 +34,12 @@ pub(crate) struct RemoteChild {
 }
 
 impl RemoteChild {
-    pub(super) fn new(connection: ProgramConnection, launch: Launch) -> Self {
+    /// One that is launched; without a `launch` one that waited for its request, and is being given it:
+    /// [`began`](Self::began).
+    pub(super) fn new(connection: ProgramConnection, launch: Option<Launch>) -> Self {
         Self {
             connection,
-            launch: Mutex::new(Some(launch)),
-            pid: OnceLock::new(),
-            end: OnceLock::new(),
-            alone: false,
-        }
-    }
-
-    /// One that waited for its request, and is being given it: [`began`](Self::began).
-    pub(super) fn warm(connection: ProgramConnection) -> Self {
-        Self {
-            connection,
-            launch: Mutex::new(None),
+            launch: Mutex::new(launch),
             pid: OnceLock::new(),
             end: OnceLock::new(),
             alone: false,
@@ -61,28 +52,27 @@ impl RemoteChild {
         if launch.is_none() {
             return LaunchOutcome::Started;
         }
-        let error = match self.started() {
-            None => return LaunchOutcome::UnderWay,
-            Some(Ok(())) => {
-                *launch = None;
-                return LaunchOutcome::Started;
-            }
-            Some(Err(error)) => error,
+        let Some(started) = self.started() else {
+            return LaunchOutcome::UnderWay;
         };
-        match launch.take() {
-            Some(launch) => LaunchOutcome::Failed(Box::new(FailedLaunch { error, launch })),
-            None => LaunchOutcome::Started,
+        match (started, launch.take()) {
+            (Err(error), Some(launch)) => {
+                LaunchOutcome::Failed(Box::new(FailedLaunch { error, launch }))
+            }
+            _ => LaunchOutcome::Started,
         }
     }
 
-    /// Whether a [warm](Self::warm) one has its request.
+    /// Whether one that waited for its request has it.
+    ///
+    /// # Errors
+    /// It has not, and will not.
     pub(crate) fn began(&self) -> io::Result<bool> {
-        match self.pid.get() {
-            Some(_) => Ok(true),
-            None => self.started().map_or(Ok(false), |started| {
-                started.map(|()| true).map_err(io::Error::other)
-            }),
+        if self.pid.get().is_some() {
+            return Ok(true);
         }
+        let started = self.started().transpose().map_err(io::Error::other)?;
+        Ok(started.is_some())
     }
 
     /// Whether it was started; `None`: that is not known yet.
@@ -134,12 +124,7 @@ impl RemoteChild {
         self.pid.get().copied().unwrap_or_default()
     }
 
-    /// Whether it was told how it ended, or nothing more will be.
-    pub(crate) fn has_exited(&self) -> bool {
-        self.exit().is_some()
-    }
-
-    /// How it ended, once that has come.
+    /// How it ended, once that has come, or nothing more will.
     pub(crate) fn exit(&self) -> Option<Exit> {
         while self.end.get().is_none() {
             let lost = Exit {

@@ -160,9 +160,7 @@ impl SupervisedProgram {
 
     fn tell_start(&mut self, own_ids: bool) -> bool {
         self.told = ReportedState::Runs;
-        let named: Vec<_> = own_ids.then(|| self.child.as_fd()).into_iter().collect();
-        let started = ProgramReport::Started(self.child.pid()).encode();
-        self.socket.tell(&started, &named)
+        tell_start(&self.socket, &self.child, own_ids)
     }
 
     /// Tells of the end; and what others it has left are called by, where that was not told: of one that is reaped there is
@@ -185,6 +183,13 @@ impl SupervisedProgram {
             false => ProgramEvent::Gone,
         }
     }
+}
+
+/// Tells that a program runs; whether the server can hear it still. `own_ids`: it knows it by another number, which the pidfd
+/// tells.
+pub(super) fn tell_start(socket: &HelperEnd, child: &Child, own_ids: bool) -> bool {
+    let named: Vec<_> = own_ids.then(|| child.as_fd()).into_iter().collect();
+    socket.tell(&ProgramReport::Started(child.pid()).encode(), &named)
 }
 
 /// Why there is no program.

@@ -2,14 +2,19 @@
 //! the place of its own.
 
 use super::{
-    OLD, Remit,
+    Layout, OLD, Remit,
     cgroups::Cgroups,
     helper,
     message::{Order, pair, receive, send},
     successor::{SpawnerBackend, Upgrade},
 };
 use crate::{
-    NamelessListener, claims::ProcessMark, identity::Identity, raw::syscall, reaper::children,
+    NamelessListener,
+    claims::ProcessMark,
+    identity::Identity,
+    inherited,
+    raw::syscall,
+    reaper::{ENDED, children},
 };
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -17,23 +22,20 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{Mode, OFlags, open},
     io::Errno,
-    net::{RecvFlags, SendFlags},
+    net::{RecvFlags, SendFlags, sockopt::socket_type},
     process::{
-        DumpableBehavior, Pid, PidfdFlags, Resource, Signal, WaitId, WaitIdOptions, getpid,
-        kill_process, pidfd_open, set_child_subreaper, set_dumpable_behavior, setrlimit, waitid,
+        DumpableBehavior, Pid, PidfdFlags, Resource, Signal, WaitId, getpid, kill_process,
+        pidfd_open, set_child_subreaper, set_dumpable_behavior, setrlimit, waitid,
     },
 };
 use std::{
     collections::HashMap,
     fs, io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
     time::Instant,
 };
-
-/// The descriptor that the spawner has of the server, as it is executed.
-const SOCKET: RawFd = 3;
 
 /// So often it is looked whether what was killed is gone; and so often at the end, when the server has gone.
 const LOOK: Timespec = Timespec {
@@ -47,13 +49,12 @@ const LAST_LOOKS: u32 = 250;
 /// # Errors
 /// There is none: it was executed for something else.
 pub fn socket() -> Result<OwnedFd, String> {
-    let words = |e: Errno| format!("this is what `galgo serve` starts for itself: {e}");
-    // SAFETY: the descriptor is only asked about; where it is none, the call fails.
-    let asked = unsafe { BorrowedFd::borrow_raw(SOCKET) };
-    rustix::io::fcntl_setfd(asked, rustix::io::FdFlags::CLOEXEC).map_err(words)?;
-    rustix::net::sockopt::socket_type(asked).map_err(words)?;
-    // SAFETY: it is open, and nothing else in a process that has just begun knows of it.
-    Ok(unsafe { OwnedFd::from_raw_fd(SOCKET) })
+    let words = |e: io::Error| format!("this is what `galgo serve` starts for itself: {e}");
+    let mut given = inherited(1).map_err(words)?;
+    // INVARIANT: as many as were asked for.
+    let socket = given.pop().expect("one descriptor");
+    socket_type(&socket).map_err(|e| words(e.into()))?;
+    Ok(socket)
 }
 
 /// Makes helpers until the server has gone, and ends them then. For a process of its own, with one thread, that was
@@ -180,21 +181,14 @@ impl SpawnerProcess {
                 Err(self.upgrade.end(now))
             }
         };
-        let (words, fds) = match answer {
-            Ok(fds) => ("Y".to_owned(), fds),
-            Err(why) => {
-                let why = &why[..why.floor_char_boundary(900)];
-                (format!("N{why}"), Vec::new())
-            }
+        let words = match &answer {
+            Ok(_) => "Y".to_owned(),
+            Err(why) => format!("N{}", &why[..why.floor_char_boundary(900)]),
         };
-        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        let fds: Vec<_> = answer.iter().flatten().map(AsFd::as_fd).collect();
         // A server that asks and does not read is not waited for.
-        let told = send(
-            self.socket.as_fd(),
-            &[words.as_bytes()],
-            &fds,
-            SendFlags::DONTWAIT,
-        );
+        let parts = [words.as_bytes()];
+        let told = send(self.socket.as_fd(), &parts, &fds, SendFlags::DONTWAIT);
         !matches!(told, Err(Errno::PIPE | Errno::CONNRESET))
     }
 
@@ -209,7 +203,8 @@ impl SpawnerProcess {
             .remits
             .get(digest, now)
             .ok_or("the configuration has changed since the server has read it: reload it")?;
-        match (remit.is_of_hosts(), name) {
+        // Programs below the folder of all hosts are started by the remit of one alone.
+        match (remit.terms.layout == Layout::Hosts, name) {
             (false, "") => Ok(remit),
             (true, name) if !name.is_empty() => {
                 let remit = host.remit_of(&remit, name)?;
@@ -233,20 +228,13 @@ impl SpawnerProcess {
             .cgroups
             .join((remit.digest(), uid), &remit.terms.limits)?;
         let made = self.fork(host, remit, &user, group.as_deref());
-        let not_made = |e: io::Error| format!("a helper was not made: {e}");
-        match made {
-            Ok((pid, pidfd, ours)) => {
-                self.helpers.push(HelperProcess { pid, pidfd, group });
-                Ok(ours)
-            }
-            Err(e) => {
-                // This helper never entered it.
-                group
-                    .into_iter()
-                    .for_each(|group| self.cgroups.leave(&group));
-                Err(not_made(e))
-            }
-        }
+        let (pid, pidfd, ours) = made.map_err(|e| {
+            // This helper never entered it.
+            group.iter().for_each(|group| self.cgroups.leave(group));
+            format!("a helper was not made: {e}")
+        })?;
+        self.helpers.push(HelperProcess { pid, pidfd, group });
+        Ok(ours)
     }
 
     /// The helper's process, and its socket.
@@ -259,8 +247,7 @@ impl SpawnerProcess {
     ) -> io::Result<(Pid, OwnedFd, OwnedFd)> {
         let (ours, theirs) = pair()?;
         let program = remit.terms.modules.as_ref().map(|_| host.modules());
-        let here = remit.has_own_ids().then(own_ids).transpose();
-        let here = here?;
+        let here = remit.has_own_ids().then(own_ids).transpose()?;
         // SAFETY: this process has one thread, so that the child has all there is of it: no lock is held by a thread
         // that is not there.
         let pid = match unsafe { libc::fork() } {
@@ -304,10 +291,9 @@ impl SpawnerProcess {
     /// Reaps helpers that have ended.
     fn reap_helpers(&mut self) {
         let ended = self.helpers.extract_if(.., |helper| reap(helper.pid));
-        let groups: Vec<_> = ended.filter_map(|helper| helper.group).collect();
-        groups
-            .into_iter()
-            .for_each(|group| self.cgroups.leave(&group));
+        for group in ended.filter_map(|helper| helper.group) {
+            self.cgroups.leave(&group);
+        }
     }
 
     /// Ends what helpers have left behind; whether there may be more. A process that ends leaves its own children here, after
@@ -376,11 +362,7 @@ fn is_of_no_helper(pid: Pid) -> bool {
 
 /// Reaps a child that has ended; whether it is gone.
 fn reap(pid: Pid) -> bool {
-    /// Children made by clone(2) with another signal than SIGCHLD, too.
-    const WALL: u32 = libc::__WALL.cast_unsigned();
-    let options =
-        WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::from_bits_retain(WALL);
-    !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
+    !matches!(waitid(WaitId::Pid(pid), ENDED), Ok(None))
 }
 
 /// In a child of the spawner: whatever it starts is known as a helper's, also when the helper has ended.

@@ -5,9 +5,9 @@
 use super::{
     Layout, Remit, RunsAs, SpawnerBackend, Terms,
     message::{HelperOrder, StartOrder},
-    module_terms::ModuleTerms,
     modules,
     program::CheckedProgram,
+    remit::ModuleTerms,
     successor::Upgrade,
 };
 use crate::{Child, Direct, EnvBlock, Limits, Priority, Sandbox, Start, identity::User};

@@ -1,18 +1,14 @@
 //! The system calls that a strict sandbox allows. What is not listed is answered with ENOSYS, as by an older kernel, so that a
-//! C library goes on with what there was before; what [`REFUSED`](super::REFUSED) lists, with EPERM.
-
-/// Calls that are allowed for one purpose.
-pub(super) struct Allowed {
-    pub(super) calls: &'static [libc::c_long],
-}
+//! C library goes on with what there was before; what [`REFUSED`](super::calls::REFUSED) lists, with EPERM.
 
 macro_rules! allowed {
     ($_why:literal: $($call:ident)*) => {
-        Allowed { calls: &[$(libc::$call),*] }
+        &[$(libc::$call),*]
     };
 }
 
-pub(super) const ALLOWED: &[Allowed] = &[
+/// Those for each purpose.
+pub(super) const ALLOWED: &[&[libc::c_long]] = &[
     allowed!("memory": SYS_brk SYS_mmap SYS_munmap SYS_mremap SYS_mprotect SYS_madvise SYS_mincore SYS_msync SYS_mlock
         SYS_mlock2 SYS_munlock SYS_mlockall SYS_munlockall SYS_membarrier SYS_memfd_create SYS_get_mempolicy
         SYS_pkey_alloc SYS_pkey_free SYS_pkey_mprotect SYS_rseq),

@@ -4,28 +4,16 @@
 //! A program of the server's user, without rights of its own, is denied most of these already. The list is there for
 //! programs that run as root, and because a call that cannot be made has no bugs to be used.
 
-/// Calls that are refused for one reason.
-#[derive(Debug)]
-pub struct RefusedCalls {
-    /// Why.
-    pub why: &'static str,
-    /// Number and name of each.
-    pub calls: &'static [(libc::c_long, &'static str)],
-}
-
 macro_rules! refused {
-    ($why:literal: $($call:ident)*) => {
-        RefusedCalls {
-            why: $why,
-            calls: &[$((libc::$call, name(stringify!($call)))),*],
-        }
+    ($_why:literal: $($call:ident)*) => {
+        &[$((libc::$call, name(stringify!($call)))),*]
     };
 }
 
-/// Answered with EPERM, all of them. Beside these: clone3 is answered with ENOSYS, for its flags lie in memory, where no
+/// Number and name of those that are refused for each reason: answered with EPERM, all of them. Beside these: clone3 is answered with ENOSYS, for its flags lie in memory, where no
 /// filter sees them, and C libraries go on with clone(2); clone and unshare are answered with EPERM where they ask for a
 /// namespace (`NAMESPACES`).
-pub const REFUSED: &[RefusedCalls] = &[
+pub(super) const REFUSED: &[&[(libc::c_long, &str)]] = &[
     refused!("another process is looked into or changed, which Landlock forbids only where the kernel has it":
         SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp),
     refused!("file systems are mounted or moved":
@@ -85,7 +73,7 @@ mod tests {
     #[test]
     fn the_book_names_each_call() {
         let book = include_str!("../../../../docs/security.md");
-        for call in REFUSED.iter().flat_map(|r| r.calls) {
+        for call in REFUSED.iter().copied().flatten() {
             assert!(book.contains(&format!("`{}`", call.1)), "{}", call.1);
         }
     }

@@ -5,8 +5,7 @@ use super::{
     filter,
     install::{self, FilteredThreads},
     kernel::kernel,
-    listed,
-    namespaces::Namespaces,
+    listed, namespaces,
     network::Network,
 };
 use crate::domain::{self, AccessRights, Ports};
@@ -103,13 +102,16 @@ impl Rules {
     }
 }
 
-/// What a process has made of a confinement: what programs enter as they are started.
+/// What a process has made of a confinement: what is entered as something is started.
 #[derive(Debug)]
 pub struct Prepared {
-    ruleset: Option<OwnedFd>,
-    worker: Option<OwnedFd>,
+    /// What programs make their domains of.
+    pub ruleset: Option<OwnedFd>,
+    /// What the worker of modules makes its domain of.
+    pub worker: Option<OwnedFd>,
+    /// What tells when other files have come in the place of those that are listed.
+    pub changes: Option<ListedFileWatch>,
     network: Network,
-    changes: Option<ListedFileWatch>,
 }
 
 /// What the worker of modules has beside what programs have.
@@ -121,17 +123,6 @@ pub struct ForWorker<'a> {
     pub read: &'a [PathBuf],
     /// Folders to change, too.
     pub write: &'a [PathBuf],
-}
-
-/// What is entered as something is started.
-#[derive(Debug)]
-pub struct Confined {
-    /// What programs make their domains of.
-    pub ruleset: Option<OwnedFd>,
-    /// What the worker of modules makes its domain of.
-    pub worker: Option<OwnedFd>,
-    /// What tells when other files have come in the place of those that are listed.
-    pub changes: Option<ListedFileWatch>,
 }
 
 impl Confinement {
@@ -158,19 +149,11 @@ impl Confinement {
         let network = self.network.here();
         if kernel().namespaces {
             let shown = of_worker.0.iter().map(|(path, _)| path.as_path());
-            let new = Namespaces::enter(shown, network == Network::Loopback)?;
-            let temporary = new
-                .temporary
-                .into_iter()
-                .map(|path| (path, AccessRights::WRITE));
-            let processes = new.processes.map(|path| (path, AccessRights::READ));
-            let real = |(path, access): (PathBuf, _)| Ok((path.canonicalize()?, access));
-            let new: Vec<_> = temporary
-                .chain(processes)
-                .map(real)
-                .collect::<io::Result<_>>()?;
-            rules.0.extend(new.iter().cloned());
-            of_worker.0.extend(new);
+            for (path, access) in namespaces::enter(shown, network == Network::Loopback)? {
+                let new = (path.canonicalize()?, access);
+                rules.0.push(new.clone());
+                of_worker.0.push(new);
+            }
         }
         let ports = match network {
             Network::None => Ports::NONE,
@@ -186,8 +169,8 @@ impl Confinement {
         Ok(Prepared {
             ruleset: confining(&rules, None)?,
             worker: of_worker.transpose()?.flatten(),
-            network,
             changes,
+            network,
         })
     }
 
@@ -231,12 +214,7 @@ impl Prepared {
     ///
     /// # Errors
     /// The kernel refuses what it has.
-    pub fn confine(self) -> io::Result<Confined> {
-        install::enter(FilteredThreads::This, || filter::strict(self.network))?;
-        Ok(Confined {
-            ruleset: self.ruleset,
-            worker: self.worker,
-            changes: self.changes,
-        })
+    pub fn confine(&self) -> io::Result<()> {
+        install::enter(FilteredThreads::This, || filter::strict(self.network))
     }
 }

@@ -31,18 +31,12 @@ const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
 const EACCES: u32 = libc::SECCOMP_RET_ERRNO | libc::EACCES.cast_unsigned();
 const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
 
-/// What `sandbox = "standard"` refuses. Its length does not count: of calls that are always allowed the kernel keeps a map.
-pub(super) fn standard() -> Vec<sock_filter> {
+/// What `sandbox = "standard"` refuses, and `more` calls. Its length does not count: of calls that are always allowed the kernel
+/// keeps a map.
+pub(super) fn standard(more: &[libc::c_long]) -> Vec<sock_filter> {
     let mut filter = refusing();
-    filter.push(step(BPF_RET, 0, 0, ALLOW));
-    filter
-}
-
-/// The same, and execve(2) and execveat(2).
-pub(super) fn executing_nothing() -> Vec<sock_filter> {
-    let mut filter = refusing();
-    for call in [libc::SYS_execve, libc::SYS_execveat] {
-        filter.extend(answer(BPF_JEQ, number(call), 0, 1, EPERM));
+    for call in more {
+        filter.extend(answer(BPF_JEQ, number(*call), 0, 1, EPERM));
     }
     filter.push(step(BPF_RET, 0, 0, ALLOW));
     filter
@@ -61,7 +55,7 @@ pub(super) fn strict(network: Network) -> Vec<sock_filter> {
     for (_, call) in refused.into_iter().filter(|(refused, _)| *refused) {
         filter.extend(answer(BPF_JEQ, number(call), 0, 1, EACCES));
     }
-    for call in ALLOWED.iter().flat_map(|allowed| allowed.calls) {
+    for call in ALLOWED.iter().copied().flatten() {
         filter.extend(answer(BPF_JEQ, number(*call), 0, 1, ALLOW));
     }
     filter.push(step(BPF_RET, 0, 0, ENOSYS));
@@ -105,8 +99,7 @@ fn refusing() -> Vec<sock_filter> {
     filter.extend(answer(BPF_JEQ, OURS, 1, 0, KILL));
     filter.push(load(NUMBER));
     filter.extend(answer(BPF_JGE, X32, 0, 1, ENOSYS));
-    let refused = REFUSED.iter().flat_map(|refused| refused.calls);
-    for (call, _) in refused {
+    for (call, _) in REFUSED.iter().copied().flatten() {
         filter.extend(answer(BPF_JEQ, number(*call), 0, 1, EPERM));
     }
     filter.extend(answer(BPF_JEQ, number(libc::SYS_clone3), 0, 1, ENOSYS));

@@ -2,6 +2,7 @@
 
 use crate::raw::syscall;
 use libc::sock_filter;
+use rustix::thread::set_no_new_privs;
 use std::io;
 
 /// Which threads enter a filter.
@@ -18,19 +19,10 @@ pub(super) fn enter(
     threads: FilteredThreads,
     filter: impl FnOnce() -> Vec<sock_filter>,
 ) -> io::Result<()> {
-    give_up_new_privileges()?;
+    set_no_new_privs(true)?;
     match is_available() {
         true => install(threads, &filter()),
         false => Ok(()),
-    }
-}
-
-/// The calling thread, and all that it starts from now on, gain no privileges by what they execute.
-pub(super) fn give_up_new_privileges() -> io::Result<()> {
-    // SAFETY: numbers only.
-    match unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -28,9 +28,8 @@ mod visible;
 use install::FilteredThreads;
 use std::io;
 
-pub use calls::{REFUSED, RefusedCalls};
 pub use changes::ListedFileWatch;
-pub use confinement::{Confined, Confinement, ForWorker, Prepared};
+pub use confinement::{Confinement, ForWorker, Prepared};
 pub use install::is_available;
 pub use kernel::{Kernel, kernel};
 pub use network::Network;
@@ -65,7 +64,7 @@ impl Sandbox {
 /// # Errors
 /// The kernel refuses what it has.
 pub fn confine() -> io::Result<()> {
-    install::enter(FilteredThreads::This, filter::standard)
+    install::enter(FilteredThreads::This, || filter::standard(&[]))
 }
 
 /// The same for all threads of this process, which executes nothing from now on: for a server whose programs are all started by
@@ -74,5 +73,6 @@ pub fn confine() -> io::Result<()> {
 /// # Errors
 /// As [`confine`].
 pub fn confine_and_execute_nothing() -> io::Result<()> {
-    install::enter(FilteredThreads::All, filter::executing_nothing)
+    let executing = [libc::SYS_execve, libc::SYS_execveat];
+    install::enter(FilteredThreads::All, || filter::standard(&executing))
 }

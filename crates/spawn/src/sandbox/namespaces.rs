@@ -2,6 +2,7 @@
 //! where asked for, a network with nothing but loopback.
 
 use super::listed;
+use crate::domain::AccessRights;
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{CWD, Mode},
@@ -27,58 +28,50 @@ const SIZE: &std::ffi::CStr = c"mode=1777,size=64m,nr_inodes=16k";
 /// Where services have their sockets.
 const RUN: &str = "/run";
 
-/// What was made.
-#[derive(Debug, Default)]
-pub(super) struct Namespaces {
-    /// Places for temporary files.
-    pub(super) temporary: Vec<PathBuf>,
-    /// A /proc that shows a process itself alone.
-    pub(super) processes: Option<PathBuf>,
-}
-
-impl Namespaces {
-    /// Has this process enter them. `shown` can be reached as before, also where it is below a folder that begins empty.
-    ///
-    /// # Errors
-    /// The kernel refuses it.
-    pub(super) fn enter<'p>(
-        shown: impl Iterator<Item = &'p Path>,
-        loopback: bool,
-    ) -> io::Result<Self> {
-        let said =
-            |what: &'static str| move |e: Errno| io::Error::new(e.kind(), format!("{what}: {e}"));
-        let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
-        flags.set(UnshareFlags::NEWNET, loopback);
-        // SAFETY: no descriptors are unshared, only namespaces; this process has one thread.
-        unsafe { unshare_unsafe(flags) }.map_err(said("unshare"))?;
-        if loopback {
-            super::loopback::up()?;
-        }
-        // What the machine mounts later is seen; what is mounted here is not the machine's.
-        let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-        mount_change("/", slave).map_err(said("mounting"))?;
-        let covered = TEMPORARY.iter().chain([&RUN]).copied();
-        let covered: Vec<&str> = covered.filter(|path| is_folder(path)).collect();
-        let below = |path: &&Path| covered.iter().any(|folder| path.starts_with(folder));
-        let kept = shown.filter(below).map(|path| Ok((path, tree(path)?)));
-        let kept: Vec<_> = kept
-            .collect::<Result<_, Errno>>()
-            .map_err(said("open_tree"))?;
-        // The folders made here are for others to enter.
-        rustix::process::umask(Mode::from_raw_mode(0o22));
-        let mut new = Self::default();
-        for path in covered {
-            cover(path, new.temporary.first()).map_err(said(path))?;
-            if path != RUN {
-                new.temporary.push(path.into());
-            }
-        }
-        for (path, tree) in kept {
-            put_back(path, &tree)?;
-        }
-        new.processes = own_processes().then(|| "/proc".into());
-        Ok(new)
+/// Has this process enter them. `shown` can be reached as before, also where it is below a folder that begins empty. What was
+/// made, and what may be done there: places for temporary files, and a /proc that shows a process itself alone.
+///
+/// # Errors
+/// The kernel refuses it.
+pub(super) fn enter<'p>(
+    shown: impl Iterator<Item = &'p Path>,
+    loopback: bool,
+) -> io::Result<Vec<(PathBuf, AccessRights)>> {
+    let said =
+        |what: &'static str| move |e: Errno| io::Error::new(e.kind(), format!("{what}: {e}"));
+    let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
+    flags.set(UnshareFlags::NEWNET, loopback);
+    // SAFETY: no descriptors are unshared, only namespaces; this process has one thread.
+    unsafe { unshare_unsafe(flags) }.map_err(said("unshare"))?;
+    if loopback {
+        super::loopback::up()?;
     }
+    // What the machine mounts later is seen; what is mounted here is not the machine's.
+    let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", slave).map_err(said("mounting"))?;
+    let covered = TEMPORARY.iter().chain([&RUN]).copied();
+    let covered: Vec<&str> = covered.filter(|path| is_folder(path)).collect();
+    let below = |path: &&Path| covered.iter().any(|folder| path.starts_with(folder));
+    let kept = shown.filter(below).map(|path| Ok((path, tree(path)?)));
+    let kept: Vec<_> = kept
+        .collect::<Result<_, Errno>>()
+        .map_err(said("open_tree"))?;
+    // The folders made here are for others to enter.
+    rustix::process::umask(Mode::from_raw_mode(0o22));
+    let mut new: Vec<(PathBuf, _)> = Vec::new();
+    for path in covered {
+        cover(path, new.first().map(|(first, _)| &**first)).map_err(said(path))?;
+        if path != RUN {
+            new.push((path.into(), AccessRights::WRITE));
+        }
+    }
+    for (path, tree) in kept {
+        put_back(path, &tree)?;
+    }
+    if own_processes() {
+        new.push(("/proc".into(), AccessRights::READ));
+    }
+    Ok(new)
 }
 
 /// Whether there is such a folder, and no link in its place: what a link leads to is covered under its own name.
@@ -86,7 +79,7 @@ fn is_folder(path: &str) -> bool {
     fs::symlink_metadata(path).is_ok_and(|m| m.is_dir())
 }
 
-fn cover(path: &'static str, first: Option<&PathBuf>) -> Result<(), Errno> {
+fn cover(path: &'static str, first: Option<&Path>) -> Result<(), Errno> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     match first {
         Some(first) if path != RUN => mount_bind(first, path),

@@ -4,10 +4,13 @@
 
 use super::{
     confinement::{DEVICES, SETTINGS, SYSTEM},
-    install, listed,
+    listed,
 };
 use crate::domain::{self, AccessRights};
-use rustix::fs::{Stat, fstat, stat};
+use rustix::{
+    fs::{Stat, fstat, stat},
+    thread::set_no_new_privs,
+};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -64,7 +67,7 @@ impl VisibleFiles {
         let Some(ruleset) = domain::of_files(held)? else {
             return Ok(None);
         };
-        install::give_up_new_privileges()?;
+        set_no_new_privs(true)?;
         domain::enter(&ruleset)?;
         Ok(Some(Self(seen)))
     }

@@ -122,17 +122,17 @@ impl Template {
 
     /// The template's process id, for logs.
     pub fn pid(&self) -> i32 {
-        either!(&self.0, template => template.pid(), template.pid())
+        either!(&self.0, template => template.pid(), template.pid)
     }
 
     /// What it was started for.
     pub fn uses(&self) -> Uses {
-        either!(&self.0, template => template.uses(), template.uses())
+        either!(&self.0, template => template.uses(), template.uses)
     }
 
     /// What kind of program it is.
     pub fn kind(&self) -> TemplateKind {
-        either!(&self.0, template => template.kind(), template.kind())
+        either!(&self.0, template => template.kind(), template.kind)
     }
 
     /// Whether its children can tell which modules they loaded.

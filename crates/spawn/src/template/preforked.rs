@@ -195,7 +195,10 @@ impl RunningChild {
     pub fn began(&self) -> io::Result<bool> {
         match &self.socket {
             Some(socket) => has_taken(socket),
-            None => self.child.remote_began(),
+            None => self
+                .child
+                .remotely_started()
+                .map_or(Ok(true), |child| child.began()),
         }
     }
 }
@@ -299,5 +302,5 @@ fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
         return Err(io::Error::other("the child has ended"));
     }
     let mark = Some(ProcessMark::Program);
-    Ok(Some(Child::new(pidfd, Pid::as_raw(Some(pid)), mark)))
+    Ok(Some(Child::new(pidfd, pid.as_raw_pid(), mark, None)))
 }

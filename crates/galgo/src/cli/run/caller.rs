@@ -54,8 +54,8 @@ impl Caller {
         let outside = crate::serve::confine()?;
         if let Some(prepared) = prepared {
             let confined = prepared.confine();
-            let confined = confined.map_err(|e| format!("cannot confine the program: {e}"))?;
-            direct.set_ruleset(confined.ruleset);
+            confined.map_err(|e| format!("cannot confine the program: {e}"))?;
+            direct.set_ruleset(prepared.ruleset);
         }
         let spawner = Spawner::new(direct, outside);
         let (phase, serving) = watch::channel(Phase::Serving);

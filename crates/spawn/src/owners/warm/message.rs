@@ -71,17 +71,8 @@ pub enum NoTemplate {
 }
 
 impl NoTemplate {
-    const ALL: [(u8, Self); 4] = [
-        (b'u', Self::Unfit),
-        (b'n', Self::NotNow),
-        (b'c', Self::Changed),
-        (b'e', Self::Ended),
-    ];
-
-    fn letter(self) -> u8 {
-        let mut all = Self::ALL.into_iter();
-        all.find(|(_, why)| *why == self).map_or(b'e', |(l, _)| l)
-    }
+    /// As they are told by their number.
+    const ALL: [Self; 4] = [Self::Unfit, Self::NotNow, Self::Changed, Self::Ended];
 }
 
 /// From a helper, over a template's socket.
@@ -94,18 +85,22 @@ pub(crate) enum TemplateReport {
     /// Learned modules that are left to its children, one a line.
     Left(Vec<u8>),
     /// It has stopped.
-    Stopped {
-        /// What it holds in memory, bytes.
-        memory: u64,
-        /// The learned modules were looked at: the helper knows where the program looks for them.
-        knows: bool,
-        /// What stands in the way of using it.
-        obstacle: String,
-    },
+    Stopped(TemplateStop),
     /// There is none, in words.
     None(NoTemplate, String),
     /// A file that it was made of has changed: it is gone.
     Changed,
+}
+
+/// How a template has stopped.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TemplateStop {
+    /// What it holds in memory, bytes.
+    pub(super) memory: u64,
+    /// The learned modules were looked at: the helper knows where the program looks for them.
+    pub(super) knows: bool,
+    /// What stands in the way of using it.
+    pub(super) obstacle: String,
 }
 
 /// The longest words and lists of one report.
@@ -122,15 +117,11 @@ impl TemplateReport {
             }
             Self::Holds => b"B".to_vec(),
             Self::Left(names) => [b"L", &names[..names.len().min(WORDS)]].concat(),
-            Self::Stopped {
-                memory,
-                knows,
-                obstacle,
-            } => {
-                let head = [&b"R"[..], &memory.to_ne_bytes(), &[u8::from(*knows)]].concat();
-                [&head, words(obstacle)].concat()
+            Self::Stopped(stop) => {
+                let (memory, knows) = (stop.memory.to_ne_bytes(), [u8::from(stop.knows)]);
+                [b"R", &memory[..], &knows, words(&stop.obstacle)].concat()
             }
-            Self::None(why, said) => [&[b'E', why.letter()][..], words(said)].concat(),
+            Self::None(why, said) => [&[b'E', *why as u8][..], words(said)].concat(),
             Self::Changed => b"X".to_vec(),
         }
     }
@@ -149,16 +140,15 @@ impl TemplateReport {
             (b'R', rest) => {
                 let (memory, rest) = rest.split_first_chunk()?;
                 let (knows, obstacle) = rest.split_first()?;
-                Self::Stopped {
+                Self::Stopped(TemplateStop {
                     memory: u64::from_ne_bytes(*memory),
                     knows: *knows == 1,
                     obstacle: text(obstacle)?,
-                }
+                })
             }
-            (b'E', [letter, said @ ..]) => {
-                let mut all = NoTemplate::ALL.into_iter();
-                let (_, why) = all.find(|(l, _)| l == letter)?;
-                Self::None(why, text(said)?)
+            (b'E', [why, said @ ..]) => {
+                let why = NoTemplate::ALL.get(usize::from(*why))?;
+                Self::None(*why, text(said)?)
             }
             (b'X', []) => Self::Changed,
             _ => return None,
@@ -223,11 +213,11 @@ mod tests {
 
     #[test]
     fn reports_are_read_back() {
-        let stopped = TemplateReport::Stopped {
+        let stopped = TemplateReport::Stopped(TemplateStop {
             memory: 1 << 40,
             knows: true,
             obstacle: "opens a socket".into(),
-        };
+        });
         let all = [
             TemplateReport::Started(TemplateKind::Ruby, 7),
             TemplateReport::Holds,
@@ -248,16 +238,20 @@ mod tests {
             b"Bx",
             b"R1234567",
             b"E",
-            b"Ezwords",
+            b"E\x04words",
             b"Xx",
-            b"Eu\xff",
+            b"E\0\xff",
         ] {
             assert_eq!(TemplateReport::decode(odd), None, "{odd:?}");
         }
     }
 
     #[test]
-    fn every_kind_is_told_by_its_number() {
+    fn every_kind_and_every_reason_is_told_by_its_number() {
+        for why in NoTemplate::ALL {
+            let report = TemplateReport::None(why, "words".into());
+            assert_eq!(TemplateReport::decode(&report.encode()), Some(report));
+        }
         for kind in TemplateKind::ALL {
             let bytes = TemplateReport::Started(kind, 1).encode();
             let read = TemplateReport::decode(&bytes);

@@ -26,9 +26,9 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct RemoteTemplate {
     connection: ProgramConnection,
-    kind: TemplateKind,
-    uses: Uses,
-    pid: i32,
+    pub(crate) kind: TemplateKind,
+    pub(crate) uses: Uses,
+    pub(crate) pid: i32,
     state: Mutex<TemplateState>,
 }
 
@@ -58,7 +58,7 @@ impl RemoteTemplate {
 
     /// Has it fork one child more.
     pub(crate) fn prefork(&self) -> io::Result<RemotePreforked> {
-        let helper = self.connection.helper();
+        let helper = &self.connection.helper;
         let connection = helper.connect(self.connection.as_fd(), &[PREFORK], &[])?;
         Ok(RemotePreforked {
             connection,
@@ -72,18 +72,6 @@ impl RemoteTemplate {
             connection: self.connection,
             ready: true,
         }
-    }
-
-    pub(crate) fn pid(&self) -> i32 {
-        self.pid
-    }
-
-    pub(crate) fn uses(&self) -> Uses {
-        self.uses
-    }
-
-    pub(crate) fn kind(&self) -> TemplateKind {
-        self.kind
     }
 
     /// A helper says nothing of a template that has stopped but that it is gone.
@@ -166,7 +154,7 @@ impl RemotePreforked {
         }
         let fds: Vec<_> = stdio.into_iter().chain(report).collect();
         send(self.connection.as_fd(), &parts, &fds, SendFlags::DONTWAIT)?;
-        Ok(RemoteChild::warm(self.connection))
+        Ok(RemoteChild::new(self.connection, None))
     }
 }
 

@@ -4,14 +4,13 @@ use super::{
     super::{
         connection::{HelperEnd, IdleEnds},
         message::StartOrder,
-        program::CheckedProgram,
-        remit::Remit,
+        program::{CheckedProgram, HelperTerms},
     },
-    message::{NoTemplate, PREFORK, TemplateOrder, TemplateReport},
-    waiting::{HelperTerms, PreforkedEvent, TemplateOrigin, WaitingProcess},
+    message::{NoTemplate, PREFORK, TemplateOrder, TemplateReport, TemplateStop},
+    waiting::{PreforkedEvent, PreforkedStage, TemplateOrigin, WaitingProcess},
 };
 use crate::{
-    Child, Direct, EnvBlock, Launch, Limits, Priority, Start, StartError, inspect,
+    Child, Direct, Launch, Start, StartError, inspect,
     template::{
         FileWatch, LoadedTemplate, SearchPath, TemplateKind, Unfit, Unwatched, Uses, dates,
         own::{OwnTemplate, TemplateStart},
@@ -35,9 +34,8 @@ use std::{
 };
 
 /// What a helper keeps loaded: templates, and children of theirs that wait.
-pub(in super::super) struct HelperTemplates<'r> {
-    terms: HelperTerms<'r>,
-    limits: Limits,
+#[derive(Default)]
+pub(in super::super) struct HelperTemplates {
     made: Vec<HeldTemplate>,
     children: Vec<WaitingProcess>,
     /// `None` while there is nothing to watch.
@@ -76,7 +74,6 @@ enum TemplateProgress {
 
 /// A template that is to be loaded: what it is, and with which modules.
 struct Wanted {
-    program: CheckedProgram,
     kind: TemplateKind,
     origin: TemplateOrigin,
     modules: Vec<u8>,
@@ -85,23 +82,7 @@ struct Wanted {
 
 type TemplateRefusal = (NoTemplate, String);
 
-impl<'r> HelperTemplates<'r> {
-    /// None yet. `own_ids`: in a PID namespace of its own.
-    pub(in super::super) fn new(remit: &'r Remit, uid: u32, limits: Limits, own_ids: bool) -> Self {
-        Self {
-            terms: HelperTerms {
-                remit,
-                uid,
-                own_ids,
-            },
-            limits,
-            made: Vec::new(),
-            children: Vec::new(),
-            watch: None,
-            known: HashMap::new(),
-        }
-    }
-
+impl HelperTemplates {
     pub(in super::super) fn is_empty(&self) -> bool {
         self.made.is_empty() && self.children.is_empty()
     }
@@ -129,6 +110,7 @@ impl<'r> HelperTemplates<'r> {
     /// connection; the next ones get those of `idle` that are named. `buffer` holds any message.
     pub(in super::super) fn turn(
         &mut self,
+        terms: &HelperTerms<'_>,
         ready: &mut impl Iterator<Item = bool>,
         idle: &mut IdleEnds,
         buffer: &mut [u8],
@@ -148,7 +130,7 @@ impl<'r> HelperTemplates<'r> {
         }
         let mut running = Vec::new();
         for (child, ready) in children {
-            match child.turn(ready, &self.terms, buffer) {
+            match child.turn(ready, terms, buffer) {
                 PreforkedEvent::Waits(child) => self.children.push(child),
                 PreforkedEvent::Runs(child, socket) => running.push((child, socket)),
                 PreforkedEvent::Over => {}
@@ -227,11 +209,11 @@ impl<'r> HelperTemplates<'r> {
             .iter()
             .for_each(|left| made.tell(left));
         let usable = loaded.obstacle.is_none();
-        made.tell(&TemplateReport::Stopped {
+        made.tell(&TemplateReport::Stopped(TemplateStop {
             memory: loaded.memory,
             knows: made.knows,
             obstacle: loaded.obstacle.unwrap_or_default(),
-        });
+        }));
         if usable && made.plain {
             let known = KnownSearchPath {
                 search: loaded.search,
@@ -252,7 +234,8 @@ impl<'r> HelperTemplates<'r> {
                 origin,
                 ..
             } = made;
-            let parked = WaitingProcess::parked(template.itself(), socket, origin);
+            let parked = PreforkedStage::Waits(template.itself());
+            let parked = WaitingProcess::new(parked, socket, origin);
             // Its message is still there.
             return self.children.push(parked);
         }
@@ -267,7 +250,8 @@ impl<'r> HelperTemplates<'r> {
                 };
                 // Where it gives none the connection is closed.
                 if let Ok(child) = made.template.prefork() {
-                    let child = WaitingProcess::coming(child, socket, made.origin.clone());
+                    let child = PreforkedStage::Coming(child);
+                    let child = WaitingProcess::new(child, socket, made.origin.clone());
                     self.children.push(child);
                 }
                 self.made.push(made);
@@ -279,19 +263,20 @@ impl<'r> HelperTemplates<'r> {
     /// Loads a program, where that may be.
     pub(in super::super) fn load(
         &mut self,
+        terms: &HelperTerms<'_>,
         direct: &mut Direct,
         order: &TemplateOrder,
         stdio: [&OwnedFd; 3],
         socket: HelperEnd,
     ) {
         let began = dates::now();
-        match self.started(direct, order, stdio) {
+        match self.started(terms, direct, order, stdio) {
             Err((why, words)) => {
                 socket.tell(&TemplateReport::None(why, words).encode(), &[]);
             }
             Ok((template, wanted)) => {
                 let started = TemplateReport::Started(wanted.kind, template.pid());
-                let named = self.terms.own_ids.then(|| template.process());
+                let named = terms.own_ids.then(|| template.process());
                 let fds: Vec<_> = named.into_iter().collect();
                 socket.tell(&started.encode(), &fds);
                 self.made.push(HeldTemplate {
@@ -310,25 +295,13 @@ impl<'r> HelperTemplates<'r> {
 
     fn started(
         &self,
+        terms: &HelperTerms<'_>,
         direct: &mut Direct,
         order: &TemplateOrder,
         stdio: [&OwnedFd; 3],
     ) -> Result<(OwnTemplate, Wanted), TemplateRefusal> {
         let not_now = |e: StartError| (NoTemplate::NotNow, e.to_string());
-        let mut wanted = self.wanted(order)?;
-        let terms = &self.terms.remit.terms;
-        let launch = Launch {
-            path: Some(wanted.program.path.clone()),
-            args: mem::take(&mut wanted.program.args),
-            env: mem::take(&mut wanted.program.env),
-            dir: mem::take(&mut wanted.program.dir),
-            limits: self.limits,
-            no_new_privs: terms.no_new_privs,
-            sandbox: terms.sandbox,
-            more: Vec::new(),
-            knocks: false,
-            priority: Priority::Normal,
-        };
+        let (launch, wanted) = self.wanted(terms, order)?;
         let start = TemplateStart::new(launch, wanted.kind, order.uses, &wanted.modules);
         let start = start.map_err(not_now)?;
         let more: Vec<_> = start.launch.more.iter().map(AsFd::as_fd).collect();
@@ -338,32 +311,30 @@ impl<'r> HelperTemplates<'r> {
         });
         let child = child.map_err(not_now)?;
         drop(more);
-        Ok((start.started(child, terms.strict.is_some()), wanted))
+        let strict = terms.remit.terms.strict.is_some();
+        Ok((start.started(child, strict), wanted))
     }
 
     /// What is to be loaded, where that may be.
-    fn wanted(&self, order: &TemplateOrder) -> Result<Wanted, TemplateRefusal> {
-        let HelperTerms {
-            remit,
-            uid,
-            own_ids,
-        } = self.terms;
+    fn wanted(
+        &self,
+        terms: &HelperTerms<'_>,
+        order: &TemplateOrder,
+    ) -> Result<(Launch, Wanted), TemplateRefusal> {
+        let remit = terms.remit;
         let not_now = |words| (NoTemplate::NotNow, words);
         let Some(env) = remit.template_environment() else {
             return Err(not_now("programs of its route start cold".to_owned()));
         };
-        if own_ids && !sees_itself() {
+        if terms.own_ids && !sees_itself() {
             let why = "runs in a sandbox without a /proc of its own, in which a template cannot be looked at";
             return Err((NoTemplate::Unfit, why.into()));
         }
         let asked = StartOrder {
             program: order.program.clone(),
-            args: Vec::new(),
-            env: EnvBlock::default(),
-            knocks: false,
-            priority: Priority::Normal,
+            ..StartOrder::default()
         };
-        let mut program = CheckedProgram::of(&asked, remit, uid).map_err(not_now)?;
+        let mut program = CheckedProgram::of(&asked, remit, terms.uid).map_err(not_now)?;
         program.env = env;
         let interpreter = remit.interpreter(order.program.as_bytes());
         let kind = match interpreter {
@@ -388,13 +359,13 @@ impl<'r> HelperTemplates<'r> {
                 (known.search.trusted(kind, &order.modules, since), true)
             }
         };
-        Ok(Wanted {
-            origin: TemplateOrigin::new(&program, shared, order.uses),
-            program,
+        let wanted = Wanted {
             kind,
+            origin: TemplateOrigin::new(&program, shared, order.uses),
             modules,
             knows,
-        })
+        };
+        Ok((program.launch(terms), wanted))
     }
 }
 

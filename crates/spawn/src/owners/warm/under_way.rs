@@ -1,7 +1,7 @@
 //! The server's side of a template that a helper loads, until it has stopped.
 
 use super::{
-    message::{NoTemplate, REPORT, TemplateReport},
+    message::{NoTemplate, REPORT, TemplateReport, TemplateStop},
     remote::RemoteTemplate,
 };
 use crate::{
@@ -72,17 +72,7 @@ impl TemplateUnderWay {
                     self.left.extend(names);
                 }
                 TemplateReport::Left(_) => {}
-                TemplateReport::Stopped {
-                    memory,
-                    knows,
-                    obstacle,
-                } => {
-                    return Ok(Some(TemplateStop {
-                        memory,
-                        knows,
-                        obstacle,
-                    }));
-                }
+                TemplateReport::Stopped(stop) => return Ok(Some(stop)),
                 TemplateReport::None(why, words) => return Err((why, words)),
                 TemplateReport::Changed => {
                     return Err((
@@ -123,14 +113,6 @@ impl TemplateUnderWay {
             knows: stop.knows,
         })
     }
-}
-
-/// How a template has stopped.
-#[derive(Debug)]
-pub struct TemplateStop {
-    memory: u64,
-    knows: bool,
-    obstacle: String,
 }
 
 impl AsFd for TemplateUnderWay {

@@ -3,11 +3,11 @@
 use super::super::{
     connection::HelperEnd,
     message::{HelperOrder, ProgramReport, StartOrder},
-    program::CheckedProgram,
-    remit::Remit,
+    program::{CheckedProgram, HelperTerms},
+    running::tell_start,
 };
 use crate::{
-    Child, EnvBlock,
+    Child,
     template::{
         ChildRequest, Uses,
         preforked::{OwnPreforked, has_taken},
@@ -60,14 +60,6 @@ impl TemplateOrigin {
     }
 }
 
-/// What this helper's programs are started with.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct HelperTerms<'r> {
-    pub(super) remit: &'r Remit,
-    pub(super) uid: u32,
-    pub(super) own_ids: bool,
-}
-
 /// A child, or a parked process, and its connection.
 #[derive(Debug)]
 pub(super) struct WaitingProcess {
@@ -77,8 +69,9 @@ pub(super) struct WaitingProcess {
 }
 
 #[derive(Debug)]
-enum PreforkedStage {
+pub(super) enum PreforkedStage {
     Coming(OwnPreforked),
+    /// As a parked process does from the beginning.
     Waits(OwnPreforked),
     /// It has been given its request, and has not read it yet.
     Begins(Child, OwnedFd),
@@ -93,28 +86,15 @@ pub(super) enum PreforkedEvent {
 }
 
 impl WaitingProcess {
-    pub(super) fn coming(
-        child: OwnPreforked,
+    pub(super) fn new(
+        stage: PreforkedStage,
         socket: HelperEnd,
         origin: Arc<TemplateOrigin>,
     ) -> Self {
         Self {
             socket,
             origin,
-            stage: PreforkedStage::Coming(child),
-        }
-    }
-
-    /// A parked process, which is there.
-    pub(super) fn parked(
-        child: OwnPreforked,
-        socket: HelperEnd,
-        origin: Arc<TemplateOrigin>,
-    ) -> Self {
-        Self {
-            socket,
-            origin,
-            stage: PreforkedStage::Waits(child),
+            stage,
         }
     }
 
@@ -233,14 +213,10 @@ fn program(
 ) -> Result<CheckedProgram, String> {
     let program = CheckedProgram::of(order, terms.remit, terms.uid)?;
     match origin.serves(&program) {
-        true if fits(&program.env) => Ok(program),
+        true if program.env.fits().is_ok() => Ok(program),
         true => Err("a variable is longer than any program takes".into()),
         false => Err("its template is of another program".into()),
     }
-}
-
-fn fits(env: &EnvBlock) -> bool {
-    env.fits().is_ok()
 }
 
 /// Standard input, output and error; and where it tells what it loads.
@@ -253,8 +229,7 @@ fn descriptors(fds: &[OwnedFd]) -> Option<([BorrowedFd<'_>; 3], Option<BorrowedF
 }
 
 fn runs(child: Child, socket: HelperEnd, terms: &HelperTerms<'_>) -> PreforkedEvent {
-    let fds: Vec<_> = terms.own_ids.then(|| child.as_fd()).into_iter().collect();
-    match socket.tell(&ProgramReport::Started(child.pid()).encode(), &fds) {
+    match tell_start(&socket, &child, terms.own_ids) {
         true => PreforkedEvent::Runs(child, socket),
         false => PreforkedEvent::Over,
     }
