@@ -225,7 +225,7 @@ impl ProgramPair {
                 return Err("nothing was asked".into());
             }
             Ok(script) => program::answer(cx, &mut request, &head, cgi, None, script).await,
-            Err(refusal) => Err(Fault::from(refusal)),
+            Err(refusal) => Err(refusal),
         };
         let fault = answer.as_ref().err().map(ToString::to_string);
         let parts = match answer {
