@@ -196,10 +196,7 @@ static int loading = 1;
    (RTLD_DEEPBIND). Then the shim would not notice what they do: register handlers for a fork, by which some draw new
    random numbers, or read a variable of a request. */
 GALGO_EXPORT void *dlopen(const char *file, int flags) {
-    static void *(*real)(const char *, int);
-    if (!real)
-        real = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
-    return real(file, loading ? flags & ~RTLD_DEEPBIND : flags);
+    return GALGO_NEXT(dlopen)(file, loading ? flags & ~RTLD_DEEPBIND : flags);
 }
 
 /* ---- opcache ---- */

@@ -293,66 +293,48 @@ static int is_script(const char *path, const char *mode) {
 
 /* ---- what the interpreter calls ---- */
 
-typedef FILE *fopen_fn(const char *, const char *);
-typedef int open_fn(const char *, int, ...);
-
-static FILE *opened(fopen_fn *real, const char *path, const char *mode) {
+static FILE *opened(__typeof__(fopen) *next, const char *path, const char *mode) {
     if (recording && is_script(path, mode)) {
         int gil = py.GILState_Ensure();
         stop(path);
         py.GILState_Release(gil);
     }
-    FILE *file = real(path, mode);
+    FILE *file = next(path, mode);
     if (recording && file)
         note(path);
     return file;
 }
 
 GALGO_EXPORT FILE *fopen(const char *path, const char *mode) {
-    static fopen_fn *real;
-    if (!real)
-        real = (fopen_fn *)dlsym(RTLD_NEXT, "fopen");
-    return opened(real, path, mode);
+    return opened(GALGO_NEXT(fopen), path, mode);
 }
 
 GALGO_EXPORT FILE *fopen64(const char *path, const char *mode) {
-    static fopen_fn *real;
-    if (!real)
-        real = (fopen_fn *)dlsym(RTLD_NEXT, "fopen64");
-    return opened(real, path, mode);
+    return opened(GALGO_NEXT(fopen64), path, mode);
 }
 
-static int open_as(open_fn *real, const char *path, int flags, mode_t mode) {
-    int fd = real(path, flags, mode);
+static int open_as(__typeof__(open) *next, const char *path, int flags, va_list rest) {
+    mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(rest, mode_t) : 0;
+    int fd = next(path, flags, mode);
     if (recording && fd >= 0 && (flags & O_ACCMODE) == O_RDONLY && !(flags & O_DIRECTORY))
         note(path);
     return fd;
 }
 
-static mode_t mode_of(int flags, va_list rest) {
-    return flags & (O_CREAT | __O_TMPFILE) ? va_arg(rest, mode_t) : 0;
-}
-
 GALGO_EXPORT int open(const char *path, int flags, ...) {
-    static open_fn *real;
-    if (!real)
-        real = (open_fn *)dlsym(RTLD_NEXT, "open");
     va_list rest;
     va_start(rest, flags);
-    mode_t mode = mode_of(flags, rest);
+    int fd = open_as(GALGO_NEXT(open), path, flags, rest);
     va_end(rest);
-    return open_as(real, path, flags, mode);
+    return fd;
 }
 
 GALGO_EXPORT int open64(const char *path, int flags, ...) {
-    static open_fn *real;
-    if (!real)
-        real = (open_fn *)dlsym(RTLD_NEXT, "open64");
     va_list rest;
     va_start(rest, flags);
-    mode_t mode = mode_of(flags, rest);
+    int fd = open_as(GALGO_NEXT(open64), path, flags, rest);
     va_end(rest);
-    return open_as(real, path, flags, mode);
+    return fd;
 }
 
 /* ---- the command line ---- */
