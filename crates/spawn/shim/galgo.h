@@ -101,7 +101,10 @@ void galgo_no_longer_early(void);
 /* Whether this process is to be a template of the given kind. */
 int galgo_is(const char *kind);
 
-/* The same of a program that is no script. What the program starts while it is loaded is no template. */
+/* The same of a program that is no script. */
 int galgo_is_linked(void);
+
+/* Takes out of the environment what made this process a template: a program that it starts while it is loaded is none. */
+void galgo_forget(void);
 
 #endif

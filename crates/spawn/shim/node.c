@@ -93,10 +93,7 @@ static void options(int *argc, char ***argv) {
     memcpy(list + 1 + options_count, *argv + 1, (size_t)*argc * sizeof *list);
     *argc += options_count;
     *argv = list;
-    unsetenv("LD_PRELOAD");
-    unsetenv("GALGO_TEMPLATE");
-    unsetenv("GALGO_PARKED");
-    unsetenv("GALGO_ROOM");
+    galgo_forget();
     galgo_node_ours = 1;
 }
 

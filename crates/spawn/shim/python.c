@@ -407,18 +407,6 @@ static int asks(const char *name) {
     return value && *value;
 }
 
-/* What made this process a template is for no other: a module may start programs while it loads. */
-static void forget(void) {
-    const char *preload = getenv("LD_PRELOAD"), *others = preload ? strchr(preload, ':') : NULL;
-    if (others)
-        setenv("LD_PRELOAD", others + 1, 1);
-    else
-        unsetenv("LD_PRELOAD");
-    static const char *const names[] = {"GALGO_TEMPLATE", "GALGO_ENVIRONMENT", "LD_BIND_NOW"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unsetenv(names[i]);
-}
-
 /* In every program on the way, too: only the interpreter has these names. */
 __attribute__((constructor)) static void begin(int argc, char **argv) {
     if (!galgo_is("python"))
@@ -435,7 +423,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     else if (!obstacle && (asks("PYTHONINSPECT") || asks("PYTHONDEVMODE") || asks("PYTHONVERBOSE") ||
                            asks("PYTHONPROFILEIMPORTTIME")))
         obstacle = "runs for its developer (PYTHONINSPECT, PYTHONDEVMODE, PYTHONVERBOSE, PYTHONPROFILEIMPORTTIME)";
-    forget();
+    galgo_forget();
     if (obstacle)
         galgo_stop(NULL, obstacle);
     recording = !obstacle;

@@ -228,9 +228,7 @@ GALGO_EXPORT int ruby_run_node(void *node) {
     int status;
     if (!galgo_is("ruby") || !((int (*)(void *, int *))function("ruby_executable_node"))(node, &status))
         return GALGO_NEXT(ruby_run_node)(node);
-    unsetenv("LD_PRELOAD");
-    unsetenv("LD_BIND_NOW");
-    unsetenv("GALGO_TEMPLATE");
+    galgo_forget();
     const char *obstacle = galgo_early();
     if (!obstacle)
         obstacle = more_threads();

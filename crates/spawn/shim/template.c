@@ -360,16 +360,20 @@ int galgo_is(const char *kind) {
 
 int galgo_is_linked(void) {
     static int known = -1;
-    if (known >= 0 || !(known = galgo_is("elf")))
-        return known;
+    if (known < 0 && (known = galgo_is("elf")))
+        galgo_forget();
+    return known;
+}
+
+void galgo_forget(void) {
+    static const char *const names[] = {"LD_BIND_NOW", "GALGO_TEMPLATE", "GALGO_ENVIRONMENT", "GALGO_PARKED", "GALGO_ROOM"};
     const char *preload = getenv("LD_PRELOAD"), *others = preload ? strchr(preload, ':') : NULL;
     if (others)
         setenv("LD_PRELOAD", others + 1, 1);
     else
         unsetenv("LD_PRELOAD");
-    unsetenv("LD_BIND_NOW");
-    unsetenv("GALGO_TEMPLATE");
-    return known;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
 }
 
 /* ---- programs that are no scripts ---- */
