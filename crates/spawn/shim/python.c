@@ -339,8 +339,9 @@ GALGO_EXPORT int open64(const char *path, int flags, ...) {
 
 /* ---- the command line ---- */
 
-/* What of it does not end in opening a script once, or shows that modules were loaded ahead. */
-static const char *unusual(int argc, char **argv) {
+/* What of it does not end in opening a script once, or shows that modules were loaded ahead. NULL: nothing, and it names a
+   `script`. */
+static const char *unusual(int argc, char **argv, const char **script) {
     int at = 1;
     for (; at < argc && argv[at][0] == '-' && argv[at][1]; at++) {
         const char *c = argv[at] + 1;
@@ -359,7 +360,8 @@ static const char *unusual(int argc, char **argv) {
             }
         }
     }
-    return at < argc ? NULL : "is given no script";
+    *script = at < argc ? argv[at] : NULL;
+    return *script ? NULL : "is given no script";
 }
 
 /* An archive (zipapp) is run by other means; the mark of one is within its last 64 KiB. */
@@ -377,16 +379,6 @@ static int is_archive(const char *path) {
     if (fd >= 0)
         close(fd);
     return found;
-}
-
-static const char *script_of(int argc, char **argv) {
-    for (int at = 1; at < argc; at++) {
-        if (argv[at][0] != '-' || !argv[at][1])
-            return argv[at];
-        const char *c = argv[at] + strcspn(argv[at], "WX");
-        at += *c && !c[1];
-    }
-    return NULL;
 }
 
 /* The environment that the server gave, before a wrapper (a shell, `env`) or the interpreter changed
@@ -415,10 +407,10 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     remember(interpreter);
     if (!interpreter)
         return;
-    const char *obstacle = unusual(argc, argv);
+    const char *script, *obstacle = unusual(argc, argv, &script);
     if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !python_is_there())
         obstacle = "runs a Python older than 3.8, or one that hides its C functions";
-    else if (!obstacle && is_archive(script_of(argc, argv)))
+    else if (!obstacle && is_archive(script))
         obstacle = "is an archive of modules";
     else if (!obstacle && (asks("PYTHONINSPECT") || asks("PYTHONDEVMODE") || asks("PYTHONVERBOSE") ||
                            asks("PYTHONPROFILEIMPORTTIME")))
