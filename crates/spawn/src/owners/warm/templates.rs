@@ -290,8 +290,8 @@ impl<'r> HelperTemplates<'r> {
                 socket.tell(&TemplateReport::None(why, words).encode(), &[]);
             }
             Ok((template, wanted)) => {
-                let started = TemplateReport::Started(wanted.kind, template.pid());
-                let named = self.terms.own_ids.then(|| template.process());
+                let started = TemplateReport::Started(wanted.kind, template.child.pid());
+                let named = self.terms.own_ids.then(|| template.child.as_fd());
                 let fds: Vec<_> = named.into_iter().collect();
                 socket.tell(&started.encode(), &fds);
                 self.made.push(HeldTemplate {
@@ -317,7 +317,7 @@ impl<'r> HelperTemplates<'r> {
         let not_now = |e: StartError| (NoTemplate::NotNow, e.to_string());
         let mut wanted = self.wanted(order)?;
         let terms = &self.terms.remit.terms;
-        let launch = Launch {
+        let mut launch = Launch {
             path: Some(wanted.program.path.clone()),
             args: mem::take(&mut wanted.program.args),
             env: mem::take(&mut wanted.program.env),
@@ -329,15 +329,14 @@ impl<'r> HelperTemplates<'r> {
             knocks: false,
             priority: Priority::Normal,
         };
-        let start = TemplateStart::new(launch, wanted.kind, order.uses, &wanted.modules);
+        let start = TemplateStart::new(&mut launch, wanted.kind, order.uses, &wanted.modules);
         let start = start.map_err(not_now)?;
-        let more: Vec<_> = start.launch.more.iter().map(AsFd::as_fd).collect();
+        let more: Vec<_> = launch.more.iter().map(AsFd::as_fd).collect();
         let child = direct.start(&Start {
             more: &more,
-            ..start.launch.start(stdio.map(AsFd::as_fd))
+            ..launch.start(stdio.map(AsFd::as_fd))
         });
         let child = child.map_err(not_now)?;
-        drop(more);
         Ok((start.started(child, terms.strict.is_some()), wanted))
     }
 
