@@ -7,7 +7,7 @@ use std::{env, error::Error, path::Path};
 const SHIMS: [(&str, &[&str]); 6] = [
     ("elf", &[]),
     ("perl", &["heap", "pages", "perl"]),
-    ("python", &["heap", "pages", "python", "python_names"]),
+    ("python", &["heap", "pages", "python"]),
     ("ruby", &["ruby"]),
     ("php", &["heap", "libraries", "pages", "php", "php_compile"]),
     ("node", &["node", "node_end", "node_loop", "node_threads"]),

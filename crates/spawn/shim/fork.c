@@ -3,7 +3,6 @@
 #include "fork.h"
 #include "galgo.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -28,17 +27,12 @@ static struct handler handlers[HANDLERS];
 static int handled;
 static int too_many_handlers;
 
-typedef int register_fn(void (*)(void), void (*)(void), void (*)(void), void *);
-
 GALGO_EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso) {
-    static register_fn *real;
-    if (!real)
-        real = (register_fn *)dlsym(RTLD_NEXT, "__register_atfork");
     if (handled < HANDLERS)
         handlers[handled++] = (struct handler){prepare, parent, child};
     else
         too_many_handlers = 1;
-    return real ? real(prepare, parent, child, dso) : ENOMEM;
+    return GALGO_NEXT(__register_atfork)(prepare, parent, child, dso);
 }
 
 /* ---- apart from others ---- */
@@ -136,13 +130,10 @@ static int forking;
 
 /* A language's own way of forking comes here; what the program forks is its own child. */
 GALGO_EXPORT pid_t fork(void) {
-    static pid_t (*real)(void);
     if (forking)
         return sibling();
     galgo_forks_early();
-    if (!real)
-        real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
-    return real();
+    return GALGO_NEXT(fork)();
 }
 
 pid_t galgo_make_child(void) {

@@ -2,11 +2,20 @@
 #ifndef GALGO_H
 #define GALGO_H
 
+#include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* All else is hidden: a preloaded name stands before the program's own. */
 #define GALGO_EXPORT __attribute__((visibility("default")))
+
+/* The function of that name behind this library, where ours stands in front of it. It is looked up once. */
+#define GALGO_NEXT(NAME) ({ \
+    static __typeof__(NAME) *next; \
+    if (!next) \
+        next = (__typeof__(next))dlsym(RTLD_NEXT, #NAME); \
+    next; \
+})
 
 /* The template's end of its socket, the shim itself, and a language's own source: descriptors that a
    template is started with and its children do not have. */
@@ -92,7 +101,10 @@ void galgo_no_longer_early(void);
 /* Whether this process is to be a template of the given kind. */
 int galgo_is(const char *kind);
 
-/* The same of a program that is no script. What the program starts while it is loaded is no template. */
+/* The same of a program that is no script. */
 int galgo_is_linked(void);
+
+/* Takes out of the environment what made this process a template: a program that it starts while it is loaded is none. */
+void galgo_forget(void);
 
 #endif

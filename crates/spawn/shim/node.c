@@ -93,10 +93,7 @@ static void options(int *argc, char ***argv) {
     memcpy(list + 1 + options_count, *argv + 1, (size_t)*argc * sizeof *list);
     *argc += options_count;
     *argv = list;
-    unsetenv("LD_PRELOAD");
-    unsetenv("GALGO_TEMPLATE");
-    unsetenv("GALGO_PARKED");
-    unsetenv("GALGO_ROOM");
+    galgo_forget();
     galgo_node_ours = 1;
 }
 
@@ -105,7 +102,20 @@ __attribute__((constructor)) static void begin(void) {
         galgo_arguments = options;
 }
 
-/* ---- stopping ---- */
+/* ---- values of JavaScript ---- */
+
+napi_value galgo_node_argument(napi_env env, napi_info info) {
+    napi_value argument = NULL;
+    size_t count = 1;
+    napi_get_cb_info(env, info, &count, &argument, NULL, NULL);
+    return argument;
+}
+
+static napi_value number(napi_env env, uint32_t of) {
+    napi_value value = NULL;
+    napi_create_uint32(env, of, &value);
+    return value;
+}
 
 char *galgo_node_text(napi_env env, napi_value value) {
     size_t length = 0;
@@ -116,6 +126,8 @@ char *galgo_node_text(napi_env env, napi_value value) {
         napi_get_value_string_utf8(env, value, bytes, length + 1, &length);
     return bytes;
 }
+
+/* ---- stopping ---- */
 
 /* V8 keeps its heap from children (MADV_DONTFORK). */
 static void share_memory(void) {
@@ -145,9 +157,8 @@ static void prepare_forks(void) {
     share_memory();
 }
 
-static napi_callback stop;
 static napi_value stop(napi_env env, napi_info info) {
-    napi_value arguments[3], value = NULL;
+    napi_value arguments[3];
     size_t count = 3;
     void *loop = NULL;
     napi_get_cb_info(env, info, &count, arguments, NULL, NULL);
@@ -165,45 +176,34 @@ static napi_value stop(napi_env env, napi_info info) {
     galgo_node_child = 1;
     if (uv_hrtime && &galgo_node_start_time)
         galgo_node_start_time = uv_hrtime();
-    napi_create_uint32(env, learn, &value);
-    return value;
+    return number(env, learn);
 }
 
 /* ---- the addon ---- */
 
 /* held(): a number that grows with threads and descriptors. */
-static napi_callback held;
 static napi_value held(napi_env env, napi_info info) {
     (void)info;
     int busy;
-    napi_value value = NULL;
-    napi_create_uint32(env, galgo_node_threads(&busy) + (galgo_node_parts() << 16), &value);
-    return value;
+    return number(env, galgo_node_threads(&busy) + (galgo_node_parts() << 16));
 }
 
-static napi_callback pid;
 static napi_value pid(napi_env env, napi_info info) {
     (void)info;
-    napi_value value = NULL;
-    napi_create_uint32(env, (uint32_t)getpid(), &value);
-    return value;
+    return number(env, (uint32_t)getpid());
 }
 
 /* entropy(bytes): an ArrayBuffer from the kernel. */
-static napi_callback entropy;
 static napi_value entropy(napi_env env, napi_info info) {
-    napi_value argument, value = NULL;
-    size_t count = 1;
+    napi_value value = NULL;
     uint32_t size = 0;
     void *bytes = NULL;
-    napi_get_cb_info(env, info, &count, &argument, NULL, NULL);
-    napi_get_value_uint32(env, argument, &size);
+    napi_get_value_uint32(env, galgo_node_argument(env, info), &size);
     if (napi_create_arraybuffer(env, size, &bytes, &value) != 0 || getentropy(bytes, size) != 0)
         _exit(127);
     return value;
 }
 
-static napi_callback modules;
 static napi_value modules(napi_env env, napi_info info) {
     (void)info;
     napi_value value = NULL;
@@ -231,16 +231,14 @@ GALGO_EXPORT napi_value napi_register_module_v1(napi_env env, napi_value exports
         {"modules", modules}, {"stop", stop}, {"held", held}, {"emitter", galgo_node_emitter}, {"teach", galgo_node_teach}, {"reallyExit", galgo_node_really_exit},
         {"pid", pid}, {"entropy", entropy},
     };
-    napi_value run = source(env), forks = NULL, count = NULL;
+    napi_value run = source(env);
     if (!galgo_node_ours || !run)
         return exports;
     char unloader[sizeof UNLOADER];
     snprintf(unloader, sizeof unloader, UNLOADER, options_count);
     show(unloader);
-    napi_create_uint32(env, (uint32_t)galgo_forks, &forks);
-    napi_set_named_property(env, exports, "forks", forks);
-    napi_create_uint32(env, (uint32_t)options_count, &count);
-    napi_set_named_property(env, exports, "options", count);
+    napi_set_named_property(env, exports, "forks", number(env, (uint32_t)galgo_forks));
+    napi_set_named_property(env, exports, "options", number(env, (uint32_t)options_count));
     napi_set_named_property(env, exports, "run", run);
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         napi_value function;

@@ -55,6 +55,9 @@ void galgo_node_leave(void *unused);
 /* Functions for node.cjs. */
 napi_callback galgo_node_really_exit, galgo_node_emitter, galgo_node_teach;
 
+/* The one argument of a function; `undefined` where there is none. */
+napi_value galgo_node_argument(napi_env env, napi_info info);
+
 /* The UTF-8 text of a string, to be freed; NULL where it is none. */
 char *galgo_node_text(napi_env env, napi_value value);
 

@@ -3,6 +3,7 @@
 #include "galgo.h"
 #include "node.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 /* Node's own end would wait for threads and take its heap apart. Nothing of that can be seen from
    outside, and it is a good part of a short life. What addons registered to be done at the end has
    been done when this is called: last registered, first called. */
-static int exit_code = 7; /* without an "exit" event: a handler of uncaught exceptions threw */
+static int32_t exit_code = 7; /* without an "exit" event: a handler of uncaught exceptions threw */
 
 void galgo_node_leave(void *unused) {
     (void)unused;
@@ -25,19 +26,13 @@ static napi_ref emit_ref, preload_report_ref;
 
 /* process.reallyExit, the last step of process.exit. */
 napi_value galgo_node_really_exit(napi_env env, napi_info info) {
-    napi_value code;
-    size_t count = 1;
-    napi_get_cb_info(env, info, &count, &code, NULL, NULL);
-    int32_t number = 0;
-    if (count > 0)
-        napi_get_value_int32(env, code, &number);
-    exit_code = number;
+    exit_code = 0;
+    napi_get_value_int32(env, galgo_node_argument(env, info), &exit_code);
     galgo_node_leave(NULL);
     return NULL;
 }
 
 /* process.emit: Node ends with process.emit("exit"), however it ends. */
-static napi_callback emit;
 static napi_value emit(napi_env env, napi_info info) {
     napi_value arguments[16], self, original, name, result = NULL;
     size_t count = 16;
@@ -70,18 +65,13 @@ static napi_value emit(napi_env env, napi_info info) {
 
 /* emitter(process.emit): what stands in its place. */
 napi_value galgo_node_emitter(napi_env env, napi_info info) {
-    napi_value original, replacement = NULL;
-    size_t count = 1;
-    napi_get_cb_info(env, info, &count, &original, NULL, NULL);
-    napi_create_reference(env, original, 1, &emit_ref);
+    napi_value replacement = NULL;
+    napi_create_reference(env, galgo_node_argument(env, info), 1, &emit_ref);
     napi_create_function(env, "emit", 4, emit, NULL, &replacement);
     return replacement;
 }
 
 napi_value galgo_node_teach(napi_env env, napi_info info) {
-    napi_value preload_report;
-    size_t count = 1;
-    napi_get_cb_info(env, info, &count, &preload_report, NULL, NULL);
-    napi_create_reference(env, preload_report, 1, &preload_report_ref);
+    napi_create_reference(env, galgo_node_argument(env, info), 1, &preload_report_ref);
     return NULL;
 }

@@ -4,7 +4,6 @@
 #include "node.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -52,19 +51,15 @@ void galgo_node_replace_parts(void) {
 
 /* The memory of an io_uring is shared with children. libuv does without where there is none. */
 GALGO_EXPORT long syscall(long number, ...) {
-    typedef long syscall_fn(long, ...);
-    static syscall_fn *real;
     if (galgo_node_ours && !galgo_node_child && number == SYS_io_uring_setup) {
         errno = ENOSYS;
         return -1;
     }
-    if (!real)
-        real = (syscall_fn *)dlsym(RTLD_NEXT, "syscall");
     va_list list;
     va_start(list, number);
     long a[6];
     for (int i = 0; i < 6; i++)
         a[i] = va_arg(list, long);
     va_end(list);
-    return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    return GALGO_NEXT(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }

@@ -4,7 +4,6 @@
 #include "node.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -42,27 +41,18 @@ struct asked { int task; uintptr_t word; };
 static struct asked asked[THREADS];
 static int asked_count;
 
-typedef int create_fn(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-typedef int join_fn(pthread_t, void **);
-
 GALGO_EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
-    static create_fn *real;
-    if (!real)
-        real = (create_fn *)dlsym(RTLD_NEXT, "pthread_create");
-    int failed = real(thread, attributes, start, argument);
+    int failed = GALGO_NEXT(pthread_create)(thread, attributes, start, argument);
     if (!failed && galgo_node_ours && galgo_forks && !galgo_node_child && sleepers_count < THREADS)
         sleepers[sleepers_count++].thread = *thread;
     return failed;
 }
 
 GALGO_EXPORT int pthread_join(pthread_t thread, void **result) {
-    static join_fn *real;
     for (int i = 0; galgo_node_child && i < sleepers_count; i++)
         if (pthread_equal(sleepers[i].thread, thread) && !sleepers[i].alive)
             galgo_node_leave(NULL); /* Node waits for those when it ends, and then only */
-    if (!real)
-        real = (join_fn *)dlsym(RTLD_NEXT, "pthread_join");
-    return real(thread, result);
+    return GALGO_NEXT(pthread_join)(thread, result);
 }
 
 /* In the template it stays here; in a child that started it again it returns to its sleep. */
@@ -102,46 +92,30 @@ static void revive(const pthread_cond_t *condition) {
 }
 
 GALGO_EXPORT int pthread_cond_signal(pthread_cond_t *condition) {
-    typedef int signal_fn(pthread_cond_t *);
-    static signal_fn *real;
-    if (!real)
-        real = (signal_fn *)dlsym(RTLD_NEXT, "pthread_cond_signal");
     if (galgo_node_child)
         revive(condition);
-    return real(condition);
+    return GALGO_NEXT(pthread_cond_signal)(condition);
 }
 
 GALGO_EXPORT int pthread_cond_broadcast(pthread_cond_t *condition) {
-    typedef int broadcast_fn(pthread_cond_t *);
-    static broadcast_fn *real;
-    if (!real)
-        real = (broadcast_fn *)dlsym(RTLD_NEXT, "pthread_cond_broadcast");
     if (galgo_node_child)
         revive(condition);
-    return real(condition);
+    return GALGO_NEXT(pthread_cond_broadcast)(condition);
 }
 
 /* It waits for those that wait, which a child's threads of the template would for ever. glibc has
    nothing to give back for a condition. */
 GALGO_EXPORT int pthread_cond_destroy(pthread_cond_t *condition) {
-    typedef int destroy_fn(pthread_cond_t *);
-    static destroy_fn *real;
     if (galgo_node_child)
         return 0;
-    if (!real)
-        real = (destroy_fn *)dlsym(RTLD_NEXT, "pthread_cond_destroy");
-    return real(condition);
+    return GALGO_NEXT(pthread_cond_destroy)(condition);
 }
 
 /* One that was waited for counts as used. */
 GALGO_EXPORT int pthread_mutex_destroy(pthread_mutex_t *mutex) {
-    typedef int destroy_fn(pthread_mutex_t *);
-    static destroy_fn *real;
     if (galgo_node_child)
         return 0;
-    if (!real)
-        real = (destroy_fn *)dlsym(RTLD_NEXT, "pthread_mutex_destroy");
-    return real(mutex);
+    return GALGO_NEXT(pthread_mutex_destroy)(mutex);
 }
 
 /* Whether a thread takes the signal; the one that starts the debugger takes none. */

@@ -29,59 +29,46 @@ static int is_plain(void) {
 /* Looking a name up costs a child tens of pages: each is kept, and all that a child needs are looked up
    before there is one. */
 static void *function(const char *name) {
-    enum { MOST = 32 };
+    enum { MOST = 32 }; /* more than are asked for here */
     static struct { const char *name; void *at; } known[MOST];
     size_t i = 0;
-    while (i < MOST && known[i].name && strcmp(known[i].name, name) != 0)
+    while (known[i].name && strcmp(known[i].name, name) != 0)
         i++;
-    if (i < MOST && known[i].name)
-        return known[i].at;
-    void *found = dlsym(RTLD_DEFAULT, name);
-    if (!found)
-        _Exit(127);
-    if (i < MOST) {
+    if (!known[i].name) {
         known[i].name = name;
-        known[i].at = found;
+        known[i].at = dlsym(RTLD_DEFAULT, name);
     }
-    return found;
+    if (!known[i].at)
+        _Exit(127);
+    return known[i].at;
 }
 
-static void *variable(void *perl, const char *getter, const char *name) {
-    void *f = function(getter);
-    if (is_plain())
-        return ((void *(*)(const char *, int))f)(name, GV_ADD);
-    return ((void *(*)(void *, const char *, int))f)(perl, name, GV_ADD);
+/* Calls one. It is given pointers and whole numbers only, and those go the same way whatever a function is declared to take. */
+typedef void *called(const void *, ...);
+#define CALL(PERL, FUNCTION, ...) \
+    (is_plain() ? ((called *)(FUNCTION))(__VA_ARGS__) : ((called *)(FUNCTION))(PERL, __VA_ARGS__))
+
+static void *hash_of(void *perl, const char *name) {
+    return CALL(perl, function("Perl_get_hv"), name, GV_ADD);
 }
 
 static void set(void *perl, const char *name, const char *text) {
-    void *sv = variable(perl, "Perl_get_sv", name);
-    void *f = function("Perl_sv_setpvn");
-    if (is_plain())
-        ((void (*)(void *, const char *, size_t))f)(sv, text, strlen(text));
-    else
-        ((void (*)(void *, void *, const char *, size_t))f)(perl, sv, text, strlen(text));
+    void *scalar = CALL(perl, function("Perl_get_sv"), name, GV_ADD);
+    CALL(perl, function("Perl_sv_setpvn"), scalar, text, strlen(text));
 }
 
 /* Fills an empty hash from `environ`, %ENV as perl does when it starts: nothing is written back. */
 static void fill(void *perl, const char *name) {
-    typedef void *plain_new(const char *, size_t);
-    typedef void *plain_store(void *, const char *, int, int, void *, unsigned);
-    typedef void *new(void *, const char *, size_t);
-    typedef void *store(void *, void *, const char *, int, int, void *, unsigned);
     enum { HOW = HV_FETCH_ISSTORE | HV_FETCH_JUST_SV };
-    int plain = is_plain();
-    void *hash = variable(perl, "Perl_get_hv", name);
+    void *hash = hash_of(perl, name);
     void *make = function("Perl_newSVpvn"), *put = function("Perl_hv_common_key_len");
     for (char **e = environ; *e; e++) {
         char *value = strchr(*e, '=');
         if (!value)
             continue;
         int length = (int)(value++ - *e);
-        size_t size = strlen(value);
-        if (plain)
-            ((plain_store *)put)(hash, *e, length, HOW, ((plain_new *)make)(value, size), 0);
-        else
-            ((store *)put)(perl, hash, *e, length, HOW, ((new *)make)(perl, value, size), 0);
+        void *scalar = CALL(perl, make, value, strlen(value));
+        CALL(perl, put, hash, *e, length, HOW, scalar, 0);
     }
 }
 
@@ -114,12 +101,9 @@ enum { HAS_ITERATOR = 0x02000000 };
 
 static void read_with(void *perl, intptr_t action, void *hash) {
     struct magic *magic = ((struct magic *(*)(const void *, int))function("Perl_mg_find"))(hash, MAGIC_UVAR);
-    void *text = function("Perl_sv_2pv_flags");
     size_t length;
-    if (!magic || !magic->object || action & WRITES)
-        return;
-    galgo_asked(is_plain() ? ((char *(*)(void *, size_t *, int))text)(magic->object, &length, 0)
-                           : ((char *(*)(void *, void *, size_t *, int))text)(perl, magic->object, &length, 0));
+    if (magic && magic->object && !(action & WRITES))
+        galgo_asked(CALL(perl, function("Perl_sv_2pv_flags"), magic->object, &length, 0));
 }
 
 static int32_t read_plain(intptr_t action, void *hash) {
@@ -136,25 +120,19 @@ static int32_t read_threaded(void *perl, intptr_t action, void *hash) {
 GALGO_EXPORT void galgo_perl_watch(void *perl, void *cv) {
     (void)cv;
     fill(perl, "galgo::before");
-    void *hash = variable(perl, "Perl_get_hv", "ENV"), *add = function("Perl_sv_magic");
+    void *hash = hash_of(perl, "ENV");
     struct functions reads = {is_plain() ? (void *)read_plain : (void *)read_threaded, NULL, 0};
-    if (is_plain())
-        ((void (*)(void *, void *, int, const void *, int32_t))add)(hash, NULL, MAGIC_UVAR, &reads, sizeof reads);
-    else
-        ((void (*)(void *, void *, void *, int, const void *, int32_t))add)(perl, hash, NULL, MAGIC_UVAR, &reads, sizeof reads);
+    CALL(perl, function("Perl_sv_magic"), hash, NULL, MAGIC_UVAR, &reads, (int)sizeof reads);
     ((struct scalar *)hash)->flags &= ~(uint32_t)SVS_RMG; /* unwatch() sets it again */
 }
 
 /* To here. */
 GALGO_EXPORT void galgo_perl_unwatch(void *perl, void *cv) {
     (void)cv;
-    void *hash = variable(perl, "Perl_get_hv", "ENV"), *remove = function("Perl_sv_unmagic");
+    void *hash = hash_of(perl, "ENV");
     if (((struct scalar *)hash)->flags & HAS_ITERATOR)
         galgo_asked(NULL);
-    if (is_plain())
-        ((int (*)(void *, int))remove)(hash, MAGIC_UVAR);
-    else
-        ((int (*)(void *, void *, int))remove)(perl, hash, MAGIC_UVAR);
+    CALL(perl, function("Perl_sv_unmagic"), hash, MAGIC_UVAR);
 }
 
 /* ---- what perl.pl calls ---- */
@@ -185,11 +163,7 @@ GALGO_EXPORT void galgo_perl_stop(void *perl, void *cv) {
     char *files = strdup(getenv("GALGO_REPORT") ? getenv("GALGO_REPORT") : "");
     /* What a child does first is done here once: the pieces it takes for that then lie together. */
     fill(perl, "ENV");
-    void *hash = variable(perl, "Perl_get_hv", "ENV"), *clear = function("Perl_hv_clear");
-    if (is_plain())
-        ((void (*)(void *))clear)(hash);
-    else
-        ((void (*)(void *, void *))clear)(perl, hash);
+    CALL(perl, function("Perl_hv_clear"), hash_of(perl, "ENV"));
     set(perl, "galgo::text", "");
     const char *obstacle = galgo_early();
     galgo_settle();

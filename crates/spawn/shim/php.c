@@ -31,23 +31,21 @@ extern char **environ;
 
 enum { TRIED = 802 }; /* PHP_VERSION_ID / 100 */
 
-struct sapi *php_sapi;
-struct executor *php_executor;
-struct table *php_modules;
-long (*php_number)(const char *, size_t, int);
-char *(*php_text)(const char *, size_t, int);
-static int (**open_stream)(void *);
+OF_PHP int (*zend_stream_open_function)(void *);
+OF_PHP long zend_ini_long(const char *, size_t, int);
+OF_PHP char *zend_ini_string(const char *, size_t, int);
 
-/* 0 where this php-cgi lacks one. */
-static int find(void) {
-    const struct { void *at; const char *name; } names[] = {
-        {&php_sapi, "sapi_module"}, {&php_executor, "executor_globals"}, {&php_modules, "module_registry"},
-        {&open_stream, "zend_stream_open_function"}, {&php_number, "zend_ini_long"}, {&php_text, "zend_ini_string"},
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!(*(void **)names[i].at = dlsym(RTLD_DEFAULT, names[i].name)))
-            return 0;
-    return 1;
+static int is_php(void) {
+    return &sapi_module && &executor_globals && &module_registry && &zend_stream_open_function && zend_ini_long && zend_ini_string;
+}
+
+long php_number(const char *name) {
+    return zend_ini_long(name, strlen(name), 0);
+}
+
+const char *php_text(const char *name) {
+    const char *value = zend_ini_string(name, strlen(name), 0);
+    return value ? value : "";
 }
 
 static const struct value *constant(const char *name) {
@@ -68,7 +66,7 @@ static int teaches; /* the server is to hear which scripts ran */
 /* Only then does php-cgi end with the status that the script left; else with 255. */
 static int (*opens)(void *);
 static int first_open(void *handle) {
-    *open_stream = opens;
+    zend_stream_open_function = opens;
     if (teaches)
         php_compile_teaches();
     int result = opens(handle);
@@ -81,7 +79,7 @@ static int first_open(void *handle) {
 static void leave(void *module) {
     (void)module;
     fflush(NULL);
-    _exit(opened ? php_executor->exit_status : 255);
+    _exit(opened ? executor_globals.exit_status : 255);
 }
 
 /* Without a request when PHP begins to end. */
@@ -89,7 +87,7 @@ static void (*flush)(void *);
 static void flushes(void *request) {
     flush(request);
     if (!request)
-        php_modules->destructor = leave;
+        module_registry.destructor = leave;
 }
 
 /* ---- settings ---- */
@@ -183,7 +181,7 @@ static const char *files(void) {
     note_each(scanned ? *scanned : NULL, ",\n");
     note_each(scans ? *scans : NULL, ":");
     note_each(constant_text("PHP_CONFIG_FILE_SCAN_DIR"), ":"); /* an empty one in the list above */
-    note_each(php_text("browscap", strlen("browscap"), 0), "\n");
+    note_each(php_text("browscap"), "\n");
     galgo_tell(GALGO_ABSENT, lacking);
     return found;
 }
@@ -196,10 +194,7 @@ static int loading = 1;
    (RTLD_DEEPBIND). Then the shim would not notice what they do: register handlers for a fork, by which some draw new
    random numbers, or read a variable of a request. */
 GALGO_EXPORT void *dlopen(const char *file, int flags) {
-    static void *(*real)(const char *, int);
-    if (!real)
-        real = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
-    return real(file, loading ? flags & ~RTLD_DEEPBIND : flags);
+    return GALGO_NEXT(dlopen)(file, loading ? flags & ~RTLD_DEEPBIND : flags);
 }
 
 /* ---- opcache ---- */
@@ -226,12 +221,10 @@ GALGO_EXPORT void *mmap64(void *at, size_t length, int access, int flags, int fd
 /* Scripts that it runs or reads, and code that it writes. */
 static int opcache_does_more(void) {
     static const char *const NAMES[] = {"opcache.preload", "opcache.blacklist_filename", "opcache.preferred_memory_model"};
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
-        const char *value = php_text(NAMES[i], strlen(NAMES[i]), 0);
-        if (value && *value)
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        if (*php_text(NAMES[i]))
             return 1;
-    }
-    return php_number("opcache.jit_buffer_size", strlen("opcache.jit_buffer_size"), 0) != 0;
+    return php_number("opcache.jit_buffer_size") != 0;
 }
 
 /* Its file of locks has no name: children would wait for each other. Each makes its own, at the same number. */
@@ -273,17 +266,17 @@ static int make_locks(void) {
 static const char *obstacle(void) {
     static char words[256];
     const char *early = galgo_early();
-    if (!find())
+    if (!is_php())
         return "runs under a PHP with which warm starts were never tried";
     const struct value *version = constant("PHP_VERSION_ID");
     if (!version || (version->type & 0xff) != IS_LONG || version->is.number / 100 != TRIED) {
         snprintf(words, sizeof words, "runs under PHP %s, with which warm starts were never tried", constant_text("PHP_VERSION"));
         return words;
     }
-    long reports = php_number("error_reporting", strlen("error_reporting"), 0);
-    if (sizeof(struct table) != 56 || (reports && php_executor->error_reporting != reports) || php_executor->exit_status != 0)
+    long reports = php_number("error_reporting");
+    if (sizeof(struct table) != 56 || (reports && executor_globals.error_reporting != reports) || executor_globals.exit_status != 0)
         return "runs under a PHP that was built otherwise than those with which warm starts were tried";
-    if (php_number("apc.enabled", strlen("apc.enabled"), 0))
+    if (php_number("apc.enabled"))
         return "shares memory between requests by APCu: apc.enabled = 0 in its php.ini lets it start warm";
     return early;
 }
@@ -305,7 +298,7 @@ static void stop(const char *why) {
     note_settings();
     put_locks_away();
     loading = 0;
-    const char *told = php_text ? files() : NULL;
+    const char *told = is_php() ? files() : NULL;
     galgo_tell(GALGO_SEARCH, "/\n"); /* scripts are named by their paths */
     galgo_settle();
     galgo_gather(OWN_CODE);
@@ -314,15 +307,15 @@ static void stop(const char *why) {
     if (set_otherwise() || !make_locks())
         execute();
     php_compile_begins();
-    opens = *open_stream;
-    *open_stream = first_open;
-    flush = php_sapi->flush;
-    php_sapi->flush = flushes;
+    opens = zend_stream_open_function;
+    zend_stream_open_function = first_open;
+    flush = sapi_module.flush;
+    sapi_module.flush = flushes;
 }
 
 static int (*deactivate)(void);
 static int deactivates(void) {
-    php_sapi->deactivate = deactivate;
+    sapi_module.deactivate = deactivate;
     privately = 0;
     int result = deactivate();
     galgo_tell(GALGO_FILES, php_compile_ahead(galgo_modules()));
@@ -339,8 +332,8 @@ static int started(void) {
         stop(why);
         return 0;
     }
-    deactivate = php_sapi->deactivate;
-    php_sapi->deactivate = deactivates;
+    deactivate = sapi_module.deactivate;
+    sapi_module.deactivate = deactivates;
     privately = 1;
     return 0;
 }

@@ -58,12 +58,15 @@ struct module {
     int number;
 };
 
-/* php.c */
-extern struct sapi *php_sapi;
-extern struct executor *php_executor;
-extern struct table *php_modules;
-extern long (*php_number)(const char *, size_t, int);
-extern char *(*php_text)(const char *, size_t, int);
+/* PHP's own. A program on the way to php-cgi has none of it, and another PHP may lack some. */
+#define OF_PHP extern __attribute__((weak, visibility("default")))
+OF_PHP struct sapi sapi_module;
+OF_PHP struct executor executor_globals;
+OF_PHP struct table module_registry;
+
+/* A setting: 0 and "" where there is none. */
+long php_number(const char *name);
+const char *php_text(const char *name);
 
 /* Compiles scripts, named one a line, into opcache's memory; answers with those that it has compiled, one a line. */
 const char *php_compile_ahead(const char *scripts);

@@ -25,42 +25,30 @@ enum {
 };
 
 /* zend_compile.h and others */
-static struct {
-    void (*strings_begin)(void), (*strings_end)(void), (*strings_of)(char), (*begin)(void), (*end)(void);
-    void (*forget)(void *), (*give_back)(void *), (*clear_exception)(void), (*bail)(const char *, uint32_t);
-    void (*reset_memory)(char, char), (*forget_paths)(void);
-    void *(*compile)(int, struct text *);
-    struct text *(*words)(size_t, const char *, ...);
-    int (*set)(struct text *, const char *, size_t, int, int);
-    void (**complain)(int, struct text *, uint32_t, struct text *);
-    int (*make_globals)(void);
-    void (**import)(struct value *);
-    int (*has_own_memory)(void);
-    void *(*memory)(void);
-    size_t (*memory_used)(int);
-} php;
+OF_PHP void zend_interned_strings_activate(void), zend_interned_strings_deactivate(void), zend_interned_strings_switch_storage(char);
+OF_PHP void zend_activate(void), zend_deactivate(void), zend_clear_exception(void), _zend_bailout(const char *, uint32_t);
+OF_PHP void destroy_op_array(void *), _efree(void *), shutdown_memory_manager(char, char), realpath_cache_clean(void);
+OF_PHP void *compile_filename(int, struct text *);
+OF_PHP struct text *zend_strpprintf(size_t, const char *, ...);
+OF_PHP int zend_alter_ini_entry_chars(struct text *, const char *, size_t, int, int);
+OF_PHP void (*zend_error_cb)(int, struct text *, uint32_t, struct text *);
+OF_PHP int php_hash_environment(void);
+OF_PHP void (*php_import_environment_variables)(struct value *);
+OF_PHP int is_zend_mm(void);
+OF_PHP void *zend_mm_get_heap(void);
+OF_PHP size_t zend_memory_usage(int);
 
-static int find(void) {
-    const struct { void *at; const char *name; } names[] = {
-        {&php.strings_begin, "zend_interned_strings_activate"}, {&php.strings_end, "zend_interned_strings_deactivate"},
-        {&php.strings_of, "zend_interned_strings_switch_storage"}, {&php.begin, "zend_activate"}, {&php.end, "zend_deactivate"},
-        {&php.forget, "destroy_op_array"}, {&php.give_back, "_efree"}, {&php.clear_exception, "zend_clear_exception"},
-        {&php.bail, "_zend_bailout"}, {&php.reset_memory, "shutdown_memory_manager"}, {&php.forget_paths, "realpath_cache_clean"},
-        {&php.compile, "compile_filename"}, {&php.words, "zend_strpprintf"}, {&php.set, "zend_alter_ini_entry_chars"},
-        {&php.complain, "zend_error_cb"}, {&php.make_globals, "php_hash_environment"},
-        {&php.import, "php_import_environment_variables"}, {&php.has_own_memory, "is_zend_mm"},
-        {&php.memory, "zend_mm_get_heap"}, {&php.memory_used, "zend_memory_usage"},
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!(*(void **)names[i].at = dlsym(RTLD_DEFAULT, names[i].name)))
-            return 0;
-    return 1;
+static int compiles(void) {
+    return zend_interned_strings_activate && zend_interned_strings_deactivate && zend_interned_strings_switch_storage && zend_activate &&
+           zend_deactivate && zend_clear_exception && _zend_bailout && destroy_op_array && _efree && shutdown_memory_manager &&
+           realpath_cache_clean && compile_filename && zend_strpprintf && zend_alter_ini_entry_chars && &zend_error_cb &&
+           php_hash_environment && &php_import_environment_variables && is_zend_mm && zend_mm_get_heap && zend_memory_usage;
 }
 
 static struct module *opcache(void) {
     static const char NAME[] = "Zend OPcache";
-    const struct entry *entries = php_modules->data;
-    for (uint32_t i = 0; i < php_modules->used; i++) {
+    const struct entry *entries = module_registry.data;
+    for (uint32_t i = 0; i < module_registry.used; i++) {
         struct module *module = entries[i].value.is.other;
         if (entries[i].value.type && strcmp(module->name, NAME) == 0)
             return module;
@@ -68,22 +56,13 @@ static struct module *opcache(void) {
     return NULL;
 }
 
-static long number(const char *name) {
-    return php_number(name, strlen(name), 0);
-}
-
-static const char *text(const char *name) {
-    const char *value = php_text(name, strlen(name), 0);
-    return value ? value : "";
-}
-
 static int able; /* to compile ahead */
 
 /* Whoever has switched opcache off, or has it not look at the files, gets what he asked for; and what it keeps in files others
    may have written. */
 static int is_able(void) {
-    return find() && opcache() && number("opcache.enable") && number("opcache.validate_timestamps") &&
-           !number("opcache.file_cache_only") && !*text("opcache.file_cache");
+    return compiles() && opcache() && php_number("opcache.enable") && php_number("opcache.validate_timestamps") &&
+           !php_number("opcache.file_cache_only") && !*php_text("opcache.file_cache");
 }
 
 /* A moment ago: what is compiled now each child asks the file system about. */
@@ -96,7 +75,7 @@ static int moment_ago(double *seconds) {
 static void complains(int type, struct text *file, uint32_t line, struct text *words) {
     (void)file, (void)line, (void)words;
     if (type & FATAL)
-        php.bail("", 0);
+        _zend_bailout("", 0);
 }
 
 /* A script that has $_ENV or $_SERVER has it made when it is compiled: here of nothing. */
@@ -105,34 +84,34 @@ static void imports(struct value *variables) {
 }
 
 static void set(const char *name, const char *value) {
-    php.set(php.words(0, "%s", name), value, strlen(value), ANYONE, NOW);
+    zend_alter_ini_entry_chars(zend_strpprintf(0, "%s", name), value, strlen(value), ANYONE, NOW);
 }
 
 static int compile(struct module *opcache, const char *script) {
     sigjmp_buf frame;
     volatile int compiled = 0;
-    php.strings_begin();
-    php.begin();
-    php_executor->bailout = &frame;
+    zend_interned_strings_activate();
+    zend_activate();
+    executor_globals.bailout = &frame;
     if (sigsetjmp(frame, 0) == 0) {
-        php.make_globals();
+        php_hash_environment();
         opcache->begins(opcache->type, opcache->number);
         set("opcache.revalidate_freq", "0");
         set("opcache.record_warnings", "1");
-        void *code = php.compile(INCLUDE, php.words(0, "%s", script));
+        void *code = compile_filename(INCLUDE, zend_strpprintf(0, "%s", script));
         if (code) {
-            php.forget(code);
-            php.give_back(code);
+            destroy_op_array(code);
+            _efree(code);
             compiled = 1;
         }
-        php.clear_exception();
+        zend_clear_exception();
     }
-    php_executor->bailout = NULL;
-    php.end();
+    executor_globals.bailout = NULL;
+    zend_deactivate();
     if (opcache->ended)
         opcache->ended();
-    php.strings_end();
-    php.reset_memory(1, 0);
+    zend_interned_strings_deactivate();
+    shutdown_memory_manager(1, 0);
     return compiled;
 }
 
@@ -145,7 +124,7 @@ static char *settings[COUNT]; /* that the scripts were compiled by; none where n
 
 static void note_settings(int compiled) {
     for (int i = 0; i < COUNT && compiled; i++)
-        settings[i] = strdup(text(SETTINGS[i]));
+        settings[i] = strdup(php_text(SETTINGS[i]));
 }
 
 /* Of a regular file, not 0; 0 where it is none, or larger. One that begins with `#!` is compiled otherwise where it is the request's script than where it is
@@ -164,7 +143,7 @@ static int size_of(const char *path, off_t most) {
 /* Each of the `scripts` that is a regular file, until opcache has as much as leaves a request most of its memory. */
 static void compile_each(struct module *opcache, const char *scripts, char *done, size_t room) {
     char script[4096];
-    off_t most = (off_t)number("opcache.memory_consumption") << 20;
+    off_t most = (off_t)php_number("opcache.memory_consumption") << 20;
     most = (most > ASSUMED ? most : ASSUMED) / SHARE;
     for (size_t used = 0, length; *scripts; scripts += length + (scripts[length] == '\n')) {
         length = strcspn(scripts, "\n");
@@ -187,8 +166,8 @@ static void compile_each(struct module *opcache, const char *scripts, char *done
    notes are the first page of it, which begins with where they lie (zend_alloc.c). */
 static void clear_memory(void) {
     enum { CHUNK = 2 << 20, PAGE = 4096 };
-    char *notes = php.has_own_memory() ? php.memory() : NULL, *chunk = (char *)((uintptr_t)notes & -(uintptr_t)CHUNK);
-    if (notes && php.memory_used(0) == 0 && (size_t)(notes - chunk) < PAGE && *(char **)chunk == notes)
+    char *notes = is_zend_mm() ? zend_mm_get_heap() : NULL, *chunk = (char *)((uintptr_t)notes & -(uintptr_t)CHUNK);
+    if (notes && zend_memory_usage(0) == 0 && (size_t)(notes - chunk) < PAGE && *(char **)chunk == notes)
         madvise(chunk + PAGE, CHUNK - PAGE, MADV_DONTNEED);
 }
 
@@ -204,23 +183,23 @@ const char *php_compile_ahead(const char *scripts) {
     }
     if (!able || !*scripts)
         return done;
-    int (*request_time)(double *) = php_sapi->request_time;
-    void (*complain)(int, struct text *, uint32_t, struct text *) = *php.complain;
-    void *variables = php_sapi->variables;
-    void (*import)(struct value *) = *php.import;
-    php_sapi->request_time = moment_ago;
-    php_sapi->variables = NULL;
-    *php.complain = complains;
-    *php.import = imports;
-    php.strings_of(1);
+    int (*request_time)(double *) = sapi_module.request_time;
+    void (*complain)(int, struct text *, uint32_t, struct text *) = zend_error_cb;
+    void *variables = sapi_module.variables;
+    void (*import)(struct value *) = php_import_environment_variables;
+    sapi_module.request_time = moment_ago;
+    sapi_module.variables = NULL;
+    zend_error_cb = complains;
+    php_import_environment_variables = imports;
+    zend_interned_strings_switch_storage(1);
     compile_each(opcache(), scripts, done, sizeof done);
-    php.strings_of(0);
-    php.forget_paths();
+    zend_interned_strings_switch_storage(0);
+    realpath_cache_clean();
     clear_memory();
-    *php.import = import;
-    *php.complain = complain;
-    php_sapi->variables = variables;
-    php_sapi->request_time = request_time;
+    php_import_environment_variables = import;
+    zend_error_cb = complain;
+    sapi_module.variables = variables;
+    sapi_module.request_time = request_time;
     note_settings(*done != 0);
     return done;
 }
@@ -233,7 +212,7 @@ static int (*activate)(void), (*deactivate)(void);
 static int activates(void) {
     int result = activate();
     for (int i = 0; i < COUNT; i++)
-        if (settings[i] && strcmp(settings[i], text(SETTINGS[i])) != 0) {
+        if (settings[i] && strcmp(settings[i], php_text(SETTINGS[i])) != 0) {
             set("opcache.enable", "0");
             break;
         }
@@ -243,11 +222,11 @@ static int activates(void) {
 /* Scripts of this request, before they are forgotten. */
 static void tell(void *any) {
     static char scripts[65536];
-    const struct table *included = &php_executor->included;
+    const struct table *included = &executor_globals.included;
     const struct entry *entries = included->data;
     size_t used = 0;
     (void)any;
-    php_executor->included.destructor = NULL;
+    executor_globals.included.destructor = NULL;
     for (uint32_t i = 0; i < included->used; i++) {
         const struct text *key = entries[i].value.type ? entries[i].key : NULL;
         if (!key || memchr(key->bytes, '\n', key->length) || used + key->length + 2 > sizeof scripts)
@@ -261,7 +240,7 @@ static void tell(void *any) {
 
 /* PHP forgets them by giving back all memory of the request, after this; or one by one, before. */
 static int deactivates(void) {
-    if (php_executor->included.destructor == tell)
+    if (executor_globals.included.destructor == tell)
         tell(NULL);
     return deactivate();
 }
@@ -271,15 +250,15 @@ void php_compile_begins(void) {
     for (int i = 0; i < 2 && linked[0] && linked[1]; i++)
         *linked[i] = NULL;
     if (settings[0]) {
-        activate = php_sapi->activate;
-        php_sapi->activate = activates;
+        activate = sapi_module.activate;
+        sapi_module.activate = activates;
     }
 }
 
 void php_compile_teaches(void) {
     if (!able)
         return;
-    php_executor->included.destructor = tell;
-    deactivate = php_sapi->deactivate;
-    php_sapi->deactivate = deactivates;
+    executor_globals.included.destructor = tell;
+    deactivate = sapi_module.deactivate;
+    sapi_module.deactivate = deactivates;
 }

@@ -23,13 +23,13 @@
 /* ---- words for what is asked of it ---- */
 
 static object *module(const char *name) {
-    return py.Dict_GetItemString(py.Import_GetModuleDict(), name);
+    return PyDict_GetItemString(PyImport_GetModuleDict(), name);
 }
 
 /* A value nobody asks for; what it raised is dropped where it is not printed. */
 static int called(object *result) {
     if (!result)
-        py.Err_Clear();
+        PyErr_Clear();
     return result != NULL;
 }
 
@@ -71,7 +71,7 @@ static void note(const char *path) {
 static object *part; /* the namespace of python.py */
 
 static object *ours(const char *name) {
-    return py.Dict_GetItemString(part, name);
+    return PyDict_GetItemString(part, name);
 }
 
 /* From Python 3.13 on it is said while what, before that in what. */
@@ -80,23 +80,23 @@ static void ignored(object *in, const char *what) {
     if (format)
         format("Exception ignored on %s", what);
     else
-        py.Err_WriteUnraisable(in);
+        PyErr_WriteUnraisable(in);
 }
 
 /* Py_FinalizeEx() reports what the second flush cannot write to nobody. */
 static int flush(const char *name, int report) {
-    object *stream = py.Sys_GetObject(name);
-    if (!stream || stream == py.None)
+    object *stream = PySys_GetObject(name);
+    if (!stream || stream == &_Py_NoneStruct)
         return 1;
-    object *closed = py.Object_GetAttrString(stream, "closed");
-    if (!called(closed) || py.Object_IsTrue(closed) > 0)
+    object *closed = PyObject_GetAttrString(stream, "closed");
+    if (!called(closed) || PyObject_IsTrue(closed) > 0)
         return 1;
-    if (py.Object_CallMethod(stream, "flush", NULL))
+    if (PyObject_CallMethod(stream, "flush", NULL))
         return 1;
     if (report)
         ignored(stream, "flushing sys.stdout");
     else
-        py.Err_Clear();
+        PyErr_Clear();
     return 0;
 }
 
@@ -104,55 +104,55 @@ static int flush(const char *name, int report) {
    name. No reference to one is left. */
 static object *finalized(void) {
     enum { PY_TP_FINALIZE = 80 };
-    object *kinds = py.Object_CallFunction(ours("kinds"), NULL), *found = py.List_New(0);
-    ssize_t count = kinds ? py.Sequence_Size(kinds) : 0;
+    object *kinds = PyObject_CallFunction(ours("kinds"), NULL), *found = PyList_New(0);
+    ssize_t count = kinds ? PySequence_Size(kinds) : 0;
     for (ssize_t i = 0; i < count; i++) {
-        object *kind = py.Sequence_GetItem(kinds, i);
+        object *kind = PySequence_GetItem(kinds, i);
         /* Before Python 3.10 it raises for types of C. */
-        if (py.Type_GetSlot(kind, PY_TP_FINALIZE) || py.Err_Occurred())
-            py.List_Append(found, kind);
-        py.Err_Clear();
-        py.DecRef(kind);
+        if (PyType_GetSlot(kind, PY_TP_FINALIZE) || PyErr_Occurred())
+            PyList_Append(found, kind);
+        PyErr_Clear();
+        Py_DecRef(kind);
     }
-    py.DecRef(kinds);
+    Py_DecRef(kinds);
     return found;
 }
 
 /* What the script has left with others, as a cache of a module: taking the interpreter apart would come to it. None is
    freed, so that nothing is ended twice. */
 static void end_what_is_left(object *kinds) {
-    object *left = py.Object_CallFunction(ours("left"), "O", kinds);
-    ssize_t count = called(left) ? py.Sequence_Size(left) : 0;
+    object *left = PyObject_CallFunction(ours("left"), "O", kinds);
+    ssize_t count = called(left) ? PySequence_Size(left) : 0;
     for (ssize_t i = 0; i < count; i++)
-        py.Object_CallFinalizer(py.Sequence_GetItem(left, i));
+        PyObject_CallFinalizer(PySequence_GetItem(left, i));
 }
 
 /* Where there are daemon threads, warnings about what was left open, or destructors of objects that the collector does not
    list, the interpreter is taken apart after all. */
 __attribute__((noreturn)) static void leave(int status, int interrupted, int learn) {
     object *threading = module("threading");
-    if (threading && !py.Object_CallMethod(threading, "_shutdown", NULL))
+    if (threading && !PyObject_CallMethod(threading, "_shutdown", NULL))
         ignored(threading, "threading shutdown");
     object *atexit = module("atexit");
     if (atexit)
-        called(py.Object_CallMethod(atexit, "_run_exitfuncs", NULL));
+        called(PyObject_CallMethod(atexit, "_run_exitfuncs", NULL));
     if (learn) {
-        object *names = py.Object_CallFunction(ours("learned"), NULL);
+        object *names = PyObject_CallFunction(ours("learned"), NULL);
         if (called(names))
-            galgo_learned(py.Bytes_AsString(names));
+            galgo_learned(PyBytes_AsString(names));
     }
     int failed;
-    object *kinds = finalized(), *due = py.Object_CallFunction(ours("thorough"), "O", kinds);
-    if (called(due) && py.Object_IsTrue(due) > 0) {
-        py.DecRef(kinds);
-        py.Dict_Clear(part); /* holds the standard streams */
-        failed = py.FinalizeEx() < 0;
+    object *kinds = finalized(), *due = PyObject_CallFunction(ours("thorough"), "O", kinds);
+    if (called(due) && PyObject_IsTrue(due) > 0) {
+        Py_DecRef(kinds);
+        PyDict_Clear(part); /* holds the standard streams */
+        failed = Py_FinalizeEx() < 0;
     } else {
         failed = !flush("stdout", 1);
         flush("stderr", 0);
-        called(py.Object_CallFunction(ours("let_go"), NULL));
+        called(PyObject_CallFunction(ours("let_go"), NULL));
         end_what_is_left(kinds);
-        called(py.Object_CallFunction(ours("finish"), NULL));
+        called(PyObject_CallFunction(ours("finish"), NULL));
         flush("stdout", 0);
         flush("stderr", 0);
     }
@@ -166,26 +166,26 @@ __attribute__((noreturn)) static void leave(int status, int interrupted, int lea
 /* The status of SystemExit, whose value that is not a number goes to standard error. */
 static int asked(void) {
     object *type, *value, *trace;
-    py.Err_Fetch(&type, &value, &trace);
-    py.Err_NormalizeException(&type, &value, &trace);
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
     fflush(stdout);
-    if (!value || value == py.None)
+    if (!value || value == &_Py_NoneStruct)
         return 0;
-    object *code = py.Object_GetAttrString(value, "code");
+    object *code = PyObject_GetAttrString(value, "code");
     if (called(code))
         value = code;
-    if (value == py.None)
+    if (value == &_Py_NoneStruct)
         return 0;
-    if (py.Object_IsInstance(value, py.Int) > 0) {
-        long status = py.Long_AsLong(value);
-        called(status == -1 && py.Err_Occurred() ? NULL : value);
+    if (PyObject_IsInstance(value, &PyLong_Type) > 0) {
+        long status = PyLong_AsLong(value);
+        called(status == -1 && PyErr_Occurred() ? NULL : value);
         return (int)status;
     }
-    object *stream = py.Sys_GetObject("stderr");
-    if (stream && stream != py.None)
-        py.File_WriteObject(value, stream, 1 /* Py_PRINT_RAW */);
-    py.Sys_WriteStderr("\n");
-    py.Err_Clear();
+    object *stream = PySys_GetObject("stderr");
+    if (stream && stream != &_Py_NoneStruct)
+        PyFile_WriteObject(value, stream, 1 /* Py_PRINT_RAW */);
+    PySys_WriteStderr("\n");
+    PyErr_Clear();
     return 1;
 }
 
@@ -194,25 +194,25 @@ static int asked(void) {
 /* As _PyRun_SimpleFileObject(), from its code object on. */
 __attribute__((noreturn)) static void run(object *code, object *names, int learn) {
     object *result = NULL;
-    if (py.Sys_Audit("exec", "O", code) == 0)
-        result = py.Eval_EvalCode(code, names, names);
-    int interrupted = !result && py.Err_Occurred() == *py.KeyboardInterrupt;
+    if (PySys_Audit("exec", "O", code) == 0)
+        result = PyEval_EvalCode(code, names, names);
+    int interrupted = !result && PyErr_Occurred() == PyExc_KeyboardInterrupt;
     object *type = NULL, *value = NULL, *trace = NULL;
-    int exits = !result && py.Err_ExceptionMatches(*py.SystemExit);
+    int exits = !result && PyErr_ExceptionMatches(PyExc_SystemExit);
     int status = 0;
-    py.Err_Fetch(&type, &value, &trace);
+    PyErr_Fetch(&type, &value, &trace);
     flush("stderr", 0);
     flush("stdout", 0);
     if (!result) {
-        py.Err_Restore(type, value, trace);
+        PyErr_Restore(type, value, trace);
         if (exits)
             leave(asked(), 0, learn);
-        py.Err_Print();
+        PyErr_Print();
         status = 1;
     }
-    py.Dict_DelItemString(names, "__file__");
-    py.Dict_DelItemString(names, "__cached__");
-    py.Err_Clear();
+    PyDict_DelItemString(names, "__file__");
+    PyDict_DelItemString(names, "__cached__");
+    PyErr_Clear();
     leave(status, interrupted, learn);
 }
 
@@ -226,13 +226,13 @@ static int prepare(void) {
     char *source = calloc(1, (size_t)about.st_size + 1);
     if (!source || pread(GALGO_SOURCE, source, (size_t)about.st_size, 0) != about.st_size)
         return 0;
-    object *code = py.CompileString(source, "<galgo>", 257 /* Py_file_input */);
+    object *code = Py_CompileString(source, "<galgo>", 257 /* Py_file_input */);
     free(source);
     if (!called(code))
         return 0;
-    part = py.Dict_New();
-    py.Dict_SetItemString(part, "__builtins__", module("builtins"));
-    return called(py.Eval_EvalCode(code, part, part));
+    part = PyDict_New();
+    PyDict_SetItemString(part, "__builtins__", module("builtins"));
+    return called(PyEval_EvalCode(code, part, part));
 }
 
 static int stopped;
@@ -243,122 +243,105 @@ static void stop(const char *path) {
     object *code = NULL;
     stopped = 1;
     galgo_holds();
-    object *before = py.Bytes_FromStringAndSize(first.text, (ssize_t)first.length);
-    object *loaded = prepare() ? py.Object_CallFunction(ours("load"), "yyO", galgo_modules(), path, before) : NULL;
+    object *before = PyBytes_FromStringAndSize(first.text, (ssize_t)first.length);
+    object *loaded = prepare() ? PyObject_CallFunction(ours("load"), "yyO", galgo_modules(), path, before) : NULL;
     if (!loaded) { /* a shortage of descriptors or memory: it is tried again */
-        py.Err_Print();
+        PyErr_Print();
         _exit(127);
     }
-    object *why = py.Sequence_GetItem(loaded, 0);
-    if (why != py.None)
-        obstacle = py.Bytes_AsString(why);
-    code = py.Sequence_GetItem(loaded, 1);
-    char *names = py.Bytes_AsString(py.Sequence_GetItem(loaded, 2));
+    object *why = PySequence_GetItem(loaded, 0);
+    if (why != &_Py_NoneStruct)
+        obstacle = PyBytes_AsString(why);
+    code = PySequence_GetItem(loaded, 1);
+    char *names = PyBytes_AsString(PySequence_GetItem(loaded, 2));
     for (char *name = strtok(names, "\n"); name; name = strtok(NULL, "\n"))
         note(name);
-    galgo_tell(GALGO_SEARCH, py.Bytes_AsString(py.Sequence_GetItem(loaded, 3)));
-    galgo_tell(GALGO_LEFT, py.Bytes_AsString(py.Sequence_GetItem(loaded, 4)));
+    galgo_tell(GALGO_SEARCH, PyBytes_AsString(PySequence_GetItem(loaded, 3)));
+    galgo_tell(GALGO_LEFT, PyBytes_AsString(PySequence_GetItem(loaded, 4)));
     note(path);
     recording = 0;
-    py.OS_BeforeFork();
-    galgo_waits = py.OS_AfterFork_Child;
+    PyOS_BeforeFork();
+    galgo_waits = PyOS_AfterFork_Child;
     galgo_settle();
     galgo_gather(GALGO_CODE);
     int learn = galgo_stop(files.text, obstacle) & GALGO_LEARN;
     size_t length;
     const char *block = galgo_environment(&length);
-    object *bytes = py.Bytes_FromStringAndSize(block, (ssize_t)length);
-    if (!called(py.Object_CallFunction(ours("mend"), "O", bytes)))
+    object *bytes = PyBytes_FromStringAndSize(block, (ssize_t)length);
+    if (!called(PyObject_CallFunction(ours("mend"), "O", bytes)))
         _exit(127);
-    if (code && code != py.None)
-        run(code, py.Module_GetDict(module("__main__")), learn);
+    if (code && code != &_Py_NoneStruct)
+        run(code, PyModule_GetDict(module("__main__")), learn);
 }
 
 /* Whether this opening is that of the script. */
 static int is_script(const char *path, const char *mode) {
     struct stat opened, script;
-    if (stopped || !recording || strcmp(mode, "rb") != 0 || !py.IsInitialized())
+    if (stopped || !recording || strcmp(mode, "rb") != 0 || !Py_IsInitialized())
         return 0;
-    int gil = py.GILState_Ensure();
-    object *argv = py.Eval_GetFrame() ? NULL : py.Sys_GetObject("argv");
-    object *first = argv ? py.Sequence_GetItem(argv, 0) : NULL;
-    object *name = first ? py.Unicode_EncodeFSDefault(first) : NULL;
-    int same = name && stat(py.Bytes_AsString(name), &script) == 0 && stat(path, &opened) == 0 &&
+    int gil = PyGILState_Ensure();
+    object *argv = PyEval_GetFrame() ? NULL : PySys_GetObject("argv");
+    object *first = argv ? PySequence_GetItem(argv, 0) : NULL;
+    object *name = first ? PyUnicode_EncodeFSDefault(first) : NULL;
+    int same = name && stat(PyBytes_AsString(name), &script) == 0 && stat(path, &opened) == 0 &&
                opened.st_dev == script.st_dev && opened.st_ino == script.st_ino;
     if (!name)
-        py.Err_Clear();
-    py.GILState_Release(gil);
+        PyErr_Clear();
+    PyGILState_Release(gil);
     return same;
 }
 
 /* ---- what the interpreter calls ---- */
 
-typedef FILE *fopen_fn(const char *, const char *);
-typedef int open_fn(const char *, int, ...);
-
-static FILE *opened(fopen_fn *real, const char *path, const char *mode) {
+static FILE *opened(__typeof__(fopen) *next, const char *path, const char *mode) {
     if (recording && is_script(path, mode)) {
-        int gil = py.GILState_Ensure();
+        int gil = PyGILState_Ensure();
         stop(path);
-        py.GILState_Release(gil);
+        PyGILState_Release(gil);
     }
-    FILE *file = real(path, mode);
+    FILE *file = next(path, mode);
     if (recording && file)
         note(path);
     return file;
 }
 
 GALGO_EXPORT FILE *fopen(const char *path, const char *mode) {
-    static fopen_fn *real;
-    if (!real)
-        real = (fopen_fn *)dlsym(RTLD_NEXT, "fopen");
-    return opened(real, path, mode);
+    return opened(GALGO_NEXT(fopen), path, mode);
 }
 
 GALGO_EXPORT FILE *fopen64(const char *path, const char *mode) {
-    static fopen_fn *real;
-    if (!real)
-        real = (fopen_fn *)dlsym(RTLD_NEXT, "fopen64");
-    return opened(real, path, mode);
+    return opened(GALGO_NEXT(fopen64), path, mode);
 }
 
-static int open_as(open_fn *real, const char *path, int flags, mode_t mode) {
-    int fd = real(path, flags, mode);
+static int open_as(__typeof__(open) *next, const char *path, int flags, va_list rest) {
+    mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(rest, mode_t) : 0;
+    int fd = next(path, flags, mode);
     if (recording && fd >= 0 && (flags & O_ACCMODE) == O_RDONLY && !(flags & O_DIRECTORY))
         note(path);
     return fd;
 }
 
-static mode_t mode_of(int flags, va_list rest) {
-    return flags & (O_CREAT | __O_TMPFILE) ? va_arg(rest, mode_t) : 0;
-}
-
 GALGO_EXPORT int open(const char *path, int flags, ...) {
-    static open_fn *real;
-    if (!real)
-        real = (open_fn *)dlsym(RTLD_NEXT, "open");
     va_list rest;
     va_start(rest, flags);
-    mode_t mode = mode_of(flags, rest);
+    int fd = open_as(GALGO_NEXT(open), path, flags, rest);
     va_end(rest);
-    return open_as(real, path, flags, mode);
+    return fd;
 }
 
 GALGO_EXPORT int open64(const char *path, int flags, ...) {
-    static open_fn *real;
-    if (!real)
-        real = (open_fn *)dlsym(RTLD_NEXT, "open64");
     va_list rest;
     va_start(rest, flags);
-    mode_t mode = mode_of(flags, rest);
+    int fd = open_as(GALGO_NEXT(open64), path, flags, rest);
     va_end(rest);
-    return open_as(real, path, flags, mode);
+    return fd;
 }
 
 /* ---- the command line ---- */
 
-/* What of it does not end in opening a script once, or shows that modules were loaded ahead. */
-static const char *unusual(int argc, char **argv) {
+/* What of it does not end in opening a script once, or shows that modules were loaded ahead. NULL: nothing, and it names a
+   `script`. */
+static const char *unusual(int argc, char **argv, const char **script) {
     int at = 1;
     for (; at < argc && argv[at][0] == '-' && argv[at][1]; at++) {
         const char *c = argv[at] + 1;
@@ -377,7 +360,8 @@ static const char *unusual(int argc, char **argv) {
             }
         }
     }
-    return at < argc ? NULL : "is given no script";
+    *script = at < argc ? argv[at] : NULL;
+    return *script ? NULL : "is given no script";
 }
 
 /* An archive (zipapp) is run by other means; the mark of one is within its last 64 KiB. */
@@ -395,16 +379,6 @@ static int is_archive(const char *path) {
     if (fd >= 0)
         close(fd);
     return found;
-}
-
-static const char *script_of(int argc, char **argv) {
-    for (int at = 1; at < argc; at++) {
-        if (argv[at][0] != '-' || !argv[at][1])
-            return argv[at];
-        const char *c = argv[at] + strcspn(argv[at], "WX");
-        at += *c && !c[1];
-    }
-    return NULL;
 }
 
 /* The environment that the server gave, before a wrapper (a shell, `env`) or the interpreter changed
@@ -425,18 +399,6 @@ static int asks(const char *name) {
     return value && *value;
 }
 
-/* What made this process a template is for no other: a module may start programs while it loads. */
-static void forget(void) {
-    const char *preload = getenv("LD_PRELOAD"), *others = preload ? strchr(preload, ':') : NULL;
-    if (others)
-        setenv("LD_PRELOAD", others + 1, 1);
-    else
-        unsetenv("LD_PRELOAD");
-    static const char *const names[] = {"GALGO_TEMPLATE", "GALGO_ENVIRONMENT", "LD_BIND_NOW"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unsetenv(names[i]);
-}
-
 /* In every program on the way, too: only the interpreter has these names. */
 __attribute__((constructor)) static void begin(int argc, char **argv) {
     if (!galgo_is("python"))
@@ -445,15 +407,15 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     remember(interpreter);
     if (!interpreter)
         return;
-    const char *obstacle = unusual(argc, argv);
-    if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !python_resolve())
+    const char *script, *obstacle = unusual(argc, argv, &script);
+    if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !python_is_there())
         obstacle = "runs a Python older than 3.8, or one that hides its C functions";
-    else if (!obstacle && is_archive(script_of(argc, argv)))
+    else if (!obstacle && is_archive(script))
         obstacle = "is an archive of modules";
     else if (!obstacle && (asks("PYTHONINSPECT") || asks("PYTHONDEVMODE") || asks("PYTHONVERBOSE") ||
                            asks("PYTHONPROFILEIMPORTTIME")))
         obstacle = "runs for its developer (PYTHONINSPECT, PYTHONDEVMODE, PYTHONVERBOSE, PYTHONPROFILEIMPORTTIME)";
-    forget();
+    galgo_forget();
     if (obstacle)
         galgo_stop(NULL, obstacle);
     recording = !obstacle;

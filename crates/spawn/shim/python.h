@@ -1,4 +1,4 @@
-/* The C functions of the interpreter, of any version: found by name, in the program or its library. */
+/* What is used of the interpreter's C functions, which are the same in every version. */
 #ifndef GALGO_PYTHON_H
 #define GALGO_PYTHON_H
 
@@ -6,55 +6,66 @@
 
 typedef struct object object;
 
-extern struct python {
-    int (*IsInitialized)(void);
-    int (*FinalizeEx)(void);
-    int (*GILState_Ensure)(void);
-    void (*GILState_Release)(int);
-    object *(*Eval_EvalCode)(object *, object *, object *);
-    object *(*Eval_GetFrame)(void);
-    object *(*CompileString)(const char *, const char *, int);
-    object *(*Import_GetModuleDict)(void);
-    object *(*Dict_New)(void);
-    void (*Dict_Clear)(object *);
-    object *(*Dict_GetItemString)(object *, const char *);
-    int (*Dict_SetItemString)(object *, const char *, object *);
-    int (*Dict_DelItemString)(object *, const char *);
-    object *(*Module_GetDict)(object *);
-    object *(*Object_GetAttrString)(object *, const char *);
-    object *(*Object_CallFunction)(object *, const char *, ...);
-    object *(*Object_CallMethod)(object *, const char *, const char *, ...);
-    int (*Object_IsTrue)(object *);
-    void (*Object_CallFinalizer)(object *);
-    int (*Object_IsInstance)(object *, object *);
-    object *(*Bytes_FromStringAndSize)(const char *, ssize_t);
-    char *(*Bytes_AsString)(object *);
-    object *(*Unicode_EncodeFSDefault)(object *);
-    object *(*Sequence_GetItem)(object *, ssize_t);
-    ssize_t (*Sequence_Size)(object *);
-    void (*DecRef)(object *);
-    object *(*List_New)(ssize_t);
-    int (*List_Append)(object *, object *);
-    void *(*Type_GetSlot)(object *, int);
-    long (*Long_AsLong)(object *);
-    object *(*Sys_GetObject)(const char *);
-    int (*Sys_Audit)(const char *, const char *, ...);
-    int (*File_WriteObject)(object *, object *, int);
-    void (*Sys_WriteStderr)(const char *, ...);
-    object *(*Err_Occurred)(void);
-    int (*Err_ExceptionMatches)(object *);
-    void (*Err_Fetch)(object **, object **, object **);
-    void (*Err_Restore)(object *, object *, object *);
-    void (*Err_NormalizeException)(object **, object **, object **);
-    void (*Err_Clear)(void);
-    void (*Err_Print)(void);
-    void (*Err_WriteUnraisable)(object *);
-    void (*OS_BeforeFork)(void);
-    void (*OS_AfterFork_Child)(void);
-    object *None, **SystemExit, **KeyboardInterrupt, *Int;
-} py;
+/* FUNCTION(what it answers, its name, what it takes) for each. */
+#define PYTHON_FUNCTIONS(FUNCTION) \
+    FUNCTION(int, Py_IsInitialized, (void)) \
+    FUNCTION(int, Py_FinalizeEx, (void)) \
+    FUNCTION(int, PyGILState_Ensure, (void)) \
+    FUNCTION(void, PyGILState_Release, (int)) \
+    FUNCTION(object *, PyEval_EvalCode, (object *, object *, object *)) \
+    FUNCTION(object *, PyEval_GetFrame, (void)) \
+    FUNCTION(object *, Py_CompileString, (const char *, const char *, int)) \
+    FUNCTION(object *, PyImport_GetModuleDict, (void)) \
+    FUNCTION(object *, PyDict_New, (void)) \
+    FUNCTION(void, PyDict_Clear, (object *)) \
+    FUNCTION(object *, PyDict_GetItemString, (object *, const char *)) \
+    FUNCTION(int, PyDict_SetItemString, (object *, const char *, object *)) \
+    FUNCTION(int, PyDict_DelItemString, (object *, const char *)) \
+    FUNCTION(object *, PyModule_GetDict, (object *)) \
+    FUNCTION(object *, PyObject_GetAttrString, (object *, const char *)) \
+    FUNCTION(object *, PyObject_CallFunction, (object *, const char *, ...)) \
+    FUNCTION(object *, PyObject_CallMethod, (object *, const char *, const char *, ...)) \
+    FUNCTION(int, PyObject_IsTrue, (object *)) \
+    FUNCTION(void, PyObject_CallFinalizer, (object *)) \
+    FUNCTION(int, PyObject_IsInstance, (object *, object *)) \
+    FUNCTION(object *, PyBytes_FromStringAndSize, (const char *, ssize_t)) \
+    FUNCTION(char *, PyBytes_AsString, (object *)) \
+    FUNCTION(object *, PyUnicode_EncodeFSDefault, (object *)) \
+    FUNCTION(object *, PySequence_GetItem, (object *, ssize_t)) \
+    FUNCTION(ssize_t, PySequence_Size, (object *)) \
+    FUNCTION(void, Py_DecRef, (object *)) \
+    FUNCTION(object *, PyList_New, (ssize_t)) \
+    FUNCTION(int, PyList_Append, (object *, object *)) \
+    FUNCTION(void *, PyType_GetSlot, (object *, int)) \
+    FUNCTION(long, PyLong_AsLong, (object *)) \
+    FUNCTION(object *, PySys_GetObject, (const char *)) \
+    FUNCTION(int, PySys_Audit, (const char *, const char *, ...)) \
+    FUNCTION(int, PyFile_WriteObject, (object *, object *, int)) \
+    FUNCTION(void, PySys_WriteStderr, (const char *, ...)) \
+    FUNCTION(object *, PyErr_Occurred, (void)) \
+    FUNCTION(int, PyErr_ExceptionMatches, (object *)) \
+    FUNCTION(void, PyErr_Fetch, (object **, object **, object **)) \
+    FUNCTION(void, PyErr_Restore, (object *, object *, object *)) \
+    FUNCTION(void, PyErr_NormalizeException, (object **, object **, object **)) \
+    FUNCTION(void, PyErr_Clear, (void)) \
+    FUNCTION(void, PyErr_Print, (void)) \
+    FUNCTION(void, PyErr_WriteUnraisable, (object *)) \
+    FUNCTION(void, PyOS_BeforeFork, (void)) \
+    FUNCTION(void, PyOS_AfterFork_Child, (void))
+
+/* They are the program's, or its library's: a program on the way to the interpreter has none. */
+#define DECLARE(ANSWER, NAME, TAKES) \
+    extern ANSWER NAME TAKES __attribute__((weak, visibility("default")));
+PYTHON_FUNCTIONS(DECLARE)
+extern object _Py_NoneStruct __attribute__((weak, visibility("default")));
+extern object *PyExc_SystemExit __attribute__((weak, visibility("default")));
+extern object *PyExc_KeyboardInterrupt __attribute__((weak, visibility("default")));
+extern object PyLong_Type __attribute__((weak, visibility("default")));
 
 /* Whether all of them are there. */
-int python_resolve(void);
+#define IS_THERE(ANSWER, NAME, TAKES) && NAME
+static inline int python_is_there(void) {
+    return &_Py_NoneStruct && &PyExc_SystemExit && &PyExc_KeyboardInterrupt && &PyLong_Type PYTHON_FUNCTIONS(IS_THERE);
+}
 
 #endif

@@ -35,8 +35,6 @@ class Watch:
         self.read, self.walk = self.env.__getitem__, self.env.__iter__
         self.env.__getitem__ = lambda it, key: self.reading(it, key)
         self.env.__iter__ = lambda it: self.walking(it)
-        self.cwd, self.mask = os.getcwd(), os.umask(0)
-        os.umask(self.mask)
         self.before = self.state()
 
     def reading(self, it, key):
@@ -61,10 +59,6 @@ class Watch:
             os.listdir("/proc/self/fd"),
             os.getcwd(),
         )
-
-    def undo(self):
-        os.chdir(self.cwd)
-        os.umask(self.mask)
 
     def clean(self):
         return not self.asked and self.state() == self.before

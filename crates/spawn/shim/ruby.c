@@ -225,13 +225,10 @@ __attribute__((constructor)) static void begin(void) {
 }
 
 GALGO_EXPORT int ruby_run_node(void *node) {
-    int (*real)(void *) = (int (*)(void *))dlsym(RTLD_NEXT, "ruby_run_node");
     int status;
     if (!galgo_is("ruby") || !((int (*)(void *, int *))function("ruby_executable_node"))(node, &status))
-        return real(node);
-    unsetenv("LD_PRELOAD");
-    unsetenv("LD_BIND_NOW");
-    unsetenv("GALGO_TEMPLATE");
+        return GALGO_NEXT(ruby_run_node)(node);
+    galgo_forget();
     const char *obstacle = galgo_early();
     if (!obstacle)
         obstacle = more_threads();
@@ -253,5 +250,5 @@ GALGO_EXPORT int ruby_run_node(void *node) {
     renew_generators();
     if (asked & GALGO_LEARN)
         ((void (*)(void (*)(value), value))function("rb_set_end_proc"))(learn, 0);
-    return real(node);
+    return GALGO_NEXT(ruby_run_node)(node);
 }

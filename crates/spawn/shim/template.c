@@ -63,16 +63,12 @@ enum { REPORT_BYTES = 65536 };
    anyway, and OpenSSL itself can be told not to (OPENSSL_INIT_NO_ATEXIT), if one comes first. A library
    that is unloaded before the end (dlclose(3)) leaves that memory behind, no more. */
 GALGO_EXPORT int __cxa_atexit(void (*handler)(void *), void *argument, void *dso) {
-    typedef int at_exit_fn(void (*)(void *), void *, void *);
-    static at_exit_fn *real;
     Dl_info about;
-    if (!real)
-        real = (at_exit_fn *)dlsym(RTLD_NEXT, "__cxa_atexit");
     /* atexit(3) has no argument, destructors of C++ have one. */
     if (!argument && dladdr((void *)handler, &about) && about.dli_saddr == (void *)handler &&
         strcmp(about.dli_sname, "OPENSSL_cleanup") == 0)
         return 0;
-    return real ? real(handler, argument, dso) : -1;
+    return GALGO_NEXT(__cxa_atexit)(handler, argument, dso);
 }
 
 /* ---- messages ---- */
@@ -364,22 +360,25 @@ int galgo_is(const char *kind) {
 
 int galgo_is_linked(void) {
     static int known = -1;
-    if (known >= 0 || !(known = galgo_is("elf")))
-        return known;
+    if (known < 0 && (known = galgo_is("elf")))
+        galgo_forget();
+    return known;
+}
+
+void galgo_forget(void) {
+    static const char *const names[] = {"LD_BIND_NOW", "GALGO_TEMPLATE", "GALGO_ENVIRONMENT", "GALGO_PARKED", "GALGO_ROOM"};
     const char *preload = getenv("LD_PRELOAD"), *others = preload ? strchr(preload, ':') : NULL;
     if (others)
         setenv("LD_PRELOAD", others + 1, 1);
     else
         unsetenv("LD_PRELOAD");
-    unsetenv("LD_BIND_NOW");
-    unsetenv("GALGO_TEMPLATE");
-    return known;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
 }
 
 /* ---- programs that are no scripts ---- */
 
 typedef int main_fn(int, char **, char **);
-typedef int start_fn(main_fn *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
 
 static main_fn *program;
 void (*galgo_arguments)(int *, char ***);
@@ -416,7 +415,6 @@ static int stopped(int argc, char **argv, char **envp) {
 /* The C library's way to main(), called when every library is relocated; constructors run inside. */
 GALGO_EXPORT int __libc_start_main(main_fn *main, int argc, char **argv, void (*init)(void),
                                    void (*fini)(void), void (*rtld_fini)(void), void *stack_end) {
-    start_fn *real = (start_fn *)dlsym(RTLD_NEXT, "__libc_start_main");
     if (galgo_is_linked()) {
         galgo_watch();
         program = main;
@@ -425,5 +423,5 @@ GALGO_EXPORT int __libc_start_main(main_fn *main, int argc, char **argv, void (*
     }
     if (galgo_arguments)
         galgo_arguments(&argc, &argv);
-    return real(main, argc, argv, init, fini, rtld_fini, stack_end);
+    return GALGO_NEXT(__libc_start_main)(main, argc, argv, init, fini, rtld_fini, stack_end);
 }

@@ -59,9 +59,9 @@ pub fn closed(folder: &Path) -> Option<Finding> {
     }
 }
 
-/// Whether this process may execute a file of that mode. Root too needs one executable bit.
-pub(super) fn executable(subject: Subject<'_>, path: &Path, mode: u32) -> Result<(), Finding> {
-    if mode & 0o111 == 0 {
+/// Whether there is a file that this process may execute. Root too needs one executable bit.
+pub(super) fn executable(subject: Subject<'_>, path: &Path) -> Result<(), Finding> {
+    if regular(subject, path)? & 0o111 == 0 {
         return Err(subject.fails("is not executable", chmod("+x", path)));
     }
     if may(path, Access::EXEC_OK) {

@@ -24,7 +24,7 @@ pub(super) struct ElfHeader<'a> {
     kind: u16,
     machine: u16,
     /// PT_INTERP, the dynamic linker.
-    interpreter: Option<&'a [u8]>,
+    pub(super) interpreter: Option<&'a [u8]>,
 }
 
 impl<'a> ElfHeader<'a> {
@@ -34,11 +34,12 @@ impl<'a> ElfHeader<'a> {
         let little_endian = *head.get(5)? == 1;
         let at = |offset: usize, len: usize| number(head, offset, len, little_endian);
         let (kind, machine) = (at(16, 2)? as u16, at(18, 2)? as u16);
-        let (table, entry, count) = if wide {
-            (at(32, 8)?, at(54, 2)?, at(56, 2)?)
-        } else {
-            (at(28, 4)?, at(42, 2)?, at(44, 2)?)
+        // Where these are, and how long an address is.
+        let ([table, entry, count], [begin, length], word) = match wide {
+            true => ([32, 54, 56], [8, 32], 8),
+            false => ([28, 42, 44], [4, 16], 4),
         };
+        let (table, entry, count) = (at(table, word)?, at(entry, 2)?, at(count, 2)?);
         let mut interpreter = None;
         for n in 0..count {
             let start = usize::try_from(table.checked_add(n.checked_mul(entry)?)?).ok()?;
@@ -46,19 +47,9 @@ impl<'a> ElfHeader<'a> {
             if at(start, 4)? != PT_INTERP {
                 continue;
             }
-            let (offset, len) = if wide {
-                (
-                    at(start.checked_add(8)?, 8)?,
-                    at(start.checked_add(32)?, 8)?,
-                )
-            } else {
-                (
-                    at(start.checked_add(4)?, 4)?,
-                    at(start.checked_add(16)?, 4)?,
-                )
-            };
-            let offset = usize::try_from(offset).ok()?;
-            let bytes = head.get(offset..offset.checked_add(usize::try_from(len).ok()?)?)?;
+            let field = |offset| usize::try_from(at(start.checked_add(offset)?, word)?).ok();
+            let (offset, len) = (field(begin)?, field(length)?);
+            let bytes = head.get(offset..offset.checked_add(len)?)?;
             interpreter = bytes.split(|&b| b == 0).next();
         }
         Some(Self {
@@ -67,10 +58,6 @@ impl<'a> ElfHeader<'a> {
             machine,
             interpreter,
         })
-    }
-
-    pub(super) fn interpreter(&self) -> Option<&'a [u8]> {
-        self.interpreter
     }
 
     fn is_ours(&self) -> bool {
@@ -110,9 +97,7 @@ pub(super) fn check(subject: Subject<'_>, path: &Path, head: &[u8]) -> Option<Fi
     let name = header.interpreter?;
     let linker = Path::new(OsStr::from_bytes(name));
     let interpreter = Subject::Interpreter(name);
-    let lacks = access::regular(interpreter, linker)
-        .and_then(|mode| access::executable(interpreter, linker, mode))
-        .err()?;
+    let lacks = access::executable(interpreter, linker).err()?;
     let says = format!(
         "{}: {subject} was built for a system with another libc",
         lacks.says

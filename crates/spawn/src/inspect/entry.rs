@@ -35,10 +35,8 @@ pub(super) fn is_of_libc(path: &Path, imports: bool) -> io::Result<bool> {
         return Ok(false);
     }
     let segments = elf.segments()?;
-    let Some(entry) = segments
-        .iter()
-        .find_map(|s| s.place(elf.number(24, 8).ok()?))
-    else {
+    let entry = elf.number(24, 8)?;
+    let Some(entry) = segments.iter().find_map(|s| s.place(entry)) else {
         return Ok(false);
     };
     let code = elf.bytes(entry, mark.len() + start.len())?;
@@ -81,8 +79,7 @@ impl Elf {
     }
 
     fn number(&self, at: u64, length: usize) -> io::Result<u64> {
-        let bytes = self.bytes(at, length)?;
-        Ok(bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b)))
+        Ok(number(&self.bytes(at, length)?))
     }
 
     fn segments(&self) -> io::Result<Vec<Segment>> {
@@ -115,15 +112,10 @@ impl Elf {
         if let Some(dynamic) = dynamic {
             let length = usize::try_from(dynamic.size.min(1 << 16)).unwrap_or(0);
             for pair in self.bytes(dynamic.offset, length)?.chunks_exact(16) {
-                let word = |at: usize| {
-                    pair[at..at + 8]
-                        .iter()
-                        .rev()
-                        .fold(0, |n, b| n << 8 | u64::from(*b))
-                };
-                match word(0) {
-                    STRTAB => address = word(8),
-                    STRSZ => size = word(8),
+                let (tag, value) = pair.split_at(8);
+                match number(tag) {
+                    STRTAB => address = number(value),
+                    STRSZ => size = number(value),
                     _ => {}
                 }
             }
@@ -131,6 +123,11 @@ impl Elf {
         let at = segments.iter().find_map(|s| s.place(address)).unwrap_or(0);
         self.bytes(at, usize::try_from(size.min(NAMES_MAX)).unwrap_or(0))
     }
+}
+
+/// The machines that are known have the lowest byte first.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
 }
 
 #[cfg(test)]

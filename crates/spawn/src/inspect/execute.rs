@@ -23,9 +23,7 @@ pub(super) fn executable(
     path_env: &str,
     depth: u32,
 ) -> Vec<Finding> {
-    if let Err(finding) =
-        access::regular(subject, path).and_then(|mode| access::executable(subject, path, mode))
-    {
+    if let Err(finding) = access::executable(subject, path) {
         return vec![finding];
     }
     let head = match head(path) {
@@ -175,11 +173,7 @@ fn search(name: &[u8], path_env: &str) -> Option<PathBuf> {
     if name.contains(&b'/') {
         return Some(OsStr::from_bytes(name).into());
     }
-    let runs = |p: &PathBuf| {
-        access::regular(Subject::Program, p)
-            .and_then(|mode| access::executable(Subject::Program, p, mode))
-            .is_ok()
-    };
+    let runs = |file: &PathBuf| access::executable(Subject::Program, file).is_ok();
     path_env
         .split(':')
         .map(|folder| Path::new(folder).join(OsStr::from_bytes(name)))

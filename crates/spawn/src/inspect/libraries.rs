@@ -7,32 +7,24 @@ use std::{
     fs,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
 };
 
-/// Asks the program's dynamic linker. Nothing where the program is no dynamic ELF file, or its
-/// linker is not one to be run.
+/// As the program's dynamic linker has it.
 pub(super) fn missing(path: &Path) -> Vec<Finding> {
-    let Ok(head) = head(path) else {
-        return Vec::new();
-    };
-    let Some(linker) = ElfHeader::parse(&head).and_then(|h| h.interpreter()) else {
-        return Vec::new();
-    };
-    let linker = Path::new(OsStr::from_bytes(linker));
+    listed(path).map_or_else(Vec::new, |told| complaints(&told.stdout, &told.stderr))
+}
+
+/// What the linker says. `None`: the program is no dynamic ELF file, or its linker is not one to be run.
+fn listed(path: &Path) -> Option<Output> {
+    let head = head(path).ok()?;
+    let linker = Path::new(OsStr::from_bytes(ElfHeader::parse(&head)?.interpreter?));
     if !is_systems_own(linker) {
-        return Vec::new();
+        return None;
     }
-    let output = Command::new(linker)
-        .arg("--list")
-        .arg(path)
-        .env_clear()
-        .stdin(Stdio::null())
-        .output();
-    match output {
-        Ok(output) => complaints(&output.stdout, &output.stderr),
-        Err(_) => Vec::new(),
-    }
+    let mut list = Command::new(linker);
+    list.arg("--list").arg(path).env_clear();
+    list.stdin(Stdio::null()).output().ok()
 }
 
 /// A linker that only root could have put there. The name comes from the program, and its author
@@ -52,9 +44,8 @@ fn is_systems_own(linker: &Path) -> bool {
 
 /// Reads what glibc's and musl's linkers print.
 fn complaints(stdout: &[u8], stderr: &[u8]) -> Vec<Finding> {
-    let lines = stdout
-        .split(|&b| b == b'\n')
-        .chain(stderr.split(|&b| b == b'\n'));
+    let lines = [stdout, stderr].into_iter();
+    let lines = lines.flat_map(|told| told.split(|&b| b == b'\n'));
     let mut names: Vec<String> = Vec::new();
     for line in lines {
         let line = escape(line.trim_ascii());
@@ -125,9 +116,7 @@ mod tests {
         assert!(!is_systems_own(&own));
         assert!(!is_systems_own(Path::new("/usr/bin/env")));
         let exe = head(&std::env::current_exe().unwrap()).unwrap();
-        let linker = ElfHeader::parse(&exe)
-            .and_then(|h| h.interpreter())
-            .unwrap();
+        let linker = ElfHeader::parse(&exe).and_then(|h| h.interpreter).unwrap();
         assert!(is_systems_own(Path::new(OsStr::from_bytes(linker))));
     }
 }

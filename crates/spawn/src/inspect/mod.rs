@@ -43,17 +43,10 @@ pub fn check(path: &Path, path_env: &str) -> Vec<Finding> {
 /// As [`check`], for a file that a configured interpreter runs: it needs no executable bit and no
 /// `#!`.
 pub fn check_source(path: &Path) -> Vec<Finding> {
-    let mut all: Vec<_> = access::regular(Subject::Program, path)
-        .err()
-        .into_iter()
-        .collect();
-    if all.is_empty()
-        && let Err(e) = head(path)
-    {
-        all.push(Subject::Program.fails(format!("cannot be read: {e}"), chmod("+r", path)));
-    }
-    all.extend(access::writable(path));
-    all
+    let unreadable = |e| Subject::Program.fails(format!("cannot be read: {e}"), chmod("+r", path));
+    let read = access::regular(Subject::Program, path).and_then(|_| head(path).map_err(unreadable));
+    let fails = read.err().into_iter();
+    fails.chain(access::writable(path)).collect()
 }
 
 /// Why the program at `path` did not start, in words its author can act on. Looks at the file as it

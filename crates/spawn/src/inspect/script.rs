@@ -72,18 +72,10 @@ pub(super) fn blank(b: u8) -> bool {
 }
 
 /// Spaces and tabs only: a carriage return is part of the name.
-fn trim(mut line: &[u8]) -> &[u8] {
-    while let [first, rest @ ..] = line
-        && blank(*first)
-    {
-        line = rest;
-    }
-    while let [rest @ .., last] = line
-        && blank(*last)
-    {
-        line = rest;
-    }
-    line
+fn trim(line: &[u8]) -> &[u8] {
+    let begin = line.iter().position(|&b| !blank(b)).unwrap_or(line.len());
+    let end = line.iter().rposition(|&b| !blank(b));
+    &line[begin..end.map_or(begin, |last| last + 1)]
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub fn kind(path: &Path) -> Result<TemplateKind, Unfit> {
         return Err(unfit("is neither a script nor a program of this system"));
     }
     let header = elf::ElfHeader::parse(&head);
-    match header.as_ref().and_then(elf::ElfHeader::interpreter) {
+    match header.and_then(|header| header.interpreter) {
         None => Err(unfit(
             "is linked statically: nothing can be loaded ahead of it",
         )),

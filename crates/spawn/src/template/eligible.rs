@@ -150,22 +150,22 @@ fn descriptors(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
 /// Ruby has one of its own, and replaces it in each child.
 fn timers(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
     let own = usize::from(kind == TemplateKind::Ruby);
-    match fs::read_to_string(proc.join("timers")) {
-        Ok(timers) if timers.lines().filter(|l| l.starts_with("ID:")).count() > own => {
-            Ok(Some("sets a timer while loading".to_owned()))
-        }
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
-        _ => Ok(None),
-    }
+    let timers = told(&proc.join("timers"))?;
+    let many = timers.lines().filter(|l| l.starts_with("ID:")).count() > own;
+    Ok(many.then(|| "sets a timer while loading".to_owned()))
 }
 
 /// Processes it started while loading and that still run.
 fn children(proc: &Path, pid: i32) -> io::Result<Option<String>> {
-    match fs::read_to_string(proc.join(format!("task/{pid}/children"))) {
-        Ok(pids) if !pids.trim().is_empty() => Ok(Some(
-            "starts a process while loading that still runs".to_owned(),
-        )),
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
-        _ => Ok(None),
+    let pids = told(&proc.join(format!("task/{pid}/children")))?;
+    let some = !pids.trim().is_empty();
+    Ok(some.then(|| "starts a process while loading that still runs".to_owned()))
+}
+
+/// What stands in a file of /proc; nothing where this kernel has no such file.
+fn told(file: &Path) -> io::Result<String> {
+    match fs::read_to_string(file) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
+        other => other,
     }
 }

@@ -24,7 +24,7 @@ pub use reports::LoadedTemplate;
 pub use search::SearchPath;
 pub use watch::{FileWatch, Unwatched};
 
-use crate::{Launch, Spawner, StartError, owners::warm::remote::RemoteTemplate};
+use crate::{Launch, LaunchOutcome, Spawner, StartError, owners::warm::remote::RemoteTemplate};
 use own::{OwnTemplate, TemplateStart};
 use std::{
     io,
@@ -64,16 +64,16 @@ impl Template {
     /// (sysctl `vm.memfd_noexec`).
     pub fn start(
         spawner: &mut Spawner,
-        launch: Launch,
+        mut launch: Launch,
         stdio: [BorrowedFd<'_>; 3],
         kind: TemplateKind,
         uses: Uses,
         modules: &[u8],
     ) -> Result<Self, StartError> {
-        let start = TemplateStart::new(launch, kind, uses, modules)?;
-        Ok(Self(TemplateHandle::Own(Box::new(
-            start.run(spawner, stdio)?,
-        ))))
+        let start = TemplateStart::new(&mut launch, kind, uses, modules)?;
+        let child = spawner.launch(launch, stdio).map_err(|f| f.error)?;
+        let template = start.started(child, false);
+        Ok(Self(TemplateHandle::Own(Box::new(template))))
     }
 
     /// One that a helper has, and that has stopped.
@@ -87,7 +87,14 @@ impl Template {
     /// # Errors
     /// It could not be.
     pub fn begun(&self, spawner: &mut Spawner) -> Result<bool, StartError> {
-        either!(&self.0, template => template.begun(spawner), { let _ = template; Ok(true) })
+        let TemplateHandle::Own(template) = &self.0 else {
+            return Ok(true);
+        };
+        match spawner.outcome(&template.child) {
+            LaunchOutcome::Started => Ok(true),
+            LaunchOutcome::UnderWay => Ok(false),
+            LaunchOutcome::Failed(failed) => Err(failed.error),
+        }
     }
 
     /// Reads what the template has reported; `Some` once it has stopped, together with what stands
@@ -122,17 +129,17 @@ impl Template {
 
     /// The template's process id, for logs.
     pub fn pid(&self) -> i32 {
-        either!(&self.0, template => template.pid(), template.pid)
+        either!(&self.0, template => template.child.pid(), template.pid)
     }
 
     /// What it was started for.
     pub fn uses(&self) -> Uses {
-        either!(&self.0, template => template.uses(), template.uses)
+        either!(&self.0, template => template.uses, template.uses)
     }
 
     /// What kind of program it is.
     pub fn kind(&self) -> TemplateKind {
-        either!(&self.0, template => template.kind(), template.kind)
+        either!(&self.0, template => template.kind, template.kind)
     }
 
     /// Whether its children can tell which modules they loaded.

@@ -25,7 +25,7 @@ impl TemplateKind {
             Self::Python => python(line),
             Self::Perl => perl(line),
             Self::Ruby => path(line, &[b".rb", b".so"]),
-            Self::Node => builtin(line) || package(line),
+            Self::Node => words(line) || package(line),
             Self::Php => script(line),
         }
     }
@@ -42,14 +42,11 @@ fn python(name: &[u8]) -> bool {
 
 /// As in `%INC`: `File/Temp.pm`.
 fn perl(name: &[u8]) -> bool {
-    let Some(stem) = name.strip_suffix(b".pm") else {
-        return false;
-    };
-    name.len() <= NAME_LONGEST && stem.split(|&b| b == b'/').all(|part| word(part, b"_"))
+    name.len() <= NAME_LONGEST && name.strip_suffix(b".pm").is_some_and(words)
 }
 
-/// A module of Node's own: `fs`, `fs/promises`.
-fn builtin(name: &[u8]) -> bool {
+/// As modules of Node's own are named: `fs`, `fs/promises`.
+fn words(name: &[u8]) -> bool {
     name.len() <= NAME_LONGEST && name.split(|&b| b == b'/').all(|part| word(part, b"_"))
 }
 

@@ -141,19 +141,18 @@ impl OwnPreforked {
         }
     }
 
-    /// Whether the child is there and waits.
-    ///
-    /// # Errors
-    /// There will be none: the template is gone, could not fork, or another process answered.
+    /// As [`PreforkedChild::ready`].
     pub(crate) fn ready(&mut self) -> io::Result<bool> {
-        if self.child.is_some() {
-            return Ok(true);
+        if self.child.is_none() {
+            self.child = hello(self.socket())?;
         }
-        let Some(socket) = &self.socket else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        self.child = hello(socket)?;
         Ok(self.child.is_some())
+    }
+
+    fn socket(&self) -> &OwnedFd {
+        // INVARIANT: only `start` takes it, and that takes `self`.
+        let socket = self.socket.as_ref();
+        socket.unwrap_or_else(|| unreachable!("a preforked child without a socket"))
     }
 
     /// As [`PreforkedChild::start`]; `report` is where the child tells what it loads.
@@ -166,19 +165,16 @@ impl OwnPreforked {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let none = u64::MAX; // RLIM_INFINITY
-        let mut head = [0u8; 24];
         let dir = request.dir.map_or(&[][..], CStr::to_bytes_with_nul);
         let (soft, hard) = request
             .cpu
             .map_or((none, none), |s| (s, s.saturating_add(1)));
-        head[..8].copy_from_slice(&soft.to_ne_bytes());
-        head[8..16].copy_from_slice(&hard.to_ne_bytes());
-        head[16..].copy_from_slice(&(dir.len() as u64).to_ne_bytes());
+        let head = [soft, hard, dir.len() as u64].map(u64::to_ne_bytes);
         let fds: Vec<_> = request.stdio.into_iter().chain(report).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&fds));
-        let parts = [&head[..], dir, request.env.bytes()].map(IoSlice::new);
+        let parts = [head.as_flattened(), dir, request.env.bytes()].map(IoSlice::new);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         child.lower(request.priority);
         sendmsg(&socket, &parts, &mut control, flags)?;
@@ -234,12 +230,7 @@ pub(crate) fn has_taken(socket: &OwnedFd) -> io::Result<bool> {
 
 impl AsFd for OwnPreforked {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match (&self.socket, &self.child) {
-            (Some(socket), _) => socket.as_fd(),
-            (None, Some(child)) => child.as_fd(),
-            // INVARIANT: only `start` takes both, and it takes `self`.
-            (None, None) => unreachable!("a preforked child without socket and process"),
-        }
+        self.socket().as_fd()
     }
 }
 

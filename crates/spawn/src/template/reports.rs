@@ -35,9 +35,10 @@ pub struct LoadedTemplate {
 
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    loaded: LoadedTemplate,
+    pub(super) loaded: LoadedTemplate,
     size: usize,
-    holds: bool,
+    /// Nothing of the program itself has run.
+    pub(super) holds: bool,
 }
 
 impl Reports {
@@ -88,15 +89,6 @@ impl Reports {
             }
         }
     }
-
-    /// Whether nothing of the program itself has run.
-    pub(super) fn holds(&self) -> bool {
-        self.holds
-    }
-
-    pub(super) fn take(&mut self) -> LoadedTemplate {
-        std::mem::take(&mut self.loaded)
-    }
 }
 
 /// Absolute paths, one a line.
@@ -121,7 +113,7 @@ mod tests {
         let mut reports = Reports::default();
         let ended = reports.read(&ours).unwrap_err();
         assert_eq!(ended.kind(), io::ErrorKind::UnexpectedEof);
-        assert!(reports.holds());
+        assert!(reports.holds);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use std::{
     ffi::OsStr,
     io,
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
@@ -66,13 +66,11 @@ impl SearchPath {
             .iter()
             .filter_map(|f| SearchFolder::of(f).ok())
             .collect();
+        let trusts =
+            |(place, file): &ModuleFile<'_>| place.trusts(kind, file, since).unwrap_or(false);
         let good = |name: &&[u8]| {
             self.builtin.contains(*name)
-                || files(kind, self, &places, name).is_some_and(|files| {
-                    files
-                        .iter()
-                        .all(|(place, file)| place.trusts(kind, file, since))
-                })
+                || files(kind, self, &places, name).is_some_and(|files| files.iter().all(trusts))
         };
         let names = kind.names(names).into_iter().filter(good);
         names.flat_map(|name| [name, b"\n"].concat()).collect()
@@ -182,11 +180,7 @@ impl SearchFolder {
     }
 
     /// Whether a regular file beneath it, with no link on the way, is one to load ahead of requests.
-    fn trusts(&self, kind: TemplateKind, file: &Path, since: Duration) -> bool {
-        self.beneath(kind, file, since).unwrap_or(false)
-    }
-
-    fn beneath(&self, kind: TemplateKind, file: &Path, since: Duration) -> io::Result<bool> {
+    fn trusts(&self, kind: TemplateKind, file: &Path, since: Duration) -> io::Result<bool> {
         let mut walk = SearchWalk {
             folders: vec![PathEntry::of(self.folder.try_clone()?)?],
             changeable: self.open,
@@ -199,14 +193,14 @@ impl SearchFolder {
             }
         }
         let last = walk.here();
-        if !last.regular {
+        if FileType::from_raw_mode(last.stat.st_mode) != FileType::RegularFile {
             return Ok(false);
         }
         let changeable = walk.changeable || last.writable;
         if kind == TemplateKind::Php {
             // Compiled, not run, and looked at again before each use: that a folder has changed makes no difference.
-            let ours = is_own(last.owner) || last.owner == 0;
-            return Ok(ours && (!(self.open || changeable) || last.changed < since));
+            let ours = is_own(last.stat.st_uid) || last.stat.st_uid == 0;
+            return Ok(ours && (!(self.open || changeable) || changed(&last.stat) < since));
         }
         if self.open {
             return Ok(walk.newest < since);
@@ -230,10 +224,7 @@ struct SearchWalk {
 #[derive(Debug)]
 struct PathEntry {
     fd: OwnedFd,
-    owner: u32,
-    sticky: bool,
-    regular: bool,
-    changed: Duration,
+    stat: Stat,
     /// As the kernel has it for this process, which has the rights of its programs: lists of access (acl(5)) count.
     writable: bool,
 }
@@ -247,23 +238,15 @@ impl PathEntry {
             Err(Errno::ACCESS | Errno::ROFS | Errno::PERM) => false,
             Err(e) => return Err(e.into()),
         };
-        Ok(Self {
-            owner: stat.st_uid,
-            sticky: stat.st_mode & 0o1000 != 0,
-            regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
-            changed: changed(&stat),
-            writable,
-            fd,
-        })
+        Ok(Self { fd, stat, writable })
     }
 }
 
 impl SearchWalk {
     fn from_root() -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = PathEntry::of(openat(CWD, "/", flags, Mode::empty())?)?;
+        let root = PathEntry::of(open(CWD, b"/")?)?;
         Ok(Self {
-            changeable: is_own(root.owner),
+            changeable: is_own(root.stat.st_uid),
             folders: vec![root],
             newest: Duration::ZERO,
         })
@@ -283,11 +266,11 @@ impl SearchWalk {
             return Ok(None);
         }
         let here = self.here();
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(&here.fd, name, flags, Mode::empty())?;
+        let fd = open(&here.fd, name)?;
         let stat = fstat(&fd)?;
         let owned = is_own(stat.st_uid);
-        let replaceable = here.writable && (!here.sticky || owned || is_own(here.owner));
+        let sticky = here.stat.st_mode & 0o1000 != 0;
+        let replaceable = here.writable && (!sticky || owned || is_own(here.stat.st_uid));
         self.changeable |= owned || replaceable;
         self.newest = self.newest.max(changed(&stat));
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
@@ -299,21 +282,20 @@ impl SearchWalk {
 
     /// Python takes compiled code from there before it looks at a module's source.
     fn caches_openly(&self) -> bool {
-        let Some(folder) = self.folders.len().checked_sub(2) else {
+        let [.., folder, _] = &self.folders[..] else {
             return true;
         };
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let cache = openat(
-            &self.folders[folder].fd,
-            "__pycache__",
-            flags,
-            Mode::empty(),
-        );
-        match cache.map_err(io::Error::from).and_then(PathEntry::of) {
-            Ok(cache) => cache.writable || is_own(cache.owner),
+        match open(&folder.fd, b"__pycache__").and_then(PathEntry::of) {
+            Ok(cache) => cache.writable || is_own(cache.stat.st_uid),
             Err(e) => e.kind() != io::ErrorKind::NotFound,
         }
     }
+}
+
+/// What has that name in a folder, be it a link, to be looked at only.
+fn open(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(folder, name, flags, Mode::empty())?)
 }
 
 /// Whether this user may change the rights of what `owner` has, and so what it holds.

@@ -13,33 +13,21 @@ use std::{
 };
 
 /// The shim, and the language's own source: descriptors 4 and 5 of the template. Made once for each kind.
-pub(super) fn files(kind: TemplateKind) -> io::Result<Vec<&'static OwnedFd>> {
-    static LIBRARIES: [OnceLock<OwnedFd>; TemplateKind::ALL.len()] =
-        [const { OnceLock::new() }; TemplateKind::ALL.len()];
-    static SOURCES: [OnceLock<OwnedFd>; TemplateKind::ALL.len()] =
+pub(super) fn files(kind: TemplateKind) -> io::Result<[&'static OwnedFd; 2]> {
+    static FILES: [OnceLock<(OwnedFd, Option<OwnedFd>)>; TemplateKind::ALL.len()] =
         [const { OnceLock::new() }; TemplateKind::ALL.len()];
 
-    let library = once(&LIBRARIES[kind as usize], "galgo-shim", kind.library())?;
-    // Both numbers are always taken: the shim closes them, and no file of the program's own.
-    let source = match kind.source() {
-        Some(source) => once(&SOURCES[kind as usize], kind.name(), source)?,
-        None => library,
-    };
-    Ok(vec![library, source])
-}
-
-fn once(
-    cell: &'static OnceLock<OwnedFd>,
-    name: &str,
-    bytes: &[u8],
-) -> io::Result<&'static OwnedFd> {
-    match cell.get() {
-        Some(fd) => Ok(fd),
+    let known = &FILES[kind as usize];
+    let (library, source) = match known.get() {
+        Some(made) => made,
         None => {
-            let made = sealed(name, bytes)?;
-            Ok(cell.get_or_init(|| made))
+            let source = kind.source().map(|source| sealed(kind.name(), source));
+            let made = (sealed("galgo-shim", kind.library())?, source.transpose()?);
+            known.get_or_init(|| made)
         }
-    }
+    };
+    // Both numbers are always taken: the shim closes them, and no file of the program's own.
+    Ok([library, source.as_ref().unwrap_or(library)])
 }
 
 /// A file in memory that cannot be changed any more.

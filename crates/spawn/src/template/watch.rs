@@ -102,27 +102,18 @@ impl<P> FileWatch<P> {
         })
     }
 
-    /// Watches `files` on behalf of a program, and of folders what stands in them; and whether files that were `absent`
-    /// come. Takes as long as looking at all of them does.
-    ///
-    /// # Errors
-    /// One cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
-    pub fn add(
-        &self,
-        files: &BTreeSet<PathBuf>,
-        absent: &BTreeSet<PathBuf>,
-        program: &Arc<P>,
-    ) -> io::Result<()> {
+    /// Watches all that `loaded` was made of, of folders what stands in them; and whether files that were absent come.
+    fn add(&self, loaded: &LoadedTemplate, program: &Arc<P>) -> io::Result<()> {
         let watched = self.watched.lock();
         let mut watched = watched.unwrap_or_else(PoisonError::into_inner);
-        for file in files {
+        for file in &loaded.files {
             let what = if file.is_dir() { ENTRIES } else { CHANGES };
             self.watch(&mut watched, file, what, None, program)?;
         }
-        for way in ways(files.iter().map(PathBuf::as_path)) {
+        for way in ways(loaded.files.iter().map(PathBuf::as_path)) {
             self.watch(&mut watched, &way, MOVES, None, program)?;
         }
-        for file in absent {
+        for file in &loaded.absent {
             if let (Some(folder), Some(name)) = (file.parent(), file.file_name())
                 && folder.is_dir()
             {
@@ -132,11 +123,12 @@ impl<P> FileWatch<P> {
         Ok(())
     }
 
-    /// [Watches](Self::add) what a template of `program` was made of, and makes sure that none of it has changed before it was
-    /// watched: since the template was started, at `since`, but for the program's `own` file.
+    /// Watches what a template of `program` was made of, and makes sure that none of it has changed before it was
+    /// watched: since the template was started, at `since`, but for the program's `own` file. Takes as long as looking at
+    /// all of it does.
     ///
     /// # Errors
-    /// One cannot be watched, or has changed.
+    /// One has changed, or cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
     pub fn keep(
         &self,
         loaded: &LoadedTemplate,
@@ -144,8 +136,7 @@ impl<P> FileWatch<P> {
         own: &Path,
         since: Duration,
     ) -> Result<(), Unwatched> {
-        let watched = self.add(&loaded.files, &loaded.absent, program);
-        watched.map_err(Unwatched::Unable)?;
+        self.add(loaded, program).map_err(Unwatched::Unable)?;
         let come = loaded.absent.iter().find(|file| file.exists());
         let newer = dates::newer(&loaded.files, own, since);
         match newer.or(come.map(PathBuf::as_path)) {

@@ -275,8 +275,8 @@ impl HelperTemplates {
                 socket.tell(&TemplateReport::None(why, words).encode(), &[]);
             }
             Ok((template, wanted)) => {
-                let started = TemplateReport::Started(wanted.kind, template.pid());
-                let named = terms.own_ids.then(|| template.process());
+                let started = TemplateReport::Started(wanted.kind, template.child.pid());
+                let named = terms.own_ids.then(|| template.child.as_fd());
                 let fds: Vec<_> = named.into_iter().collect();
                 socket.tell(&started.encode(), &fds);
                 self.made.push(HeldTemplate {
@@ -301,16 +301,15 @@ impl HelperTemplates {
         stdio: [&OwnedFd; 3],
     ) -> Result<(OwnTemplate, Wanted), TemplateRefusal> {
         let not_now = |e: StartError| (NoTemplate::NotNow, e.to_string());
-        let (launch, wanted) = self.wanted(terms, order)?;
-        let start = TemplateStart::new(launch, wanted.kind, order.uses, &wanted.modules);
+        let (mut launch, wanted) = self.wanted(terms, order)?;
+        let start = TemplateStart::new(&mut launch, wanted.kind, order.uses, &wanted.modules);
         let start = start.map_err(not_now)?;
-        let more: Vec<_> = start.launch.more.iter().map(AsFd::as_fd).collect();
+        let more: Vec<_> = launch.more.iter().map(AsFd::as_fd).collect();
         let child = direct.start(&Start {
             more: &more,
-            ..start.launch.start(stdio.map(AsFd::as_fd))
+            ..launch.start(stdio.map(AsFd::as_fd))
         });
         let child = child.map_err(not_now)?;
-        drop(more);
         let strict = terms.remit.terms.strict.is_some();
         Ok((start.started(child, strict), wanted))
     }
