@@ -29,3 +29,35 @@ pub use registry::Warm;
 pub use settings::TemplateSettings;
 pub use setup::{AsUser, TemplateSetup};
 pub use take::{ReadyChild, TemplateChild, child};
+
+#[cfg(test)]
+mod tests {
+    use galgo_proto::vars::{NAMES, is_of_request};
+    use regex::Regex;
+
+    fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
+        let (_, behind) = text.split_once(start).unwrap();
+        behind.split_once(end).unwrap().0
+    }
+
+    /// A template whose shim does not know a variable would keep for all requests that it was not there.
+    #[test]
+    fn every_shim_knows_the_variables_of_requests() {
+        let c = include_str!("../../../spawn/shim/early.c");
+        let c = between(c, "REQUEST[] = {", "};");
+        let python = include_str!("../../../spawn/shim/python.py");
+        let python = between(python, "REQUESTS = (", ")").replace('"', "");
+        let node = include_str!("../../../spawn/shim/node.cjs");
+        // It is looked ahead for HTTP_PROXY alone, which no request has.
+        let node = between(node, "OF_REQUEST =", ";").replace("(?!PROXY$)", "");
+        let node = Regex::new(node.trim().trim_matches('/')).unwrap();
+        let of_request = NAMES.iter().filter(|name| is_of_request(name));
+        for name in of_request.chain(&["REMOTE_IDENT", "REDIRECT_URL"]) {
+            assert!(c.contains(&format!("\"{name}\"")), "early.c: {name}");
+            assert!(node.is_match(name), "node.cjs: {name}");
+            let mut starts = python.split_whitespace();
+            assert!(starts.any(|s| name.starts_with(s)), "python.py: {name}");
+        }
+        assert!(!node.is_match("SSL_CERT_FILE") && !node.is_match("SERVER_SOFTWARE"));
+    }
+}
