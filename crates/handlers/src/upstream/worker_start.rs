@@ -188,5 +188,5 @@ pub(crate) async fn log_errors(errors: OwnedFd, log: ErrorLog, about: String) {
         lines.take(&buf, &mut say);
         pool::give(std::mem::take(&mut buf));
     }
-    lines.finish(&mut say);
+    lines.flush(&mut say);
 }
