@@ -23,7 +23,7 @@ use crate::{
     off_loop::off_loop,
     relay::{
         clock::Clocks,
-        program::{RunningProgram, StartedProgram},
+        program::RunningProgram,
         pump::{Fed, feed},
     },
     spool::Stored,
@@ -70,24 +70,15 @@ impl ProgramRun<'_, '_, '_> {
         let pipes = Pipes::new(file, self.head.body, self.upgrades);
         let mut pipes = pipes.map_err(|e| capacity(&e))?;
         let running = self.process(&mut pipes, env.0, &mut clocks, began).await?;
-        // From here on only the program has its ends.
-        let (ours, file) = pipes.ours();
-        let options = &self.cgi.options;
-        let program = RunningProgram::new(StartedProgram {
-            child: running.child,
-            origin: running.origin,
-            stdin: ours.stdin,
-            held: ours.held,
-            file,
-            stdout: ours.stdout,
-            stderr: ours.stderr,
+        // The program's ends are closed when this returns: it alone has them then.
+        let program = RunningProgram::new(
+            (running.child, running.origin),
+            pipes.ours,
             clocks,
-            kill_grace: options.kill_grace,
-            run_to_completion: options.run_to_completion,
-            max_stderr: options.max_stderr,
-            source: self.source(),
+            &self.cgi.options,
+            self.source(),
             permit,
-        });
+        );
         match running.fault {
             None => Ok(program),
             Some(fault) => {

@@ -46,11 +46,11 @@ pub struct Exchange {
     wire: ResponseFraming,
     sending: Sending,
     stderr: StderrLog,
-    clocks: Clocks,
+    pub(crate) clocks: Clocks,
     /// Output received and not yet sent on.
     pub out: Out,
     /// Output that waits for a slow client; it comes behind what is in `out`.
-    spill: Spill,
+    pub(crate) spill: Spill,
     heard: usize,
     again: bool,
     /// The connection has ended before all of the request was read.
@@ -58,7 +58,7 @@ pub struct Exchange {
     /// What is wrong with how the response ended.
     verdict: Option<Fault>,
     /// How the instance ended; not known of an application.
-    exit: Option<Exit>,
+    pub(crate) exit: Option<Exit>,
     /// Let an instance finish when the client has gone.
     run_to_completion: bool,
 }
@@ -162,11 +162,6 @@ impl Exchange {
     /// Nothing has been received yet on a connection that may be stale.
     pub fn may_be_stale(&self) -> bool {
         self.again && self.heard == 0 && !self.output_ended()
-    }
-
-    /// The response head is whole.
-    pub fn head_done(&mut self) {
-        self.clocks.first_byte();
     }
 
     /// Whether the response has ended.

@@ -51,11 +51,6 @@ impl Exchange {
         }
     }
 
-    /// How the instance ended, once it has.
-    pub fn exit(&self) -> Option<Exit> {
-        self.exit
-    }
-
     /// Output has ended: whether that was the end of a response.
     pub fn cut(&self) -> Option<Fault> {
         self.exit.and_then(unfinished).or_else(|| self.verdict())
