@@ -26,7 +26,7 @@ use crate::{
     spool::Stored,
     upstream::{
         Application, Protocol, Upstream, UpstreamLease,
-        exchange::{BodySource, Exchange, ExchangeLease, ExchangeStart},
+        exchange::{Exchange, ExchangeLease, ExchangeStart},
     },
     variables::{self, Judged, ScriptVars},
 };
@@ -212,7 +212,8 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,
             source: self.source.clone(),
-            body: BodySource::of(file, self.bodiless()),
+            file,
+            bodiless: self.bodiless(),
             run_to_completion: false,
         };
         Ok(match self.config.protocol {

@@ -1,7 +1,6 @@
 //! One request and its response on one connection to an application, with everything that must be watched
 //! at once: both directions, the client, the clocks.
 
-mod end;
 mod lease;
 mod over;
 mod waiting;
@@ -14,11 +13,9 @@ use std::{
 
 use galgo_proto::{
     Parsed,
-    fcgi::{self, reply},
+    fcgi::{self, Outcome, reply},
 };
 use galgo_spawn::Exit;
-
-use end::{ResponseEnd, broken, ended};
 
 use super::sending::{ID, Sending};
 use crate::{
@@ -26,12 +23,15 @@ use crate::{
     fault::Fault,
     log::LogSource,
     out::Out,
+    pool,
     producer::OutputEvent,
     relay::{clock::Clocks, pump::Fed, spill::Spill, stderr::StderrLog},
     sock::Sock,
+    spool::Stored,
+    upstream::lease::UpstreamLease,
+    wasm::InstanceLease,
 };
 
-pub use super::sending::BodySource;
 pub use lease::ExchangeLease;
 
 /// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
@@ -100,8 +100,10 @@ pub struct ExchangeStart {
     pub max_stderr: usize,
     /// Names the application in the log.
     pub source: LogSource,
-    /// Where the body comes from.
-    pub body: BodySource,
+    /// What the body was taken into.
+    pub file: Option<Stored>,
+    /// The request is sent without its body.
+    pub bodiless: bool,
     /// Let an instance finish when the client has gone.
     pub run_to_completion: bool,
 }
@@ -117,8 +119,17 @@ impl Exchange {
         keep: bool,
         put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
     ) -> Result<Box<Self>, E> {
-        let head = super::sending::fastcgi_head(role, keep, put)?;
-        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, start.lease.more()));
+        let mut head = pool::take();
+        head.extend_from_slice(&fcgi::begin(ID, role, keep));
+        let mut params = fcgi::Params::new(ID, &mut head);
+        put(&mut params)?;
+        params.finish();
+        // What an instance says of its end comes behind END_REQUEST.
+        let more = match start.lease {
+            ExchangeLease::Application(_) => 0,
+            ExchangeLease::Instance(_) => InstanceLease::MORE,
+        };
+        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, more));
         Ok(Self::new(start, wire, head))
     }
 
@@ -130,7 +141,7 @@ impl Exchange {
     /// Boxed from the beginning: it is large, and passed from hand to hand.
     fn new(start: ExchangeStart, wire: ResponseFraming, head: Vec<u8>) -> Box<Self> {
         let framed = matches!(wire, ResponseFraming::Fastcgi(_));
-        let sending = Sending::new(head, framed, start.body);
+        let sending = Sending::new(head, framed, start.file, start.bodiless);
         Box::new(Self {
             link: Some(Connected {
                 conn: start.conn,
@@ -189,7 +200,7 @@ impl Exchange {
             let Some(link) = open(&self.link) else {
                 return Ok(OutputEvent::End);
             };
-            if self.heard >= LONG || link.lease.is_long() {
+            if self.heard >= LONG || link.lease.application().is_some_and(UpstreamLease::is_long) {
                 self.out.widen();
             }
             let raw = self.out.buffer();
@@ -236,12 +247,15 @@ impl Exchange {
             Err(e) => {
                 // So a Unix socket says that its peer has not read everything.
                 self.unread = e.kind() == io::ErrorKind::ConnectionReset;
-                self.end(broken(&e));
+                let words = format!("the connection to the application broke: {e}");
+                self.end(Err(Fault::Script(words)));
             }
             Ok(n) => {
                 self.heard = self.heard.saturating_add(n);
-                if let Some(link) = &mut self.link {
-                    link.lease.heard();
+                if let Some(Connected { lease, .. }) = &mut self.link
+                    && let ExchangeLease::Application(lease) = lease
+                {
+                    lease.heard();
                 }
                 let end = match &mut self.wire {
                     ResponseFraming::Fastcgi(reply) => {
@@ -260,6 +274,9 @@ impl Exchange {
     }
 }
 
+/// How a response ended: as it should, and whether the connection may be used again; or what is wrong.
+type ResponseEnd = Result<bool, Fault>;
+
 /// Takes records apart; `Some` once they say that the response has ended, or are none.
 fn decode(
     reply: &mut reply::ReplyReader,
@@ -276,7 +293,7 @@ fn decode(
             Ok(Parsed::Complete(event, used)) => (event, used),
             Err(e) => {
                 let words = format!("the application does not speak FastCGI as it should: {e}");
-                return Some(ResponseEnd::Broken(Fault::Script(words)));
+                return Some(Err(Fault::Script(words)));
             }
         };
         out.skip(used);
@@ -290,6 +307,26 @@ fn decode(
             reply::ReplyEvent::End(_, outcome) => return Some(ended(outcome, out.unseen())),
         }
     }
+}
+
+fn ended(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
+    let words = match outcome {
+        // Bytes behind the end belong to no request.
+        Outcome::Complete => return Ok(rest.is_empty()),
+        Outcome::Overloaded => {
+            return Err(Fault::Busy("the application says that it is overloaded"));
+        }
+        Outcome::CannotMultiplex => {
+            "the application says that it is busy with another request on this connection"
+        }
+        Outcome::UnknownRole => {
+            "the application says that it does not do what it is asked for (FCGI_UNKNOWN_ROLE)"
+        }
+        Outcome::Other(_) => {
+            "the application ended the request with a status that FastCGI does not know"
+        }
+    };
+    Err(Fault::Script(words.into()))
 }
 
 /// Pumps everything but the response: sends the request, watches the client and the clocks. Ends with a
