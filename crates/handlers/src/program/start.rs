@@ -54,6 +54,7 @@ enum StartState {
     Failed(Box<FailedLaunch>),
 }
 
+const NO_ROOM: Fault = Fault::Busy("no descriptors are left for another program");
 /// What became of a program that was too late.
 pub(super) const AFTER: &str = "the program was ended";
 
@@ -68,7 +69,7 @@ impl ProgramRun<'_, '_, '_> {
         self.variables(self.length(file.as_ref()), &mut env)?;
         let mut clocks = Clocks::start(&self.cgi.options, AFTER);
         let pipes = Pipes::new(file, self.head.body, self.upgrades);
-        let mut pipes = pipes.map_err(|e| capacity(&e))?;
+        let mut pipes = pipes.map_err(|_| NO_ROOM)?;
         let running = self.process(&mut pipes, env.0, &mut clocks, began).await?;
         // The program's ends are closed when this returns: it alone has them then.
         let program = RunningProgram::new(
@@ -104,17 +105,11 @@ impl ProgramRun<'_, '_, '_> {
                 fault: None,
             });
         }
+        let dir = self.script.dir.clone();
         let launch = Launch {
-            path: None,
-            args,
-            env,
-            dir: self.script.dir.clone(),
-            limits: self.cgi.options.limits,
-            no_new_privs: self.cgi.options.no_new_privs,
-            sandbox: self.cgi.options.sandbox,
-            more: Vec::new(),
             knocks: true,
             priority: self.priority,
+            ..self.cgi.options.launch(args, env, dir)
         };
         self.cold(pipes, launch, clocks, began).await
     }
@@ -173,10 +168,7 @@ impl ProgramRun<'_, '_, '_> {
             dir,
             file: file.into(),
             interpreter: self.script.interpreter.clone(),
-            limits: self.cgi.options.limits,
-            no_new_privs: self.cgi.options.no_new_privs,
-            sandbox: self.cgi.options.sandbox,
-            patience: self.cgi.options.first_byte_timeout,
+            options: self.cgi.options.clone(),
             as_user: self.as_user(),
         }
     }
@@ -333,7 +325,7 @@ impl ProgramRun<'_, '_, '_> {
                 );
             }
             StartStage::Clone => return Fault::Busy("the system could not create another process"),
-            StartStage::Descriptors => return capacity(&e.source),
+            StartStage::Descriptors => return NO_ROOM,
             StartStage::Helper => {
                 return Fault::Script(
                     "the helper that starts programs as its user has ended".into(),
@@ -346,7 +338,7 @@ impl ProgramRun<'_, '_, '_> {
                     && (stage != StartStage::Exec
                         || e.source.kind() != io::ErrorKind::OutOfMemory) =>
             {
-                return capacity(&e.source);
+                return NO_ROOM;
             }
             _ => {}
         }
@@ -371,8 +363,4 @@ impl Sink for Env {
     fn put(&mut self, name: &[u8], value: &[u8]) {
         self.0.put(name, value);
     }
-}
-
-fn capacity(_e: &io::Error) -> Fault {
-    Fault::Busy("no descriptors are left for another program")
 }
