@@ -128,11 +128,7 @@ impl ReadyChild {
         cpu: Option<u64>,
         priority: Priority,
     ) -> io::Result<(Child, TemplateChild)> {
-        let Self {
-            offer,
-            program,
-            patience,
-        } = self;
+        let Self { offer, program, .. } = self;
         let request = ChildRequest {
             program: file,
             env,
@@ -154,7 +150,7 @@ impl ReadyChild {
         // A parked one may have been killed long after it was asked for, as a child is not, and a helper may refuse what
         // the server has sent it. A request that it has not read can still be started cold.
         if (offer.uses == Uses::Once || running.child.is_remote())
-            && let Err(e) = until(&mut running, |child| child.began(), patience).await
+            && let Err(e) = until(&mut running, |child| child.began(), self.patience).await
         {
             program.look(offer.template);
             return Err(e);
