@@ -103,10 +103,7 @@ async fn tcp(at: std::net::SocketAddr) -> io::Result<Sock> {
     }
     let sock = Sock::new(fd);
     sock.writable().await?;
-    match sockopt::socket_error(&sock)? {
-        Ok(()) => {}
-        Err(e) => return Err(e.into()),
-    }
+    sockopt::socket_error(&sock)??;
     // Requests are written whole; waiting for more would only delay them.
     sockopt::set_tcp_nodelay(&sock, true)?;
     Ok(sock)

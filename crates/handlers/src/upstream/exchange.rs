@@ -241,7 +241,7 @@ impl Exchange {
     fn receive(&mut self, read: io::Result<usize>) {
         match read {
             Ok(0) => {
-                self.unread = self.sending.is_unsent();
+                self.unread = !self.sending.begun;
                 self.end(self.closed());
             }
             Err(e) => {

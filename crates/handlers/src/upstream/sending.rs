@@ -42,7 +42,7 @@ pub(super) struct Sending {
     /// The application reads no more.
     closed: bool,
     /// Something of it has been written.
-    begun: bool,
+    pub(super) begun: bool,
     /// A write was tried, and is awaited.
     waits: bool,
 }
@@ -80,11 +80,6 @@ impl Sending {
     /// Whether all of it has been sent.
     pub(super) fn is_done(&self) -> bool {
         self.over && self.queue.is_empty() && !self.closed
-    }
-
-    /// Whether nothing of it has been sent.
-    pub(super) fn is_unsent(&self) -> bool {
-        !self.begun
     }
 
     /// Whether a record of ours may follow what was sent.

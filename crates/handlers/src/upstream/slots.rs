@@ -52,7 +52,7 @@ pub(super) struct WorkerSlot {
     trusted: AtomicBool,
     /// The worker has answered since it was started, or had a request that galgo broke off, or that others are not
     /// like: that it ends is no sign that it cannot start.
-    proven: watch::Sender<bool>,
+    pub(super) proven: watch::Sender<bool>,
 }
 
 /// Where the worker in a slot takes connections.
@@ -92,10 +92,6 @@ impl WorkerSlot {
         self.served.store(0, Ordering::Relaxed);
         self.stale.store(false, Ordering::Relaxed);
         self.proven.send_replace(false);
-    }
-
-    pub(super) fn proven(&self) -> watch::Receiver<bool> {
-        self.proven.subscribe()
     }
 
     /// Whether its last request was answered.

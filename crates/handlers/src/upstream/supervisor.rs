@@ -134,12 +134,11 @@ impl Supervisor {
     /// Whether a worker that has ended had answered before.
     async fn has_answered(&self) -> bool {
         let slots = &self.pool.slots;
-        let mut proven = self.own_slot().proven();
+        let mut proven = self.own_slot().proven.subscribe();
         // What it said to the request that it had may not have been read yet.
-        let wait = if slots.is_free(self.slot) {
-            Duration::ZERO
-        } else {
-            READ
+        let wait = match slots.is_free(self.slot) {
+            true => Duration::ZERO,
+            false => READ,
         };
         let answered = timeout(wait, proven.wait_for(|proven| *proven)).await;
         matches!(answered, Ok(Ok(_)))
@@ -241,7 +240,7 @@ impl Supervisor {
     async fn end(&self, child: &mut AsyncFd<Child>) {
         // Some answer TERM only when no client is connected.
         if let Some(upstream) = self.pool.upstream.upgrade() {
-            upstream.forget(self.slot);
+            upstream.idle.close_slot(self.slot);
         }
         // The next one is not to share the socket with it, so its end is waited for; dropping it kills its group.
         for signal in [TERM, KILL] {
