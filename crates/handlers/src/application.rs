@@ -157,12 +157,8 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             _ if self.bodiless() => Ok((None, None)),
             _ if wanted => {
                 let patience = self.config.options.idle_timeout;
-                let file = Box::pin(body_spool::store(
-                    &self.cx.shared.spool,
-                    self.request,
-                    patience,
-                ))
-                .await?;
+                let stored = body_spool::store(&self.cx.shared.spool, self.request, patience);
+                let file = Box::pin(stored).await?;
                 let length = file.len();
                 Ok((Some(file), Some(length)))
             }

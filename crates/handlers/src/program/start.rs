@@ -40,13 +40,9 @@ const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 /// A child that has failed is looked at again after this, until it has ended.
 const ENDING: std::time::Duration = std::time::Duration::from_millis(1);
 
-struct StartedProcess {
-    child: Child,
-    /// The template it was forked from; `None` where it was executed.
-    origin: Option<TemplateChild>,
-    /// Why the request must end before it is answered: the process ends as all do, it has begun.
-    fault: Option<Fault>,
-}
+/// A process; the template it was forked from, `None` where it was executed; and why the request must end before it is
+/// answered: the process ends as all do, it has begun.
+type StartedProcess = (Child, Option<TemplateChild>, Option<Fault>);
 
 enum StartState {
     /// The program runs; what went wrong meanwhile.
@@ -70,17 +66,18 @@ impl ProgramRun<'_, '_, '_> {
         let mut clocks = Clocks::start(&self.cgi.options, AFTER);
         let pipes = Pipes::new(file, self.head.body, self.upgrades);
         let mut pipes = pipes.map_err(|_| NO_ROOM)?;
-        let running = self.process(&mut pipes, env.0, &mut clocks, began).await?;
+        let started = self.process(&mut pipes, env.0, &mut clocks, began);
+        let (child, origin, fault) = started.await?;
         // The program's ends are closed when this returns: it alone has them then.
         let program = RunningProgram::new(
-            (running.child, running.origin),
+            (child, origin),
             pipes.ours,
             clocks,
             &self.cgi.options,
             self.source(),
             permit,
         );
-        match running.fault {
+        match fault {
             None => Ok(program),
             Some(fault) => {
                 program.abandon(matches!(fault, Fault::Gone(_)), |_exit| {});
@@ -99,11 +96,7 @@ impl ProgramRun<'_, '_, '_> {
         let args = self.arguments()?;
         if let Some((child, origin)) = self.warm(pipes, &args, &env).await {
             self.request.entry.borrow_mut().start = began.elapsed();
-            return Ok(StartedProcess {
-                child,
-                origin: Some(origin),
-                fault: None,
-            });
+            return Ok((child, Some(origin), None));
         }
         let dir = self.script.dir.clone();
         let launch = Launch {
@@ -188,11 +181,7 @@ impl ProgramRun<'_, '_, '_> {
                 Ok(child) => match self.begun(&child, pipes, clocks).await? {
                     StartState::Runs(fault) => {
                         self.request.entry.borrow_mut().start = took;
-                        return Ok(StartedProcess {
-                            child,
-                            origin: None,
-                            fault,
-                        });
+                        return Ok((child, None, fault));
                     }
                     StartState::Failed(failed) => failed,
                 },

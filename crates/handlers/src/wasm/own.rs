@@ -112,9 +112,7 @@ impl OwnWorkers {
     pub(super) fn lost(&self, worker: &Arc<OwnWorker>) {
         let places: Vec<_> = lock(&self.places).values().cloned().collect();
         for place in places {
-            let mut own = lock(&place.worker);
-            let gone = own.take_if(|own| Arc::ptr_eq(own, worker));
-            drop(own);
+            let gone = lock(&place.worker).take_if(|own| Arc::ptr_eq(own, worker));
             drop(gone);
         }
     }
