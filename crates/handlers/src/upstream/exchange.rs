@@ -1,7 +1,6 @@
 //! One request and its response on one connection to an application, with everything that must be watched
 //! at once: both directions, the client, the clocks.
 
-mod lease;
 mod over;
 mod waiting;
 
@@ -31,8 +30,6 @@ use crate::{
     upstream::lease::UpstreamLease,
     wasm::InstanceLease,
 };
-
-pub use lease::ExchangeLease;
 
 /// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
 /// a usual one.
@@ -69,6 +66,33 @@ struct Connected {
     lease: ExchangeLease,
     /// The response has ended as it should: good for another request.
     good: bool,
+}
+
+/// The lease of a request.
+#[derive(Debug)]
+pub enum ExchangeLease {
+    /// Of an application that stays.
+    Application(UpstreamLease),
+    /// Of an instance in the wasm worker.
+    Instance(InstanceLease),
+}
+
+impl ExchangeLease {
+    /// That of an application; `None`: it is an instance's.
+    fn application(&self) -> Option<&UpstreamLease> {
+        match self {
+            Self::Application(lease) => Some(lease),
+            Self::Instance(_) => None,
+        }
+    }
+
+    /// The request is over and nothing was wrong: keeps the connection for another.
+    fn give_back(self, conn: Sock) {
+        match self {
+            Self::Application(lease) => lease.give_back(conn),
+            Self::Instance(lease) => lease.give_back(conn),
+        }
+    }
 }
 
 /// The connection, while the response has not ended.
