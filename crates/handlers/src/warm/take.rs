@@ -140,20 +140,15 @@ impl ReadyChild {
         };
         let running = offer.child.start(&request);
         program.refill(offer.template);
-        let mut running = match running {
-            Ok(running) => running,
-            Err(e) => {
-                program.look(offer.template);
-                return Err(e);
-            }
+        let look = |_: &io::Error| {
+            program.look(offer.template);
         };
+        let mut running = running.inspect_err(look)?;
         // A parked one may have been killed long after it was asked for, as a child is not, and a helper may refuse what
         // the server has sent it. A request that it has not read can still be started cold.
-        if (offer.uses == Uses::Once || running.child.is_remote())
-            && let Err(e) = until(&mut running, |child| child.began(), self.patience).await
-        {
-            program.look(offer.template);
-            return Err(e);
+        if offer.uses == Uses::Once || running.child.is_remote() {
+            let begun = until(&mut running, |child| child.began(), self.patience).await;
+            begun.inspect_err(look)?;
         }
         let origin = TemplateChild {
             program,
