@@ -116,17 +116,6 @@ impl WorkerSlot {
         }
     }
 
-    fn listener(&self, owners: Option<&Owners>) -> io::Result<Arc<OwnedFd>> {
-        let mut socket = lock(&self.socket);
-        if let Some(listener) = &socket.listener {
-            return Ok(listener.clone());
-        }
-        let fresh = SlotSocket::make(owners)?;
-        let listener = fresh.listener.clone();
-        *socket = fresh;
-        listener.ok_or_else(|| io::ErrorKind::Other.into())
-    }
-
     /// What connections to the worker are made to.
     pub(super) fn file(&self) -> Arc<OwnedFd> {
         lock(&self.socket).file.clone()
@@ -162,7 +151,14 @@ impl WorkerSlots {
 
     /// What the next worker in a slot takes connections from.
     pub(super) fn listener(&self, slot: usize) -> io::Result<Arc<OwnedFd>> {
-        self.slots[slot].listener(self.owners.as_deref())
+        let mut socket = lock(&self.slots[slot].socket);
+        if let Some(listener) = &socket.listener {
+            return Ok(listener.clone());
+        }
+        let fresh = SlotSocket::make(self.owners.as_deref())?;
+        let listener = fresh.listener.clone();
+        *socket = fresh;
+        listener.ok_or_else(|| io::ErrorKind::Other.into())
     }
 
     /// The slot that has no worker until one has crashed. There is one more than there are permits: while a crashed

@@ -65,9 +65,9 @@ type ReplacePermit = Option<OwnedSemaphorePermit>;
 
 impl Supervisor {
     pub(super) async fn keep(mut self) {
-        let told = &self.own_slot().told;
-        let told = lock(told).take();
-        let Some(mut told) = told else { return };
+        let Some(mut told) = lock(&self.own_slot().told).take() else {
+            return;
+        };
         let mut failures = 0;
         let mut replacing: ReplacePermit = None;
         let spare = self.slot == self.pool.slots.spare();
