@@ -151,23 +151,21 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
 
     /// Takes in the body where its length must be known before anything is sent: the file, and the length.
     async fn body(&mut self) -> Result<(Option<Stored>, Option<u64>), Fault> {
+        if self.bodiless() {
+            return Ok((None, None));
+        }
         let unknown = self.config.protocol == Protocol::Scgi && self.head.body == BodyLen::Chunked;
-        let wanted = self.config.options.body == BodyMode::File || unknown;
+        if unknown || self.config.options.body == BodyMode::File {
+            let patience = self.config.options.idle_timeout;
+            let stored = body_spool::store(&self.cx.shared.spool, self.request, patience);
+            let file = Box::pin(stored).await?;
+            let length = file.len();
+            return Ok((Some(file), Some(length)));
+        }
+        Box::pin(self.request.client.ahead()).await?;
         match self.head.body {
-            _ if self.bodiless() => Ok((None, None)),
-            _ if wanted => {
-                let patience = self.config.options.idle_timeout;
-                let stored = body_spool::store(&self.cx.shared.spool, self.request, patience);
-                let file = Box::pin(stored).await?;
-                let length = file.len();
-                Ok((Some(file), Some(length)))
-            }
-            BodyLen::Length(n) => Box::pin(self.request.client.ahead())
-                .await
-                .map(|()| (None, Some(n))),
-            BodyLen::None | BodyLen::Chunked => Box::pin(self.request.client.ahead())
-                .await
-                .map(|()| (None, None)),
+            BodyLen::Length(n) => Ok((None, Some(n))),
+            BodyLen::None | BodyLen::Chunked => Ok((None, None)),
         }
     }
 
