@@ -26,7 +26,7 @@ use crate::{
     spool::Stored,
     upstream::{
         Application, Protocol, Upstream, UpstreamLease,
-        exchange::{BodySource, Exchange, ExchangeLease, ExchangeStart},
+        exchange::{Exchange, ExchangeLease, ExchangeStart},
     },
     variables::{self, Judged, ScriptVars},
 };
@@ -151,27 +151,21 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
 
     /// Takes in the body where its length must be known before anything is sent: the file, and the length.
     async fn body(&mut self) -> Result<(Option<Stored>, Option<u64>), Fault> {
+        if self.bodiless() {
+            return Ok((None, None));
+        }
         let unknown = self.config.protocol == Protocol::Scgi && self.head.body == BodyLen::Chunked;
-        let wanted = self.config.options.body == BodyMode::File || unknown;
+        if unknown || self.config.options.body == BodyMode::File {
+            let patience = self.config.options.idle_timeout;
+            let stored = body_spool::store(&self.cx.shared.spool, self.request, patience);
+            let file = Box::pin(stored).await?;
+            let length = file.len();
+            return Ok((Some(file), Some(length)));
+        }
+        Box::pin(self.request.client.ahead()).await?;
         match self.head.body {
-            _ if self.bodiless() => Ok((None, None)),
-            _ if wanted => {
-                let patience = self.config.options.idle_timeout;
-                let file = Box::pin(body_spool::store(
-                    &self.cx.shared.spool,
-                    self.request,
-                    patience,
-                ))
-                .await?;
-                let length = file.len();
-                Ok((Some(file), Some(length)))
-            }
-            BodyLen::Length(n) => Box::pin(self.request.client.ahead())
-                .await
-                .map(|()| (None, Some(n))),
-            BodyLen::None | BodyLen::Chunked => Box::pin(self.request.client.ahead())
-                .await
-                .map(|()| (None, None)),
+            BodyLen::Length(n) => Ok((None, Some(n))),
+            BodyLen::None | BodyLen::Chunked => Ok((None, None)),
         }
     }
 
@@ -212,7 +206,8 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
             clocks: Clocks::start(options, "the connection to the application was closed"),
             max_stderr: options.max_stderr,
             source: self.source.clone(),
-            body: BodySource::of(file, self.bodiless()),
+            file,
+            bodiless: self.bodiless(),
             run_to_completion: false,
         };
         Ok(match self.config.protocol {

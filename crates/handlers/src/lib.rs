@@ -12,7 +12,7 @@
 //! | `reply`, `authorizer`, [`sendfile`], [`variables`] | what CGI programs are told, and what is made of their answers |
 //! | [`steps`] | what stands before and after a handler: redirects, rewrites, access, passwords, fields, pages of errors, compression |
 //! | [`cache`] | answers of programs that are kept for a moment |
-//! | [`status`], `reasons` | what becomes of a failed request |
+//! | [`status`] | what becomes of a failed request |
 //! | [`context`], [`resources`], [`shared`] | what all of them may use |
 
 pub mod application;
@@ -27,7 +27,6 @@ pub mod modules;
 mod owners;
 pub mod program;
 pub mod rate_limit;
-mod reasons;
 mod relay;
 mod reply;
 pub mod resources;

@@ -1,18 +1,19 @@
 //! Programs that run as another user than the server, or in a sandbox that only a helper can make: a helper starts them.
 
 use std::{
+    cell::RefCell,
     io,
-    os::fd::{AsRawFd, BorrowedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd},
     sync::Arc,
     time::Duration,
 };
 
 use galgo_spawn::{
-    Child, FailedLaunch, Launch, StartError, StartStage,
+    Child, FailedLaunch, Launch, LaunchOutcome, Spawner, StartError, StartStage,
     owners::{HelperNeed, Owners, Remit, TemplateUnderWay},
     template::Uses,
 };
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::{io::Interest, time::timeout};
 
 use crate::{off_loop::off_loop, sock::register, warm::setup::AsUser};
 
@@ -22,6 +23,9 @@ const HELPERS: u32 = 3;
 /// A helper that has many starts to do is asked again this often, this far apart.
 const FULL_TRIES: u32 = 2000;
 const FULL_PAUSE: Duration = Duration::from_millis(1);
+
+/// A helper whose report cannot be watched for is asked this often.
+const ASK: Duration = Duration::from_millis(100);
 
 /// Has a helper start a program as the user `uid`, without waiting until it runs; the helper is made where there is none.
 pub(crate) async fn launch(
@@ -52,9 +56,10 @@ pub(crate) async fn launch(
             Ok(child) => return Ok(child),
             Err(failed) => failed,
         };
+        let is_full = failed.error.source.kind() == io::ErrorKind::WouldBlock;
         match failed.error.stage {
             StartStage::Helper if helpers < HELPERS => {}
-            StartStage::Clone if is_full(&failed.error) && full < FULL_TRIES => {
+            StartStage::Clone if is_full && full < FULL_TRIES => {
                 full += 1;
                 tokio::time::sleep(FULL_PAUSE).await;
             }
@@ -105,31 +110,33 @@ async fn make_helper(
     made.unwrap_or_else(|e| Err(e.to_string()))
 }
 
-/// What a helper tells of a start.
-pub(crate) struct StartReports(Option<AsyncFd<RawFd>>);
-
-impl StartReports {
-    pub(crate) fn of(child: &Child) -> Self {
-        let remote = child.is_remote().then(|| child.as_raw_fd());
-        // Without room to watch it, it is asked with every tick.
-        Self(remote.and_then(|fd| register(fd, Interest::READABLE).ok()))
-    }
-
-    /// Waits for one that has not been seen.
-    pub(crate) async fn come(&self) {
-        match &self.0 {
-            Some(fd) => {
-                if let Ok(mut ready) = fd.readable().await {
-                    ready.clear_ready();
-                }
+/// As [`launch`], and waits until the program runs.
+pub(crate) async fn start(
+    owners: &Arc<Owners>,
+    (remit, uid): (&Arc<Remit>, u32),
+    program: Launch,
+    stdio: [BorrowedFd<'_>; 3],
+    spawner: &RefCell<Spawner>,
+) -> Result<Child, StartError> {
+    let launched = launch(owners, remit, uid, program, stdio).await;
+    let child = launched.map_err(|failed| failed.error)?;
+    let reports = register(child.as_raw_fd(), Interest::READABLE).ok();
+    let reported = async || match &reports {
+        Some(fd) => {
+            if let Ok(mut ready) = fd.readable().await {
+                ready.clear_ready();
             }
-            None => std::future::pending().await,
+        }
+        None => std::future::pending().await,
+    };
+    loop {
+        let outcome = spawner.borrow_mut().outcome(&child);
+        match outcome {
+            LaunchOutcome::Started => return Ok(child),
+            LaunchOutcome::Failed(failed) => return Err(failed.error),
+            LaunchOutcome::UnderWay => drop(timeout(ASK, reported()).await),
         }
     }
-}
-
-fn is_full(e: &StartError) -> bool {
-    e.source.kind() == io::ErrorKind::WouldBlock
 }
 
 /// A start that may not be.

@@ -16,9 +16,8 @@ use crate::{
     fault::Fault,
     id::Id,
     link::Link,
-    log::{ErrorLog, time::first_of_second},
+    log::{ErrorLog, Level, time::first_of_second, told::NamedClients},
     phase::Phase,
-    reasons::Reasons,
     warm::settings::TemplateSettings,
 };
 
@@ -39,8 +38,8 @@ pub struct Resources {
     templates: RefCell<TemplateSettings>,
     /// Whether the server is still taking requests.
     pub phase: watch::Receiver<Phase>,
-    /// Clients of which the error log has said why they were refused.
-    reasons: Reasons,
+    /// Clients of which the error log has said in this second why they were refused.
+    refused: NamedClients,
     /// In which second since the epoch it was last logged that there is no capacity.
     busy: Cell<u64>,
 }
@@ -63,7 +62,7 @@ impl Resources {
             errors,
             templates: RefCell::new(templates),
             phase,
-            reasons: Reasons::default(),
+            refused: NamedClients::default(),
             busy: Cell::new(0),
         }))
     }
@@ -79,9 +78,17 @@ impl Resources {
         self.templates.replace(templates);
     }
 
-    /// Says in the error log why `fault` is the client's, once a second for each client.
+    /// Says in the error log why `fault` is the client's, once a second for each client: an operator need not guess at a
+    /// 400. The access log has them all. `path` is empty where it is not known.
     pub fn note(&self, link: &Link, id: Id, path: &[u8], fault: &Fault) {
-        self.reasons.note(&self.errors, link, id, path, fault);
+        if !self.refused.is_first(link.remote_ip) {
+            return;
+        }
+        let space = if path.is_empty() { "" } else { " " };
+        let path = String::from_utf8_lossy(path);
+        let about = format!("[{}]{space}{path}", &*id.text());
+        let words = format!("{} for {}: {fault}", fault.status(), link.remote);
+        self.errors.write(Level::Info, &about, &words);
     }
 
     /// Whether a 503 goes into the error log: the first of each second. Overload must not be made worse by

@@ -75,23 +75,18 @@ async fn make(
     };
     let long = rules::freshness(response.status, &response.fields, making.most());
     let vary = rules::vary(&response.fields);
-    let output = match mem::replace(&mut response.body, Body::Empty) {
-        Body::Stream(output) if !output.nph && !output.discard => output,
-        body => {
-            response.body = body;
-            making.cannot();
-            return Ok(Answer::Response(response));
+    let body = mem::replace(&mut response.body, Body::Empty);
+    let made = match (body, long.zip(vary)) {
+        (Body::Stream(output), Some(terms)) if !output.nph && !output.discard => {
+            let body = whole(request, output).await?;
+            body.map(|body| (body, terms)).map_err(Body::Stream)
         }
+        (body, _) => Err(body),
     };
-    let (Some(long), Some(vary)) = (long, vary) else {
-        response.body = Body::Stream(output);
-        making.cannot();
-        return Ok(Answer::Response(response));
-    };
-    let body = match whole(request, output).await? {
-        Ok(body) => body,
-        Err(output) => {
-            response.body = Body::Stream(output);
+    let (body, (long, vary)) = match made {
+        Ok(made) => made,
+        Err(body) => {
+            response.body = body;
             making.cannot();
             return Ok(Answer::Response(response));
         }

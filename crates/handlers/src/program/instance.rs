@@ -11,7 +11,7 @@ use crate::{
     relay::clock::Clocks,
     sock::Sock,
     spool::Stored,
-    upstream::exchange::{BodySource, Exchange, ExchangeLease, ExchangeStart},
+    upstream::exchange::{Exchange, ExchangeLease, ExchangeStart},
     wasm::{InstanceLease, ModuleCode},
 };
 
@@ -98,7 +98,8 @@ impl ProgramRun<'_, '_, '_> {
             max_stderr: options.max_stderr,
             source: self.source(),
             // A local redirect's request has no body, whatever the one before it had.
-            body: BodySource::of(file.take(), self.head.body.is_empty()),
+            file: file.take(),
+            bodiless: self.head.body.is_empty(),
             run_to_completion: options.run_to_completion,
         };
         let exchange = Exchange::fastcgi(start, Role::RESPONDER, true, |params| {

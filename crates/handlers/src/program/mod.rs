@@ -7,7 +7,7 @@ pub mod authorizer;
 pub mod cached;
 mod instance;
 mod owned;
-mod pipes;
+pub(crate) mod pipes;
 pub mod settings;
 mod start;
 

@@ -9,26 +9,22 @@ use crate::{sock::Sock, spool::Stored};
 
 /// The three standard streams: the program's ends, and ours.
 pub(super) struct Pipes {
-    stdin: ProgramStdin,
+    /// `None` where it reads a file or nothing.
+    stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
     pub(super) ours: ServerEnds,
 }
 
-enum ProgramStdin {
-    /// /dev/null.
-    Nothing,
-    Pipe(OwnedFd),
-    File(Stored),
-}
-
 /// Ours, non-blocking.
-pub(super) struct ServerEnds {
-    pub(super) stdin: Option<Sock>,
+pub(crate) struct ServerEnds {
+    pub(crate) stdin: Option<Sock>,
     /// Standard input of a program that may be given the connection: nothing is written to it before.
-    pub(super) held: Option<Sock>,
-    pub(super) stdout: Sock,
-    pub(super) stderr: Sock,
+    pub(crate) held: Option<Sock>,
+    /// The file that the program reads.
+    pub(crate) file: Option<Stored>,
+    pub(crate) stdout: Sock,
+    pub(crate) stderr: Sock,
 }
 
 impl Pipes {
@@ -38,13 +34,12 @@ impl Pipes {
         body: BodyLen,
         upgrades: bool,
     ) -> std::io::Result<Self> {
-        let (stdin, to_stdin) = match (file, body) {
-            (Some(file), _) => (ProgramStdin::File(file), None),
-            (None, BodyLen::None) if !upgrades => (ProgramStdin::Nothing, None),
-            (None, _) => {
+        let (stdin, to_stdin) = match file.is_none() && (upgrades || body != BodyLen::None) {
+            true => {
                 let (theirs, ours) = pipe(|(_, ours)| ours)?;
-                (ProgramStdin::Pipe(theirs), Some(Sock::writer(ours)))
+                (Some(theirs), Some(Sock::writer(ours)))
             }
+            false => (None, None),
         };
         let (to_stdin, held) = match upgrades {
             true => (None, to_stdin),
@@ -55,6 +50,7 @@ impl Pipes {
         let ours = ServerEnds {
             stdin: to_stdin,
             held,
+            file,
             stdout: Sock::reader(from_stdout),
             stderr: Sock::reader(from_stderr),
         };
@@ -66,28 +62,21 @@ impl Pipes {
         })
     }
 
-    /// Ours, and the file that the program reads.
-    pub(super) fn ours(self) -> (ServerEnds, Option<Stored>) {
-        let file = match self.stdin {
-            ProgramStdin::File(file) => Some(file),
-            ProgramStdin::Nothing | ProgramStdin::Pipe(_) => None,
-        };
-        (self.ours, file)
-    }
-
     /// The program's ends; `null` where it gets no body.
     pub(super) fn stdio<'p>(&'p self, null: &'p OwnedFd) -> [BorrowedFd<'p>; 3] {
-        let stdin = match &self.stdin {
-            ProgramStdin::Nothing => null.as_fd(),
-            ProgramStdin::Pipe(fd) => fd.as_fd(),
-            ProgramStdin::File(file) => file.as_fd(),
+        let stdin = match (&self.stdin, &self.ours.file) {
+            (Some(pipe), _) => pipe.as_fd(),
+            (None, Some(file)) => file.as_fd(),
+            (None, None) => null.as_fd(),
         };
         [stdin, self.stdout.as_fd(), self.stderr.as_fd()]
     }
 }
 
 /// A pipe whose end `ours` never waits; the program's is as programs expect theirs.
-fn pipe(ours: impl Fn(&(OwnedFd, OwnedFd)) -> &OwnedFd) -> std::io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn pipe(
+    ours: impl Fn(&(OwnedFd, OwnedFd)) -> &OwnedFd,
+) -> std::io::Result<(OwnedFd, OwnedFd)> {
     let ends = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(ours(&ends), true)?;
     Ok(ends)

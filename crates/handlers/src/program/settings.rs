@@ -1,9 +1,11 @@
 //! How programs are run.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{ffi::CString, path::PathBuf, sync::Arc, time::Duration};
 
 use galgo_proto::glob::Glob;
-use galgo_spawn::{Limits, Sandbox, owners::Remit, sandbox::Confinement};
+use galgo_spawn::{
+    EnvBlock, Launch, Limits, Priority, Sandbox, owners::Remit, sandbox::Confinement,
+};
 
 use crate::{
     cache::AnswerCache, root::CgiRoot, sendfile::Sendfile, wasm::guest_access::GuestAccess,
@@ -139,6 +141,23 @@ impl Default for CgiOptions {
 }
 
 impl CgiOptions {
+    /// The start of a program with these options, as most are: its `args`, argv[0] first, its environment, and the folder it is
+    /// started in.
+    pub(crate) fn launch(&self, args: Vec<CString>, env: EnvBlock, dir: CString) -> Launch {
+        Launch {
+            path: None,
+            args,
+            env,
+            dir,
+            limits: self.limits,
+            no_new_privs: self.no_new_privs,
+            sandbox: self.sandbox,
+            more: Vec::new(),
+            knocks: false,
+            priority: Priority::Normal,
+        }
+    }
+
     /// `sandbox`, as it is written in a configuration.
     pub fn sandbox_name(&self) -> &'static str {
         match self.strict {

@@ -23,7 +23,7 @@ use crate::{
     off_loop::off_loop,
     relay::{
         clock::Clocks,
-        program::{RunningProgram, StartedProgram},
+        program::RunningProgram,
         pump::{Fed, feed},
     },
     spool::Stored,
@@ -40,13 +40,9 @@ const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 /// A child that has failed is looked at again after this, until it has ended.
 const ENDING: std::time::Duration = std::time::Duration::from_millis(1);
 
-struct StartedProcess {
-    child: Child,
-    /// The template it was forked from; `None` where it was executed.
-    origin: Option<TemplateChild>,
-    /// Why the request must end before it is answered: the process ends as all do, it has begun.
-    fault: Option<Fault>,
-}
+/// A process; the template it was forked from, `None` where it was executed; and why the request must end before it is
+/// answered: the process ends as all do, it has begun.
+type StartedProcess = (Child, Option<TemplateChild>, Option<Fault>);
 
 enum StartState {
     /// The program runs; what went wrong meanwhile.
@@ -54,6 +50,7 @@ enum StartState {
     Failed(Box<FailedLaunch>),
 }
 
+const NO_ROOM: Fault = Fault::Busy("no descriptors are left for another program");
 /// What became of a program that was too late.
 pub(super) const AFTER: &str = "the program was ended";
 
@@ -68,27 +65,19 @@ impl ProgramRun<'_, '_, '_> {
         self.variables(self.length(file.as_ref()), &mut env)?;
         let mut clocks = Clocks::start(&self.cgi.options, AFTER);
         let pipes = Pipes::new(file, self.head.body, self.upgrades);
-        let mut pipes = pipes.map_err(|e| capacity(&e))?;
-        let running = self.process(&mut pipes, env.0, &mut clocks, began).await?;
-        // From here on only the program has its ends.
-        let (ours, file) = pipes.ours();
-        let options = &self.cgi.options;
-        let program = RunningProgram::new(StartedProgram {
-            child: running.child,
-            origin: running.origin,
-            stdin: ours.stdin,
-            held: ours.held,
-            file,
-            stdout: ours.stdout,
-            stderr: ours.stderr,
+        let mut pipes = pipes.map_err(|_| NO_ROOM)?;
+        let started = self.process(&mut pipes, env.0, &mut clocks, began);
+        let (child, origin, fault) = started.await?;
+        // The program's ends are closed when this returns: it alone has them then.
+        let program = RunningProgram::new(
+            (child, origin),
+            pipes.ours,
             clocks,
-            kill_grace: options.kill_grace,
-            run_to_completion: options.run_to_completion,
-            max_stderr: options.max_stderr,
-            source: self.source(),
+            &self.cgi.options,
+            self.source(),
             permit,
-        });
-        match running.fault {
+        );
+        match fault {
             None => Ok(program),
             Some(fault) => {
                 program.abandon(matches!(fault, Fault::Gone(_)), |_exit| {});
@@ -107,23 +96,13 @@ impl ProgramRun<'_, '_, '_> {
         let args = self.arguments()?;
         if let Some((child, origin)) = self.warm(pipes, &args, &env).await {
             self.request.entry.borrow_mut().start = began.elapsed();
-            return Ok(StartedProcess {
-                child,
-                origin: Some(origin),
-                fault: None,
-            });
+            return Ok((child, Some(origin), None));
         }
+        let dir = self.script.dir.clone();
         let launch = Launch {
-            path: None,
-            args,
-            env,
-            dir: self.script.dir.clone(),
-            limits: self.cgi.options.limits,
-            no_new_privs: self.cgi.options.no_new_privs,
-            sandbox: self.cgi.options.sandbox,
-            more: Vec::new(),
             knocks: true,
             priority: self.priority,
+            ..self.cgi.options.launch(args, env, dir)
         };
         self.cold(pipes, launch, clocks, began).await
     }
@@ -182,10 +161,7 @@ impl ProgramRun<'_, '_, '_> {
             dir,
             file: file.into(),
             interpreter: self.script.interpreter.clone(),
-            limits: self.cgi.options.limits,
-            no_new_privs: self.cgi.options.no_new_privs,
-            sandbox: self.cgi.options.sandbox,
-            patience: self.cgi.options.first_byte_timeout,
+            options: self.cgi.options.clone(),
             as_user: self.as_user(),
         }
     }
@@ -205,11 +181,7 @@ impl ProgramRun<'_, '_, '_> {
                 Ok(child) => match self.begun(&child, pipes, clocks).await? {
                     StartState::Runs(fault) => {
                         self.request.entry.borrow_mut().start = took;
-                        return Ok(StartedProcess {
-                            child,
-                            origin: None,
-                            fault,
-                        });
+                        return Ok((child, None, fault));
                     }
                     StartState::Failed(failed) => failed,
                 },
@@ -342,7 +314,7 @@ impl ProgramRun<'_, '_, '_> {
                 );
             }
             StartStage::Clone => return Fault::Busy("the system could not create another process"),
-            StartStage::Descriptors => return capacity(&e.source),
+            StartStage::Descriptors => return NO_ROOM,
             StartStage::Helper => {
                 return Fault::Script(
                     "the helper that starts programs as its user has ended".into(),
@@ -355,7 +327,7 @@ impl ProgramRun<'_, '_, '_> {
                     && (stage != StartStage::Exec
                         || e.source.kind() != io::ErrorKind::OutOfMemory) =>
             {
-                return capacity(&e.source);
+                return NO_ROOM;
             }
             _ => {}
         }
@@ -380,8 +352,4 @@ impl Sink for Env {
     fn put(&mut self, name: &[u8], value: &[u8]) {
         self.0.put(name, value);
     }
-}
-
-fn capacity(_e: &io::Error) -> Fault {
-    Fault::Busy("no descriptors are left for another program")
 }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use galgo_spawn::Exit;
 
-use super::program::RunningProgram;
+use super::{clock::Clocks, program::RunningProgram};
 use crate::{
     client::Client,
     fault::Fault,
@@ -34,8 +34,15 @@ macro_rules! either {
 }
 
 impl Backend {
+    fn clocks(&mut self) -> &mut Clocks {
+        match self {
+            Self::Program(program) => &mut program.pump.clocks,
+            Self::Exchange(exchange) => &mut exchange.clocks,
+        }
+    }
+
     pub(crate) fn head_done(&mut self) {
-        either!(self, own => own.head_done());
+        self.clocks().first_byte();
     }
 
     /// See [`RunningProgram::upgrade`].
@@ -101,7 +108,7 @@ impl Producer for Backend {
     fn streams(&mut self, spool: &SpoolShare, splices: bool) {
         match self {
             Self::Program(program) => program.streams(spool, splices),
-            Self::Exchange(exchange) => exchange.streams(spool),
+            Self::Exchange(exchange) => exchange.spill.spool = Some(spool.clone()),
         }
     }
 
@@ -128,16 +135,16 @@ impl Producer for Backend {
 
     fn give_pipe(&mut self, pipe: Sock) {
         if let Self::Program(p) = self {
-            p.give_pipe(pipe);
+            p.stdout = Some(pipe);
         }
     }
 
     fn sent(&mut self) {
-        either!(self, own => own.sent());
+        self.clocks().moved();
     }
 
     fn client_keeps_up(&mut self, whether: bool) {
-        either!(self, own => own.client_keeps_up(whether));
+        either!(self, own => own.spill.sent_at_once(whether));
     }
 
     fn while_sending<'a>(
@@ -155,7 +162,7 @@ impl Producer for Backend {
     fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
         match self {
             Self::Program(p) => Box::pin(p.exit()),
-            Self::Exchange(e) => Box::pin(std::future::ready(e.exit())),
+            Self::Exchange(e) => Box::pin(std::future::ready(e.exit)),
         }
     }
 

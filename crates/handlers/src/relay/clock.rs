@@ -16,7 +16,6 @@ pub struct Clocks {
     first: Option<Instant>,
     total: Instant,
     moved: Instant,
-    idle: Duration,
     lengths: [Duration; 3],
     /// What has moved since the clocks were looked at.
     since: Moved,
@@ -47,7 +46,6 @@ impl Clocks {
             first: Some(now + options.first_byte_timeout),
             total: now + options.total_timeout,
             moved: now,
-            idle: options.idle_timeout,
             lengths: [
                 options.first_byte_timeout,
                 options.idle_timeout,
@@ -119,26 +117,21 @@ impl Clocks {
         if since == Moved::Body {
             self.first = self.first.map(|_| now + first);
         }
-        let late = |clock, length, what| Some(late(clock, length, what, self.after));
-        if self.total <= now {
-            return late("total_timeout", total, "the request was not finished");
-        }
-        if self.first.is_some_and(|at| at <= now) {
-            return late(
-                "first_byte_timeout",
-                first,
-                "no complete response head came",
-            );
-        }
-        if self.moved + self.idle <= now && self.first.is_none() {
-            return late("idle_timeout", idle, "no byte moved in either direction");
-        }
-        None
+        let (what, length, clock) = if self.total <= now {
+            ("the request was not finished", total, "total_timeout")
+        } else if self.first.is_some_and(|at| at <= now) {
+            let what = "no complete response head came";
+            (what, first, "first_byte_timeout")
+        } else if self.moved + idle <= now && self.first.is_none() {
+            ("no byte moved in either direction", idle, "idle_timeout")
+        } else {
+            return None;
+        };
+        let after = self.after;
+        Some(Fault::Late(format!(
+            "{what} within {length:?} ({clock}); {after}"
+        )))
     }
-}
-
-fn late(clock: &str, length: Duration, what: &str, after: &str) -> Fault {
-    Fault::Late(format!("{what} within {length:?} ({clock}); {after}"))
 }
 
 #[cfg(test)]

@@ -45,6 +45,14 @@ enum ProcessState {
 }
 
 impl ProcessState {
+    /// The process, until it was reaped.
+    fn child(&self) -> Option<&Child> {
+        match self {
+            Self::Idle(child) | Self::Watched(_, child) => Some(child),
+            Self::Left(_) | Self::Gone => None,
+        }
+    }
+
     async fn exited(&mut self) {
         *self = match std::mem::replace(self, Self::Gone) {
             Self::Idle(child) => match register(child.as_raw_fd(), Interest::READABLE) {
@@ -115,7 +123,7 @@ impl Process {
             return;
         }
         self.priority = priority;
-        if let ProcessState::Idle(child) | ProcessState::Watched(_, child) = &self.state {
+        if let Some(child) = self.state.child() {
             child.lower(priority);
         }
     }
@@ -125,11 +133,8 @@ impl Process {
         let now = Instant::now();
         if self.exited.is_none() && now >= self.looked + grace {
             self.looked = now;
-            let gone = match &self.state {
-                ProcessState::Idle(child) => child.has_exited().unwrap_or(true),
-                ProcessState::Watched(_, child) => child.has_exited().unwrap_or(true),
-                ProcessState::Left(_) | ProcessState::Gone => true,
-            };
+            let runs = |child: &Child| matches!(child.has_exited(), Ok(false));
+            let gone = !self.state.child().is_some_and(runs);
             self.exited = gone.then_some(now);
         }
         self.exited.is_some_and(|since| since + grace <= now)
@@ -137,19 +142,12 @@ impl Process {
 
     /// Whether a helper tells how it ends.
     pub(super) fn is_remote(&self) -> bool {
-        match &self.state {
-            ProcessState::Idle(child) | ProcessState::Watched(_, child) => child.is_remote(),
-            ProcessState::Left(_) | ProcessState::Gone => false,
-        }
+        self.state.child().is_some_and(Child::is_remote)
     }
 
     /// Whether the process will do nothing more, though it has not exited yet.
     pub(super) fn is_exiting(&self) -> bool {
-        match &self.state {
-            ProcessState::Idle(child) => child.is_exiting(),
-            ProcessState::Watched(_, child) => child.is_exiting(),
-            ProcessState::Left(_) | ProcessState::Gone => false,
-        }
+        self.state.child().is_some_and(Child::is_exiting)
     }
 
     /// Waits until the process has exited; it is not reaped by this.
@@ -160,8 +158,7 @@ impl Process {
     /// Reaps the process where it has exited. What is left of its group goes on until it is signalled, or this is dropped.
     pub(super) fn reap(&mut self) -> Option<Exit> {
         let exit = match &mut self.state {
-            ProcessState::Idle(child) => child.try_wait_alone(),
-            ProcessState::Watched(_, child) => child.try_wait_alone(),
+            ProcessState::Idle(child) | ProcessState::Watched(_, child) => child.try_wait_alone(),
             ProcessState::Left(_) | ProcessState::Gone => return None,
         };
         let exit = exit.transpose()?;
@@ -194,9 +191,9 @@ impl Process {
     pub(super) fn signal(&self, signal: i32) {
         // It fails only where the group has ended already.
         let _ = match &self.state {
-            ProcessState::Idle(child) => child.signal_group(signal),
-            ProcessState::Watched(_, child) => child.signal_group(signal),
-            ProcessState::Left(child) => child.signal_group(signal),
+            ProcessState::Idle(child)
+            | ProcessState::Watched(_, child)
+            | ProcessState::Left(child) => child.signal_group(signal),
             ProcessState::Gone => Ok(()),
         };
     }

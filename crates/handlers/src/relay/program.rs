@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{
     clock::Clocks,
     process::{Process, unfinished},
-    pump::{PumpEnd, pump},
+    pump::{Pump, PumpEnd},
     spill::Spill,
     stderr::StderrPipe,
     transfer::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Transfer, transfer},
@@ -25,6 +25,7 @@ use crate::{
     out::Out,
     pool,
     producer::OutputEvent,
+    program::{pipes::ServerEnds, settings::CgiOptions},
     sock::{Sock, WaitingInput, is_short},
     spool::Stored,
     tick,
@@ -45,24 +46,21 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct RunningProgram {
-    process: Process,
+    pub(super) pump: Pump,
     /// How it ended, once that has been asked.
     exit: Option<Exit>,
     /// Where it came from, when it was started warm.
     origin: Option<TemplateChild>,
     signalled: bool,
-    stdin: Option<Sock>,
-    /// What becomes `stdin` when the program is given the connection.
+    /// What becomes its standard input when the program is given the connection.
     held: Option<Sock>,
-    stdout: Option<Sock>,
+    pub(super) stdout: Option<Sock>,
     /// Its standard input, where that is a file: closed when the program is gone.
     _file: Option<Stored>,
-    errors: StderrPipe,
-    clocks: Clocks,
     /// Output read and not yet sent.
     pub out: Out,
     /// Output that comes behind it, and waits for a slow client.
-    spill: Spill,
+    pub(super) spill: Spill,
     kill_grace: Duration,
     run_to_completion: bool,
     splices: bool,
@@ -71,78 +69,52 @@ pub(crate) struct RunningProgram {
     bulk: bool,
 }
 
-/// The descriptors and rules a program runs under.
-#[derive(Debug)]
-pub(crate) struct StartedProgram {
-    /// The process.
-    pub child: Child,
-    /// The template it was forked from; `None` where it was executed.
-    pub origin: Option<TemplateChild>,
-    /// Our end of its standard input; `None` where it reads a file or nothing.
-    pub stdin: Option<Sock>,
-    /// The same, of a program that may be given the connection.
-    pub held: Option<Sock>,
-    /// The file it reads.
-    pub file: Option<Stored>,
-    /// Our end of its standard output.
-    pub stdout: Sock,
-    /// Our end of its standard error.
-    pub stderr: Sock,
-    /// Its clocks, started before the process was.
-    pub clocks: Clocks,
-    /// Between TERM and KILL.
-    pub kill_grace: Duration,
-    /// Let it finish when the client has gone.
-    pub run_to_completion: bool,
-    /// Bytes of standard error that go to the log.
-    pub max_stderr: usize,
-    /// Names it in the log.
-    pub source: LogSource,
-    /// Its permit to run.
-    pub permit: Permit,
-}
-
 impl RunningProgram {
-    pub(crate) fn new(s: StartedProgram) -> Self {
-        let errors = StderrPipe::new(s.stderr, s.max_stderr, s.source);
+    /// `origin`: the template it was forked from; `None` where it was executed. Its clocks were started before it was.
+    pub(crate) fn new(
+        (child, origin): (Child, Option<TemplateChild>),
+        ours: ServerEnds,
+        clocks: Clocks,
+        options: &CgiOptions,
+        source: LogSource,
+        permit: Permit,
+    ) -> Self {
         Self {
-            process: Process::new(s.child, s.permit),
+            pump: Pump {
+                process: Process::new(child, permit),
+                stdin: ours.stdin,
+                errors: StderrPipe::new(ours.stderr, options.max_stderr, source),
+                clocks,
+            },
             exit: None,
-            origin: s.origin,
+            origin,
             signalled: false,
-            stdin: s.stdin,
-            held: s.held,
-            stdout: Some(s.stdout),
-            _file: s.file,
-            errors,
-            clocks: s.clocks,
+            held: ours.held,
+            stdout: Some(ours.stdout),
+            _file: ours.file,
             out: Out::default(),
             spill: Spill::default(),
-            kill_grace: s.kill_grace,
-            run_to_completion: s.run_to_completion,
+            kill_grace: options.kill_grace,
+            run_to_completion: options.run_to_completion,
             splices: false,
             read: 0,
             bulk: false,
         }
     }
 
-    pub(crate) fn head_done(&mut self) {
-        self.clocks.first_byte();
-    }
-
     /// The response head says whether the program has the client's connection from now on.
     pub(crate) fn upgrade(&mut self, granted: bool) {
         let held = self.held.take();
         if granted {
-            self.stdin = held;
+            self.pump.stdin = held;
             // Without its client it has no peer to speak with.
             self.run_to_completion = false;
-            self.clocks.only_idle();
+            self.pump.clocks.only_idle();
         }
     }
 
     fn close_input(&mut self) {
-        (self.stdin, self.held) = (None, None);
+        (self.pump.stdin, self.held) = (None, None);
     }
 
     pub(crate) fn output_ended(&self) -> bool {
@@ -157,65 +129,41 @@ impl RunningProgram {
             // Boxed: output that waits is that of few requests.
             return Box::pin(self.pull(client)).await;
         }
-        if self.stdout.is_some() && self.process.is_over(EXIT_GRACE) {
+        if self.stdout.is_some() && self.pump.process.is_over(EXIT_GRACE) {
             // What it printed itself is in the pipe, in front of what others print there for ever.
             self.drain_ready(self.out.len() + PIPE_MOST);
             self.stdout = None;
         }
-        let Self {
-            process,
-            stdin,
-            stdout,
-            errors,
-            clocks,
-            out,
-            splices,
-            read,
-            bulk,
-            spill,
-            ..
-        } = self;
-        let Some(sock) = stdout else {
+        let Some(sock) = &self.stdout else {
             return Ok(OutputEvent::End);
         };
-        let pump = pump(stdin, errors, process, clocks, client);
+        let leaves = self.bulk && !self.spill.slow;
         let event = tokio::select! {
             biased;
-            came = come(sock, *bulk && !spill.is_slow(), out) => match came.map_err(|e| unreadable(&e))? {
-                WaitingInput::Read(n) if n > 0 => {
-                    out.keep_all();
-                    *read = read.saturating_add(n);
-                    if *splices && *read >= BULK && !*bulk {
-                        *bulk = true;
+            came = come(sock, leaves, &mut self.out) => match came.map_err(|e| unreadable(&e))? {
+                WaitingInput::Read(0) => OutputEvent::End,
+                WaitingInput::Read(n) => {
+                    self.out.keep_all();
+                    self.read = self.read.saturating_add(n);
+                    if self.splices && self.read >= BULK && !self.bulk {
+                        self.bulk = true;
                         sock.widen(PIPE_MOST);
                     }
                     OutputEvent::Output
                 }
                 WaitingInput::Waiting(n) => OutputEvent::Waiting(n),
-                WaitingInput::Read(_) => OutputEvent::End,
             },
-            ended = pump => match ended? {
+            ended = self.pump.run(client) => match ended? {
                 PumpEnd::HalfClosed => OutputEvent::HalfClosed,
                 PumpEnd::Exited => OutputEvent::End,
             },
         };
         match event {
-            OutputEvent::Output | OutputEvent::Waiting(_) => self.clocks.moved(),
+            OutputEvent::Output | OutputEvent::Waiting(_) => self.pump.clocks.moved(),
             OutputEvent::End => self.stdout = None,
             OutputEvent::HalfClosed => {}
         }
         Ok(event)
-    }
-
-    /// From now on large output may be left in its pipe, to be spliced (`Producer::take_pipe`).
-    pub(crate) fn may_splice(&mut self) {
-        self.splices = transfer() != Transfer::Copied;
-        if transfer() == Transfer::Spliced
-            && let Some(sock) = &self.stdout
-        {
-            self.bulk = true;
-            sock.widen(PIPE_MOST);
-        }
     }
 
     /// Takes what output is there already, without waiting, until `out` holds `most` bytes or the
@@ -240,12 +188,12 @@ impl RunningProgram {
         self.close_input();
         self.stdout = None;
         if let Some(exit) = self.reap()
-            && !self.process.left_others()
+            && !self.pump.process.left_others()
         {
-            self.errors.finish();
+            self.pump.errors.finish();
             return done(Some(exit));
         }
-        let patience = self.clocks.patience(self.run_to_completion, LINGER);
+        let patience = self.pump.clocks.patience(self.run_to_completion, LINGER);
         tokio::task::spawn_local(self.end(patience, done));
     }
 
@@ -259,7 +207,7 @@ impl RunningProgram {
                 self.discard_output().await;
             }
             self.stdout = None;
-            let patience = self.clocks.patience(finish, Duration::ZERO);
+            let patience = self.pump.clocks.patience(finish, Duration::ZERO);
             self.end(patience, done).await;
         });
     }
@@ -268,13 +216,13 @@ impl RunningProgram {
     async fn end(mut self, patience: Duration, done: impl FnOnce(Option<Exit>)) {
         let until = Instant::now() + patience;
         let exit = self.wait_or_end(patience).await;
-        if !self.process.left_others() {
-            self.errors.finish();
+        if !self.pump.process.left_others() {
+            self.pump.errors.finish();
             return done(exit);
         }
         done(exit);
         self.end_group(until).await;
-        self.errors.finish();
+        self.pump.errors.finish();
     }
 
     /// TERM for those that the process has left behind, unless they have had it with the process, and KILL after the grace.
@@ -282,7 +230,7 @@ impl RunningProgram {
         if !self.signalled && self.group_left_by(until).await {
             return;
         }
-        let Some(group) = self.process.group() else {
+        let Some(group) = self.pump.process.group() else {
             return;
         };
         let names = match group {
@@ -294,28 +242,28 @@ impl RunningProgram {
             }
         };
         if !self.signalled {
-            self.process.signal(TERM);
+            self.pump.process.signal(TERM);
         }
         let mut how = "TERM";
         if !self.group_left_by(Instant::now() + self.kill_grace).await {
-            self.process.signal(KILL);
+            self.pump.process.signal(KILL);
             how = "KILL, for TERM did not end it within kill_grace";
         }
         // Only processes that had ended already: their parent has not asked for them yet.
         if !names.is_empty() {
             let words = format!("what it had left running was ended: {names} ({how})");
-            self.errors.log.source.write(Level::Info, &words);
+            self.pump.errors.log.source.write(Level::Info, &words);
         }
     }
 
     /// Whether all those that the process has left behind are gone by then.
     async fn group_left_by(&mut self, until: Instant) -> bool {
-        while self.process.group().is_some() {
+        while self.pump.process.group().is_some() {
             if Instant::now() >= until {
                 return false;
             }
             tokio::select! {
-                never = self.errors.drain() => match never {},
+                never = self.pump.errors.drain() => match never {},
                 () = tick::next() => {}
                 () = tokio::time::sleep_until(until) => {}
             }
@@ -328,38 +276,31 @@ impl RunningProgram {
     pub(crate) async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
         self.close_input();
         self.stdout = None;
-        let exit = self
-            .wait_or_end(if end { Duration::ZERO } else { LINGER })
-            .await;
-        self.errors.finish();
+        let patience = if end { Duration::ZERO } else { LINGER };
+        let exit = self.wait_or_end(patience).await;
+        self.pump.errors.finish();
         (exit, self.stderr_tail())
     }
 
     pub(crate) fn stderr_tail(&self) -> String {
-        self.errors.log.tail()
+        self.pump.errors.log.tail()
     }
 
     async fn discard_output(&mut self) {
         let Some(stdout) = self.stdout.take() else {
             return;
         };
-        self.clocks.first_byte();
-        self.clocks.change_task();
+        self.pump.clocks.first_byte();
+        self.pump.clocks.change_task();
         loop {
             self.out.keep_all();
             self.out.clear();
-            let Self {
-                errors,
-                clocks,
-                out,
-                ..
-            } = self;
             tokio::select! {
-                n = stdout.read_later(out.buffer()) => if !matches!(n, Ok(n) if n > 0) { return },
-                never = errors.drain() => match never {},
-                _late = clocks.ring() => return,
+                n = stdout.read_later(self.out.buffer()) => if !matches!(n, Ok(n) if n > 0) { return },
+                never = self.pump.errors.drain() => match never {},
+                _late = self.pump.clocks.ring() => return,
             }
-            self.clocks.moved();
+            self.pump.clocks.moved();
         }
     }
 
@@ -367,9 +308,9 @@ impl RunningProgram {
     async fn wait_or_end(&mut self, patience: Duration) -> Option<Exit> {
         if !self.exited_within(patience).await {
             self.signalled = true;
-            self.process.signal(TERM);
+            self.pump.process.signal(TERM);
             if !self.exited_within(self.kill_grace).await {
-                self.process.signal(KILL);
+                self.pump.process.signal(KILL);
                 self.exited_within(LINGER).await;
             }
         }
@@ -377,13 +318,10 @@ impl RunningProgram {
     }
 
     async fn exited_within(&mut self, patience: Duration) -> bool {
-        let Self {
-            process, errors, ..
-        } = self;
         tokio::select! {
             biased;
-            () = process.exited() => true,
-            never = errors.drain() => match never {},
+            () = self.pump.process.exited() => true,
+            never = self.pump.errors.drain() => match never {},
             () = tokio::time::sleep(patience) => false,
         }
     }
@@ -392,9 +330,9 @@ impl RunningProgram {
         if self.exit.is_some() {
             return self.exit;
         }
-        let exit = self.process.reap()?;
+        let exit = self.pump.process.reap()?;
         self.exit = Some(exit);
-        if let Some(permit) = &self.process.permit {
+        if let Some(permit) = &self.pump.process.permit {
             permit.used(exit.user + exit.system);
         }
         // Not before it has exited: what it tells then, its template is to hear.
@@ -408,13 +346,13 @@ impl RunningProgram {
     pub(crate) async fn exit(&mut self) -> Option<Exit> {
         if self.reap().is_none() {
             // The moment between the end of output and that of the process is short, but for one that its helper tells of.
-            if !self.process.is_remote() {
+            if !self.pump.process.is_remote() {
                 tokio::task::yield_now().await;
             }
             // On a machine that has much else to do its last steps may take long.
             if self.reap().is_none()
                 && !self.exited_within(VERDICT).await
-                && self.process.is_exiting()
+                && self.pump.process.is_exiting()
             {
                 self.exited_within(LINGER).await;
             }

@@ -23,25 +23,30 @@ pub(super) enum PumpEnd {
     Exited,
 }
 
-/// Pumps everything but standard output: feeds the request body, logs standard error, watches the
-/// client, the process and the clocks. Ends with a fault, or when the client half-closes, or when the
-/// process has exited and the grace for its background children is over.
-pub(super) async fn pump(
-    stdin: &mut Option<Sock>,
-    errors: &mut StderrPipe,
-    process: &mut Process,
-    clocks: &mut Clocks,
-    client: &mut dyn Client,
-) -> Result<PumpEnd, Fault> {
-    loop {
-        tokio::select! {
-            fed = feed(stdin, client) => match fed? {
-                Fed::Moved => clocks.body_moved(),
-                Fed::HalfClosed => return Ok(PumpEnd::HalfClosed),
-            },
-            never = errors.drain() => match never {},
-            fault = clocks.ring() => return Err(fault),
-            () = process.exited_for(EXIT_GRACE) => return Ok(PumpEnd::Exited),
+/// All of a running program but its standard output.
+#[derive(Debug)]
+pub(super) struct Pump {
+    pub(super) process: Process,
+    pub(super) stdin: Option<Sock>,
+    pub(super) errors: StderrPipe,
+    pub(super) clocks: Clocks,
+}
+
+impl Pump {
+    /// Feeds the request body, logs standard error, watches the client, the process and the clocks. Ends
+    /// with a fault, or when the client half-closes, or when the process has exited and the grace for its
+    /// background children is over.
+    pub(super) async fn run(&mut self, client: &mut dyn Client) -> Result<PumpEnd, Fault> {
+        loop {
+            tokio::select! {
+                fed = feed(&mut self.stdin, client) => match fed? {
+                    Fed::Moved => self.clocks.body_moved(),
+                    Fed::HalfClosed => return Ok(PumpEnd::HalfClosed),
+                },
+                never = self.errors.drain() => match never {},
+                fault = self.clocks.ring() => return Err(fault),
+                () = self.process.exited_for(EXIT_GRACE) => return Ok(PumpEnd::Exited),
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     fault::Fault,
     out::Out,
     pool,
-    producer::slow,
+    producer::{OutputEvent, slow},
     sock::Sock,
     spool::{Charge, Full, SpoolShare, Stored, Task},
 };
@@ -22,7 +22,7 @@ const MEMORY: u64 = (HELD as u64 + 2) * pool::SIZE as u64;
 #[derive(Debug, Default)]
 pub(crate) struct Spill {
     /// Where the file is made; `None`: no output may wait.
-    spool: Option<SpoolShare>,
+    pub(crate) spool: Option<SpoolShare>,
     /// Its share of what may wait in memory.
     charge: Option<Charge>,
     front: Vec<u8>,
@@ -30,7 +30,8 @@ pub(crate) struct Spill {
     back: VecDeque<Vec<u8>>,
     /// The file takes no more.
     full: bool,
-    slow: bool,
+    /// The client reads slower than output comes.
+    pub(super) slow: bool,
 }
 
 #[derive(Debug, Default)]
@@ -48,21 +49,8 @@ enum FileEvent {
 }
 
 impl Spill {
-    pub(crate) fn enable(&mut self, spool: &SpoolShare) {
-        self.spool = Some(spool.clone());
-    }
-
-    pub(crate) fn disable(&mut self) {
-        self.spool = None;
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.front.is_empty() && self.file.is_empty() && self.back.iter().all(Vec::is_empty)
-    }
-
-    /// Whether the client reads slower than output comes.
-    pub(super) fn is_slow(&self) -> bool {
-        self.slow
     }
 
     /// Whether the client took what it was sent at once.
@@ -192,17 +180,15 @@ impl Spill {
     }
 
     /// Moves the oldest piece into `out`, which is empty. A caller that gives up may ask again.
-    pub(crate) async fn pull(&mut self, out: &mut Out) -> Result<(), Fault> {
+    pub(crate) async fn pull(&mut self, out: &mut Out) -> Result<OutputEvent, Fault> {
         while self.front.is_empty() && !self.file.is_empty() {
-            let under_way = match &self.file.task {
-                Some(_) => Ok(()),
-                None => self.read(),
+            let read = async {
+                if self.file.task.is_none() {
+                    self.read()?;
+                }
+                self.done().await
             };
-            let done = match under_way {
-                Ok(()) => self.done().await,
-                Err(e) => Err(e),
-            };
-            done.map_err(|e| {
+            read.await.map_err(|e| {
                 Fault::Internal(format!(
                     "output that waited in a file could not be read again: {e}"
                 ))
@@ -216,7 +202,7 @@ impl Spill {
             (self.file.read, self.file.written) = (0, 0);
         }
         *out = Out::whole(std::mem::take(&mut self.front));
-        Ok(())
+        Ok(OutputEvent::Output)
     }
 }
 

@@ -54,25 +54,22 @@ impl StderrPipe {
         std::future::pending().await
     }
 
-    fn drain_ready(&mut self) {
+    /// The program has ended: logs what is still in the pipe.
+    pub(super) fn finish(&mut self) {
         // Bounded: a process that has left the group may still be writing.
         for _ in 0..DRAINS {
-            let Some(sock) = &self.sock else { return };
+            let Some(sock) = &self.sock else { break };
             match sock.try_read(&mut self.buf) {
                 Ok(Some(n)) if n > 0 => self.log(),
                 _ => self.sock = None,
             }
         }
+        self.log.finish();
     }
 
     fn log(&mut self) {
         self.log.take(&self.buf);
         pool::give(std::mem::take(&mut self.buf));
-    }
-
-    pub(super) fn finish(&mut self) {
-        self.drain_ready();
-        self.log.finish();
     }
 }
 
@@ -102,7 +99,7 @@ impl StderrLog {
     }
 
     pub(crate) fn finish(&mut self) {
-        self.lines.finish(&mut |line| self.source.line(line));
+        self.lines.flush(&mut |line| self.source.line(line));
     }
 
     pub(crate) fn tail(&self) -> String {
@@ -151,11 +148,6 @@ impl Lines {
         }
     }
 
-    /// The program has ended: hands over an unfinished last line.
-    pub(crate) fn finish(&mut self, log: &mut dyn FnMut(&str) -> usize) {
-        self.flush(log);
-    }
-
     /// The end of what was written, escaped but for line ends.
     pub(crate) fn tail(&self) -> String {
         self.tail
@@ -165,7 +157,8 @@ impl Lines {
             .join("\n")
     }
 
-    fn flush(&mut self, log: &mut dyn FnMut(&str) -> usize) {
+    /// Hands over the line that has begun: it is whole, or long, or the program has ended.
+    pub(crate) fn flush(&mut self, log: &mut dyn FnMut(&str) -> usize) {
         let line = escape(self.part.trim_ascii_end());
         self.part.clear();
         if line.is_empty() || self.capped {
@@ -205,7 +198,7 @@ mod tests {
         for w in writes {
             lines.take(w, &mut log);
         }
-        lines.finish(&mut log);
+        lines.flush(&mut log);
         out
     }
 

@@ -22,7 +22,7 @@ use crate::{
     spool::{Spool, SpoolSettings},
     upstream::{
         Application, Protocol, To, Upstream,
-        exchange::{BodySource, ExchangeLease, ExchangeStart},
+        exchange::{ExchangeLease, ExchangeStart},
     },
     warm::{TemplateSettings, Warm},
     wasm::{Needs, Wasm},
@@ -100,7 +100,8 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
         clocks: Clocks::start(&config.options, ""),
         max_stderr: 1000,
         source: source.clone(),
-        body: BodySource::None,
+        file: None,
+        bodiless: true,
         run_to_completion: false,
     };
     let mut answering = Answering {

@@ -23,6 +23,9 @@ use crate::{
     tick,
 };
 
+const SHORT: Fault = Fault::Busy("no descriptors are left for another connection");
+const FULL: Fault = Fault::Busy("the application takes no more connections: its backlog is full");
+
 /// What to do about it.
 fn words(e: &io::Error) -> String {
     match e.kind() {
@@ -46,12 +49,12 @@ pub(super) async fn connect(address: &Address, within: Duration) -> Result<Sock,
     };
     match done {
         Ok(Ok(sock)) => Ok(sock),
-        Ok(Err(e)) if is_shortage(&e) => Err(short()),
+        Ok(Err(e)) if is_shortage(&e) => Err(SHORT),
         Ok(Err(e)) => Err(Fault::Script(format!(
             "the application at {address} cannot be reached: {}",
             words(&e)
         ))),
-        Err(_elapsed) if matches!(address, Address::Unix(_)) => Err(full()),
+        Err(_elapsed) if matches!(address, Address::Unix(_)) => Err(FULL),
         Err(_elapsed) => Err(Fault::Late(format!(
             "the application at {address} took no connection within {within:?} (connect_timeout)"
         ))),
@@ -63,18 +66,10 @@ pub(super) async fn worker(file: &OwnedFd, within: Duration) -> Result<Sock, Fau
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     match timeout_at(Instant::now() + within, unix(Path::new(&path))).await {
         Ok(Ok(sock)) => Ok(sock),
-        Ok(Err(e)) if is_shortage(&e) => Err(short()),
+        Ok(Err(e)) if is_shortage(&e) => Err(SHORT),
         Ok(Err(e)) => Err(Fault::Script(format!("its worker cannot be reached: {e}"))),
-        Err(_elapsed) => Err(full()),
+        Err(_elapsed) => Err(FULL),
     }
-}
-
-fn short() -> Fault {
-    Fault::Busy("no descriptors are left for another connection")
-}
-
-fn full() -> Fault {
-    Fault::Busy("the application takes no more connections: its backlog is full")
 }
 
 /// A Unix socket is connected at once, or its backlog is full, which no event tells: tried with every tick.
@@ -103,10 +98,7 @@ async fn tcp(at: std::net::SocketAddr) -> io::Result<Sock> {
     }
     let sock = Sock::new(fd);
     sock.writable().await?;
-    match sockopt::socket_error(&sock)? {
-        Ok(()) => {}
-        Err(e) => return Err(e.into()),
-    }
+    sockopt::socket_error(&sock)??;
     // Requests are written whole; waiting for more would only delay them.
     sockopt::set_tcp_nodelay(&sock, true)?;
     Ok(sock)

@@ -1,8 +1,6 @@
 //! One request and its response on one connection to an application, with everything that must be watched
 //! at once: both directions, the client, the clocks.
 
-mod end;
-mod lease;
 mod over;
 mod waiting;
 
@@ -14,11 +12,9 @@ use std::{
 
 use galgo_proto::{
     Parsed,
-    fcgi::{self, reply},
+    fcgi::{self, Outcome, reply},
 };
 use galgo_spawn::Exit;
-
-use end::{ResponseEnd, broken, ended};
 
 use super::sending::{ID, Sending};
 use crate::{
@@ -26,13 +22,14 @@ use crate::{
     fault::Fault,
     log::LogSource,
     out::Out,
+    pool,
     producer::OutputEvent,
     relay::{clock::Clocks, pump::Fed, spill::Spill, stderr::StderrLog},
     sock::Sock,
+    spool::Stored,
+    upstream::lease::UpstreamLease,
+    wasm::InstanceLease,
 };
-
-pub use super::sending::BodySource;
-pub use lease::ExchangeLease;
 
 /// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
 /// a usual one.
@@ -46,11 +43,11 @@ pub struct Exchange {
     wire: ResponseFraming,
     sending: Sending,
     stderr: StderrLog,
-    clocks: Clocks,
+    pub(crate) clocks: Clocks,
     /// Output received and not yet sent on.
     pub out: Out,
     /// Output that waits for a slow client; it comes behind what is in `out`.
-    spill: Spill,
+    pub(crate) spill: Spill,
     heard: usize,
     again: bool,
     /// The connection has ended before all of the request was read.
@@ -58,7 +55,7 @@ pub struct Exchange {
     /// What is wrong with how the response ended.
     verdict: Option<Fault>,
     /// How the instance ended; not known of an application.
-    exit: Option<Exit>,
+    pub(crate) exit: Option<Exit>,
     /// Let an instance finish when the client has gone.
     run_to_completion: bool,
 }
@@ -69,6 +66,33 @@ struct Connected {
     lease: ExchangeLease,
     /// The response has ended as it should: good for another request.
     good: bool,
+}
+
+/// The lease of a request.
+#[derive(Debug)]
+pub enum ExchangeLease {
+    /// Of an application that stays.
+    Application(UpstreamLease),
+    /// Of an instance in the wasm worker.
+    Instance(InstanceLease),
+}
+
+impl ExchangeLease {
+    /// That of an application; `None`: it is an instance's.
+    fn application(&self) -> Option<&UpstreamLease> {
+        match self {
+            Self::Application(lease) => Some(lease),
+            Self::Instance(_) => None,
+        }
+    }
+
+    /// The request is over and nothing was wrong: keeps the connection for another.
+    fn give_back(self, conn: Sock) {
+        match self {
+            Self::Application(lease) => lease.give_back(conn),
+            Self::Instance(lease) => lease.give_back(conn),
+        }
+    }
 }
 
 /// The connection, while the response has not ended.
@@ -100,8 +124,10 @@ pub struct ExchangeStart {
     pub max_stderr: usize,
     /// Names the application in the log.
     pub source: LogSource,
-    /// Where the body comes from.
-    pub body: BodySource,
+    /// What the body was taken into.
+    pub file: Option<Stored>,
+    /// The request is sent without its body.
+    pub bodiless: bool,
     /// Let an instance finish when the client has gone.
     pub run_to_completion: bool,
 }
@@ -117,8 +143,17 @@ impl Exchange {
         keep: bool,
         put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
     ) -> Result<Box<Self>, E> {
-        let head = super::sending::fastcgi_head(role, keep, put)?;
-        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, start.lease.more()));
+        let mut head = pool::take();
+        head.extend_from_slice(&fcgi::begin(ID, role, keep));
+        let mut params = fcgi::Params::new(ID, &mut head);
+        put(&mut params)?;
+        params.finish();
+        // What an instance says of its end comes behind END_REQUEST.
+        let more = match start.lease {
+            ExchangeLease::Application(_) => 0,
+            ExchangeLease::Instance(_) => InstanceLease::MORE,
+        };
+        let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, more));
         Ok(Self::new(start, wire, head))
     }
 
@@ -130,7 +165,7 @@ impl Exchange {
     /// Boxed from the beginning: it is large, and passed from hand to hand.
     fn new(start: ExchangeStart, wire: ResponseFraming, head: Vec<u8>) -> Box<Self> {
         let framed = matches!(wire, ResponseFraming::Fastcgi(_));
-        let sending = Sending::new(head, framed, start.body);
+        let sending = Sending::new(head, framed, start.file, start.bodiless);
         Box::new(Self {
             link: Some(Connected {
                 conn: start.conn,
@@ -164,11 +199,6 @@ impl Exchange {
         self.again && self.heard == 0 && !self.output_ended()
     }
 
-    /// The response head is whole.
-    pub fn head_done(&mut self) {
-        self.clocks.first_byte();
-    }
-
     /// Whether the response has ended.
     pub fn output_ended(&self) -> bool {
         open(&self.link).is_none() && self.spill.is_empty()
@@ -194,7 +224,7 @@ impl Exchange {
             let Some(link) = open(&self.link) else {
                 return Ok(OutputEvent::End);
             };
-            if self.heard >= LONG || link.lease.is_long() {
+            if self.heard >= LONG || link.lease.application().is_some_and(UpstreamLease::is_long) {
                 self.out.widen();
             }
             let raw = self.out.buffer();
@@ -235,18 +265,21 @@ impl Exchange {
     fn receive(&mut self, read: io::Result<usize>) {
         match read {
             Ok(0) => {
-                self.unread = self.sending.is_unsent();
+                self.unread = !self.sending.begun;
                 self.end(self.closed());
             }
             Err(e) => {
                 // So a Unix socket says that its peer has not read everything.
                 self.unread = e.kind() == io::ErrorKind::ConnectionReset;
-                self.end(broken(&e));
+                let words = format!("the connection to the application broke: {e}");
+                self.end(Err(Fault::Script(words)));
             }
             Ok(n) => {
                 self.heard = self.heard.saturating_add(n);
-                if let Some(link) = &mut self.link {
-                    link.lease.heard();
+                if let Some(Connected { lease, .. }) = &mut self.link
+                    && let ExchangeLease::Application(lease) = lease
+                {
+                    lease.heard();
                 }
                 let end = match &mut self.wire {
                     ResponseFraming::Fastcgi(reply) => {
@@ -265,6 +298,9 @@ impl Exchange {
     }
 }
 
+/// How a response ended: as it should, and whether the connection may be used again; or what is wrong.
+type ResponseEnd = Result<bool, Fault>;
+
 /// Takes records apart; `Some` once they say that the response has ended, or are none.
 fn decode(
     reply: &mut reply::ReplyReader,
@@ -281,7 +317,7 @@ fn decode(
             Ok(Parsed::Complete(event, used)) => (event, used),
             Err(e) => {
                 let words = format!("the application does not speak FastCGI as it should: {e}");
-                return Some(ResponseEnd::Broken(Fault::Script(words)));
+                return Some(Err(Fault::Script(words)));
             }
         };
         out.skip(used);
@@ -295,6 +331,24 @@ fn decode(
             reply::ReplyEvent::End(_, outcome) => return Some(ended(outcome, out.unseen())),
         }
     }
+}
+
+fn ended(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
+    let words = match outcome {
+        // Bytes behind the end belong to no request.
+        Outcome::COMPLETE => return Ok(rest.is_empty()),
+        Outcome::OVERLOADED => {
+            return Err(Fault::Busy("the application says that it is overloaded"));
+        }
+        Outcome::CANNOT_MULTIPLEX => {
+            "the application says that it is busy with another request on this connection"
+        }
+        Outcome::UNKNOWN_ROLE => {
+            "the application says that it does not do what it is asked for (FCGI_UNKNOWN_ROLE)"
+        }
+        _ => "the application ended the request with a status that FastCGI does not know",
+    };
+    Err(Fault::Script(words.into()))
 }
 
 /// Pumps everything but the response: sends the request, watches the client and the clocks. Ends with a

@@ -88,24 +88,18 @@ impl UpstreamIdlePool {
             since: Instant::now(),
             slot,
         };
-        let Some(sweeps) = self.add(one, most) else {
+        let mut list = self.list();
+        if list.idle.len() >= most {
+            // Closed without the lock, as always: `one` goes after `list`.
             return;
-        };
+        }
+        list.idle.push_back(one);
+        let sweeps = !std::mem::replace(&mut list.swept, true);
+        drop(list);
         if sweeps {
             let sweep = sweep_all(Arc::downgrade(self), self.ended.subscribe());
             tokio::task::spawn_local(sweep);
         }
-    }
-
-    /// Whether a sweep has to begin now; `None`: there are as many as may be kept.
-    fn add(&self, one: Idle, most: usize) -> Option<bool> {
-        let mut list = self.list();
-        if list.idle.len() >= most {
-            // Closed when the caller no longer has the lock: `one` goes after `list`.
-            return None;
-        }
-        list.idle.push_back(one);
-        Some(!std::mem::replace(&mut list.swept, true))
     }
 
     /// Closes the one that has waited longest.

@@ -42,7 +42,7 @@ pub struct Upstream {
     pub(super) admission: Admission,
     connect_timeout: Duration,
     keep: usize,
-    idle: Arc<UpstreamIdlePool>,
+    pub(super) idle: Arc<UpstreamIdlePool>,
     /// Requests on connections of their own that have no byte of a response yet.
     unheard: AtomicUsize,
     /// When one of them waited so long that it may have wanted a process that an idle connection held.
@@ -106,11 +106,6 @@ impl Upstream {
         if let UpstreamTarget::Slots { renew, .. } = &self.to {
             renew.send_replace(());
         }
-    }
-
-    /// Closes the idle connections of one slot: its worker is to end, and may wait for another request.
-    pub(crate) fn forget(&self, slot: usize) {
-        self.idle.close_slot(slot);
     }
 
     /// Waits for a permit for a request of `peer` on the event loop `home`.
@@ -191,7 +186,7 @@ impl UpstreamLease {
         let up = &self.upstream;
         // Each idle connection may hold a process that this request needs.
         match self.slot {
-            Some(slot) => up.forget(slot),
+            Some(slot) => up.idle.close_slot(slot),
             None => up.idle.close_oldest(),
         }
         let fd = match &up.to {

@@ -42,20 +42,9 @@ pub(super) struct Sending {
     /// The application reads no more.
     closed: bool,
     /// Something of it has been written.
-    begun: bool,
+    pub(super) begun: bool,
     /// A write was tried, and is awaited.
     waits: bool,
-}
-
-/// Where the body of a request comes from.
-#[derive(Debug)]
-pub enum BodySource {
-    /// From the client, as it comes.
-    Client,
-    /// From a file.
-    File(Stored),
-    /// The request is sent without its body.
-    None,
 }
 
 /// A body in a file.
@@ -70,37 +59,16 @@ struct Spooled {
     at: usize,
 }
 
-impl BodySource {
-    /// The body of a request that is `bodiless`, or whose body is in `file`.
-    pub fn of(file: Option<Stored>, bodiless: bool) -> Self {
-        match (file, bodiless) {
-            (_, true) => Self::None,
-            (Some(file), _) => Self::File(file),
-            (None, _) => Self::Client,
-        }
-    }
-}
-
 impl Sending {
-    /// A request that begins with `queue`, its variables; `framed`: in FastCGI records.
-    pub(super) fn new(queue: Vec<u8>, framed: bool, body: BodySource) -> Self {
-        let bodiless = matches!(body, BodySource::None);
-        let file = match body {
-            BodySource::File(file) => Some(Spooled {
-                file: Rc::new(file),
-                next: 0,
-                coming: None,
-                piece: Vec::new(),
-                at: 0,
-            }),
-            BodySource::Client | BodySource::None => None,
-        };
+    /// A request that begins with `queue`, its variables; `framed`: in FastCGI records. Its body is in `file`, or comes
+    /// from the client, where it is not `bodiless`.
+    pub(super) fn new(queue: Vec<u8>, framed: bool, file: Option<Stored>, bodiless: bool) -> Self {
         Self {
             framed,
             queue,
             open: 0,
             header: Header::new(RecordType::STDIN, ID, 0),
-            file,
+            file: file.map(Spooled::new),
             bodiless,
             over: false,
             closed: false,
@@ -112,11 +80,6 @@ impl Sending {
     /// Whether all of it has been sent.
     pub(super) fn is_done(&self) -> bool {
         self.over && self.queue.is_empty() && !self.closed
-    }
-
-    /// Whether nothing of it has been sent.
-    pub(super) fn is_unsent(&self) -> bool {
-        !self.begun
     }
 
     /// Whether a record of ours may follow what was sent.
@@ -270,6 +233,16 @@ fn has_closed(e: &io::Error) -> bool {
 }
 
 impl Spooled {
+    fn new(file: Stored) -> Self {
+        Self {
+            file: Rc::new(file),
+            next: 0,
+            coming: None,
+            piece: Vec::new(),
+            at: 0,
+        }
+    }
+
     /// The next piece. A caller that gives up may ask again.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Next, Fault>> {
         if self.at == self.piece.len() && self.next < self.file.len() {
@@ -298,18 +271,4 @@ impl Spooled {
             n => Next::Data(n),
         }))
     }
-}
-
-/// A FastCGI request up to its body: BEGIN_REQUEST, and the variables that `put` writes.
-pub(super) fn fastcgi_head<E>(
-    role: fcgi::Role,
-    keep: bool,
-    put: impl FnOnce(&mut fcgi::Params<'_>) -> Result<(), E>,
-) -> Result<Vec<u8>, E> {
-    let mut head = pool::take();
-    head.extend_from_slice(&fcgi::begin(ID, role, keep));
-    let mut params = fcgi::Params::new(ID, &mut head);
-    put(&mut params)?;
-    params.finish();
-    Ok(head)
 }

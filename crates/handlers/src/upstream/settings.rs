@@ -77,11 +77,6 @@ pub struct Workers {
 }
 
 impl Application {
-    /// The folder of scripts, or one of them.
-    pub fn folder(&self) -> Option<PathBuf> {
-        self.scripts.as_ref().map(|root| root.path().to_owned())
-    }
-
     /// A responder with these options and nothing of its own.
     pub fn new(protocol: Protocol, to: To, options: CgiOptions) -> Self {
         let running = match &to {

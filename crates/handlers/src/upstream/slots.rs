@@ -52,7 +52,7 @@ pub(super) struct WorkerSlot {
     trusted: AtomicBool,
     /// The worker has answered since it was started, or had a request that galgo broke off, or that others are not
     /// like: that it ends is no sign that it cannot start.
-    proven: watch::Sender<bool>,
+    pub(super) proven: watch::Sender<bool>,
 }
 
 /// Where the worker in a slot takes connections.
@@ -94,10 +94,6 @@ impl WorkerSlot {
         self.proven.send_replace(false);
     }
 
-    pub(super) fn proven(&self) -> watch::Receiver<bool> {
-        self.proven.subscribe()
-    }
-
     /// Whether its last request was answered.
     pub(super) fn trust(&self, answered: bool) {
         self.trusted.store(answered, Ordering::Relaxed);
@@ -118,17 +114,6 @@ impl WorkerSlot {
         if shutdown(&*listener, Shutdown::Both).is_ok() {
             while accept(&*listener).is_ok() {}
         }
-    }
-
-    fn listener(&self, owners: Option<&Owners>) -> io::Result<Arc<OwnedFd>> {
-        let mut socket = lock(&self.socket);
-        if let Some(listener) = &socket.listener {
-            return Ok(listener.clone());
-        }
-        let fresh = SlotSocket::make(owners)?;
-        let listener = fresh.listener.clone();
-        *socket = fresh;
-        listener.ok_or_else(|| io::ErrorKind::Other.into())
     }
 
     /// What connections to the worker are made to.
@@ -166,7 +151,14 @@ impl WorkerSlots {
 
     /// What the next worker in a slot takes connections from.
     pub(super) fn listener(&self, slot: usize) -> io::Result<Arc<OwnedFd>> {
-        self.slots[slot].listener(self.owners.as_deref())
+        let mut socket = lock(&self.slots[slot].socket);
+        if let Some(listener) = &socket.listener {
+            return Ok(listener.clone());
+        }
+        let fresh = SlotSocket::make(self.owners.as_deref())?;
+        let listener = fresh.listener.clone();
+        *socket = fresh;
+        listener.ok_or_else(|| io::ErrorKind::Other.into())
     }
 
     /// The slot that has no worker until one has crashed. There is one more than there are permits: while a crashed

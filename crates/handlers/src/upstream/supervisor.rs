@@ -65,9 +65,9 @@ type ReplacePermit = Option<OwnedSemaphorePermit>;
 
 impl Supervisor {
     pub(super) async fn keep(mut self) {
-        let told = &self.own_slot().told;
-        let told = lock(told).take();
-        let Some(mut told) = told else { return };
+        let Some(mut told) = lock(&self.own_slot().told).take() else {
+            return;
+        };
         let mut failures = 0;
         let mut replacing: ReplacePermit = None;
         let spare = self.slot == self.pool.slots.spare();
@@ -89,7 +89,10 @@ impl Supervisor {
                     Over::Worn(permit, own) => {
                         failures = 0;
                         replacing = own;
-                        self.refill(permit);
+                        // Before its slot is taken: what comes now waits in its socket, and counts for the new worker.
+                        self.own_slot().renew();
+                        self.pool.slots.free(self.slot);
+                        drop(permit);
                         continue;
                     }
                     Over::Exited(exit) => exit,
@@ -118,9 +121,8 @@ impl Supervisor {
         loop {
             tokio::select! {
                 _ = crashed.wait_for(|crashed| *crashed) => break,
-                order = order(&mut self.ended, &mut self.renew) => match order {
-                    WorkerOrder::Renew => {}
-                    WorkerOrder::End => return false,
+                renewed = renewed(&mut self.ended, &mut self.renew) => if !renewed {
+                    return false;
                 }
             }
         }
@@ -132,12 +134,11 @@ impl Supervisor {
     /// Whether a worker that has ended had answered before.
     async fn has_answered(&self) -> bool {
         let slots = &self.pool.slots;
-        let mut proven = self.own_slot().proven();
+        let mut proven = self.own_slot().proven.subscribe();
         // What it said to the request that it had may not have been read yet.
-        let wait = if slots.is_free(self.slot) {
-            Duration::ZERO
-        } else {
-            READ
+        let wait = match slots.is_free(self.slot) {
+            true => Duration::ZERO,
+            false => READ,
         };
         let answered = timeout(wait, proven.wait_for(|proven| *proven)).await;
         matches!(answered, Ok(Ok(_)))
@@ -167,15 +168,6 @@ impl Supervisor {
         }
     }
 
-    /// The slot of a worker that was replaced is free again: what comes now waits in its socket until the new
-    /// one takes it.
-    fn refill(&self, permit: Permit) {
-        // Before it is taken: what comes now counts for the new worker.
-        self.own_slot().renew();
-        self.pool.slots.free(self.slot);
-        drop(permit);
-    }
-
     /// Watches one worker until it has to be followed by another.
     async fn watch(
         &mut self,
@@ -203,13 +195,13 @@ impl Supervisor {
                     self.end(&mut child).await;
                     return Over::Worn(permit, replacing);
                 }
-                order = order(&mut self.ended, &mut self.renew) => match order {
-                    WorkerOrder::Renew => (stale, due) = (true, true),
-                    WorkerOrder::End => {
+                renewed = renewed(&mut self.ended, &mut self.renew) => {
+                    if !renewed {
                         self.end(&mut child).await;
                         return Over::Ended;
                     }
-                },
+                    (stale, due) = (true, true);
+                }
                 replacing = self.replacing.clone().acquire_owned(), if due => {
                     // Busy: the request that gives it back hands it over.
                     if let Some(permit) = self.take() {
@@ -248,7 +240,7 @@ impl Supervisor {
     async fn end(&self, child: &mut AsyncFd<Child>) {
         // Some answer TERM only when no client is connected.
         if let Some(upstream) = self.pool.upstream.upgrade() {
-            upstream.forget(self.slot);
+            upstream.idle.close_slot(self.slot);
         }
         // The next one is not to share the socket with it, so its end is waited for; dropping it kills its group.
         for signal in [TERM, KILL] {
@@ -308,25 +300,16 @@ impl Supervisor {
     }
 }
 
-/// What a worker is to do.
-enum WorkerOrder {
-    /// To make room for another.
-    Renew,
-    /// To end: no request comes any more, or the server ends.
-    End,
-}
-
 /// Waits until the worker is to end.
 async fn end(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) {
-    while matches!(order(ended, renew).await, WorkerOrder::Renew) {}
+    while renewed(ended, renew).await {}
 }
 
-async fn order(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> WorkerOrder {
+/// Waits until the worker is to make room for another. False: it is to end, for no request comes any more, or the server
+/// ends.
+async fn renewed(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> bool {
     tokio::select! {
-        _ = ended.wait_for(|e| *e) => WorkerOrder::End,
-        renewed = renew.changed() => match renewed {
-            Ok(()) => WorkerOrder::Renew,
-            Err(_unasked) => WorkerOrder::End,
-        }
+        _ = ended.wait_for(|e| *e) => false,
+        renewed = renew.changed() => renewed.is_ok(),
     }
 }

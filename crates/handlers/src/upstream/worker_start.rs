@@ -10,30 +10,22 @@ use std::{
     },
     path::Path,
     sync::Arc,
-    time::Duration,
 };
 
 use galgo_spawn::{
-    Child, EnvBlock, FileId, Launch, LaunchOutcome, Limits, Priority, Spawner, Start, StartError,
-    StartStage, inspect, owners::Remit,
+    Child, EnvBlock, FileId, Launch, Limits, Spawner, Start, StartError, StartStage, inspect,
+    owners::Remit,
 };
-use rustix::pipe::{PipeFlags, pipe_with};
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    time::timeout,
-};
+use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{settings::Workers, worker_pool::WorkerPool};
 use crate::{
     log::{ErrorLog, Level},
-    owners::{self, StartReports},
-    pool,
+    owners, pool,
+    program::pipes::pipe,
     relay::stderr::Lines,
     sock::{Sock, register},
 };
-
-/// A helper whose report cannot be watched for is asked this often.
-const ASK: Duration = Duration::from_millis(100);
 
 /// A worker that runs, and what its program was when it was started.
 pub(super) type StartedWorker = (AsyncFd<Child>, Option<FileId>);
@@ -51,16 +43,15 @@ impl WorkerPool {
     ) -> Result<StartedWorker, String> {
         let failed = |words: &str| format!("a worker could not be started: {words}");
         let io = |e: io::Error| failed(&e.to_string());
-        let (errors, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
-        rustix::io::ioctl_fionbio(&errors, true).map_err(|e| io(e.into()))?;
+        let (errors, theirs) = pipe(|(ours, _)| ours).map_err(io)?;
         let run = &self.slots.config.run;
         // Looked at before it is executed: a change meanwhile is noticed then.
         let executed = version(run);
         let listener = self.slots.listener(slot).map_err(io)?;
-        let command = WorkerCommand::of(&self.slots.config).map_err(|e| io(e.into()))?;
+        let command = self.command().map_err(|e| io(e.into()))?;
         let stdio = [listener.as_fd(), theirs.as_fd(), theirs.as_fd()];
         let started = match &self.remit {
-            None => self.start_here(spawner, &command, stdio),
+            None => self.start_here(spawner, command, stdio),
             Some(remit) => self.start_as_user(remit, spawner, command, stdio).await,
         };
         let child = started.map_err(|e| failed(&inspect::diagnose(run, &self.path, &e)))?;
@@ -72,24 +63,28 @@ impl WorkerPool {
     fn start_here(
         &self,
         spawner: &RefCell<Spawner>,
-        command: &WorkerCommand,
+        mut command: Launch,
         stdio: [BorrowedFd<'_>; 3],
     ) -> Result<Child, StartError> {
+        command.env.put(b"PATH", self.path.as_bytes());
+        for (name, value) in &self.env {
+            command.env.put(name.as_bytes(), value.as_bytes());
+        }
         let mut spawner = spawner.borrow_mut();
         spawner.set_umask(Some(self.umask));
         spawner.start(&Start {
             path: &command.args[0],
             args: &command.args,
-            env: &self.environment(),
+            env: &command.env,
             dir: &command.dir,
             stdio,
             more: &[],
             limits: Limits {
                 is_worker: true,
-                ..self.options.limits
+                ..command.limits
             },
-            no_new_privs: self.options.no_new_privs,
-            sandbox: self.options.sandbox,
+            no_new_privs: command.no_new_privs,
+            sandbox: command.sandbox,
         })
     }
 
@@ -98,7 +93,7 @@ impl WorkerPool {
         &self,
         remit: &Arc<Remit>,
         spawner: &RefCell<Spawner>,
-        mut command: WorkerCommand,
+        mut command: Launch,
         stdio: [BorrowedFd<'_>; 3],
     ) -> Result<Child, StartError> {
         let Some(owners) = &self.slots.owners else {
@@ -114,59 +109,20 @@ impl WorkerPool {
             source,
         })?;
         command.args.truncate(1);
-        let launch = Launch {
-            path: None,
-            args: command.args,
-            env: EnvBlock::default(),
-            dir: command.dir,
-            limits: self.options.limits,
-            no_new_privs: self.options.no_new_privs,
-            sandbox: self.options.sandbox,
-            more: Vec::new(),
-            knocks: false,
-            priority: Priority::Normal,
-        };
-        let uid = remit.user(owner.uid());
-        let launched = owners::launch(owners, remit, uid, launch, stdio).await;
-        let child = launched.map_err(|failed| failed.error)?;
-        let reports = StartReports::of(&child);
-        loop {
-            let outcome = spawner.borrow_mut().outcome(&child);
-            match outcome {
-                LaunchOutcome::Started => return Ok(child),
-                LaunchOutcome::Failed(failed) => return Err(failed.error),
-                LaunchOutcome::UnderWay => drop(timeout(ASK, reports.come()).await),
-            }
-        }
+        let user = (remit, remit.user(owner.uid()));
+        owners::start(owners, user, command, stdio, spawner).await
     }
 
-    fn environment(&self) -> EnvBlock {
-        let mut env = EnvBlock::default();
-        env.put(b"PATH", self.path.as_bytes());
-        for (name, value) in &self.env {
-            env.put(name.as_bytes(), value.as_bytes());
-        }
-        env
-    }
-}
-
-/// What is executed, and where.
-struct WorkerCommand {
-    /// The program first.
-    args: Vec<CString>,
-    dir: CString,
-}
-
-impl WorkerCommand {
-    fn of(config: &Workers) -> Result<Self, NulError> {
-        let run = config.run.as_os_str().as_bytes();
-        let args = config.args.iter().map(|arg| arg.as_bytes());
-        let args = std::iter::once(run).chain(args).map(CString::new);
-        let dir = config.run.parent();
-        Ok(Self {
-            args: args.collect::<Result<_, _>>()?,
-            dir: CString::new(dir.map_or(&b"/"[..], |d| d.as_os_str().as_bytes()))?,
-        })
+    /// What is executed, and where; it has no variables yet.
+    fn command(&self) -> Result<Launch, NulError> {
+        let Workers { run, args, .. } = &self.slots.config;
+        let args = args.iter().map(|arg| arg.as_bytes());
+        let args = std::iter::once(run.as_os_str().as_bytes()).chain(args);
+        let args = args.map(CString::new).collect::<Result<_, _>>()?;
+        let dir = run.parent().map_or(&b"/"[..], |d| d.as_os_str().as_bytes());
+        Ok(self
+            .options
+            .launch(args, EnvBlock::default(), CString::new(dir)?))
     }
 }
 
@@ -188,5 +144,5 @@ pub(crate) async fn log_errors(errors: OwnedFd, log: ErrorLog, about: String) {
         lines.take(&buf, &mut say);
         pool::give(std::mem::take(&mut buf));
     }
-    lines.finish(&mut say);
+    lines.flush(&mut say);
 }

@@ -1,5 +1,7 @@
 //! Why there is no template.
 
+use std::io;
+
 /// Why there is no template.
 pub(super) enum TemplateFailure {
     /// This version of the program can only be cold, whatever it is loaded with: it ..., in words.
@@ -16,6 +18,12 @@ pub(super) enum TemplateFailure {
 
 /// Of a program that is not started again without a request.
 pub(super) const UNPROVEN: &str = "did not stop before its first line, and may have run to its end";
+
+impl From<io::Error> for TemplateFailure {
+    fn from(e: io::Error) -> Self {
+        Self::NotNow(e.to_string())
+    }
+}
 
 impl TemplateFailure {
     pub(super) fn late() -> Self {

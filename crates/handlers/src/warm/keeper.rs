@@ -10,7 +10,7 @@ use std::{
 };
 
 use galgo_spawn::{
-    Launch, Priority, inspect,
+    inspect,
     owners::StoppedTemplate,
     template::{LoadedTemplate, Template, TemplateKind, Unfit, Unwatched, Uses, dates},
 };
@@ -92,12 +92,15 @@ async fn load(
             let memory = stopped.loaded.memory;
             room.holds(memory);
             if order.first {
+                let done = match order.uses {
+                    Uses::Many => "loaded",
+                    Uses::Once => "parked",
+                };
                 let words = format!(
-                    "{} for warm starts in {} ms, {} KiB; {}",
-                    done(order.uses),
+                    "{done} for warm starts in {} ms, {} KiB; {}",
                     began.elapsed().as_millis(),
                     memory >> 10,
-                    warm.held(&resources.templates())
+                    warm.bounds.held(&resources.templates())
                 );
                 program.log.write(Level::Info, &program.name, &words);
             }
@@ -119,13 +122,6 @@ async fn load(
     }
 }
 
-fn done(uses: Uses) -> &'static str {
-    match uses {
-        Uses::Many => "loaded",
-        Uses::Once => "parked",
-    }
-}
-
 /// Reads the program's file, which may take as long as to execute it.
 async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, TemplateFailure> {
     let (interpreter, file) = (setup.interpreter.clone(), setup.file.clone());
@@ -133,13 +129,11 @@ async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, TemplateFailure> {
         Some(interpreter) => inspect::kind_by_interpreter(interpreter),
         None => inspect::kind(&file),
     });
-    match tokio::time::timeout(setup.patience, looks).await {
-        Ok(Ok(Ok(kind))) => Ok(kind),
-        Ok(Ok(Err(Unfit { why, passes: true }))) => {
-            Err(TemplateFailure::NotNow(format!("it {why}")))
-        }
-        Ok(Ok(Err(Unfit { why, .. }))) => Err(TemplateFailure::Cold(why)),
-        Ok(Err(e)) => Err(TemplateFailure::NotNow(e.to_string())),
+    match tokio::time::timeout(setup.patience(), looks).await {
+        Ok(looked) => looked?.map_err(|Unfit { why, passes }| match passes {
+            true => TemplateFailure::NotNow(format!("it {why}")),
+            false => TemplateFailure::Cold(why),
+        }),
         Err(_late) => Err(TemplateFailure::NotNow(
             "its file was not read within first_byte_timeout".into(),
         )),
@@ -154,7 +148,7 @@ async fn stop(
     setup: &TemplateSetup,
     order: &LoadOrder,
 ) -> Result<StoppedTemplate, TemplateFailure> {
-    let (streams, mut said) = Streams::new().map_err(|e| TemplateFailure::NotNow(e.to_string()))?;
+    let (streams, mut said) = Streams::new()?;
     let stopped = match &setup.as_user {
         Some(user) => owned::stop(user, setup, streams, &mut said, order).await?,
         None => {
@@ -190,35 +184,24 @@ async fn own(
     said: &mut Said,
     order: &LoadOrder,
 ) -> Result<(Template, LoadedTemplate), TemplateFailure> {
-    let io = |e: io::Error| TemplateFailure::NotNow(e.to_string());
     let kind = kind(setup).await?;
-    let modules = trusted(kind, order).await.map_err(io)?;
-    let launch = Launch {
-        path: None,
-        args: setup.args.clone(),
-        env: setup.env.clone(),
-        dir: setup.dir.clone(),
-        limits: setup.limits,
-        no_new_privs: setup.no_new_privs,
-        sandbox: setup.sandbox,
-        more: Vec::new(),
-        knocks: false,
-        priority: Priority::Normal,
-    };
+    let modules = trusted(kind, order).await?;
+    let (args, env) = (setup.args.clone(), setup.env.clone());
+    let launch = setup.options.launch(args, env, setup.dir.clone());
     let started = {
         let spawner = &mut resources.spawner.borrow_mut();
         Template::start(spawner, launch, streams.stdio(), kind, order.uses, &modules)
     };
     let mut template = started.map_err(|e| TemplateFailure::NotNow(e.to_string()))?;
     drop(streams);
-    let loaded = tokio::time::timeout(setup.patience, stopped(resources, &mut template)).await;
+    let loaded = tokio::time::timeout(setup.patience(), stopped(resources, &mut template)).await;
     let held = order.proven || template.holds();
     match loaded {
         Ok(Ok(loaded)) => Ok((template, loaded)),
         // Nothing proves that the program did not run instead.
         Ok(Err(_)) | Err(_) if !held => Err(TemplateFailure::Cold(UNPROVEN.into())),
         // Not its end, but an error of ours while it was looked at.
-        Ok(Err(e)) if e.raw_os_error().is_some() => Err(io(e)),
+        Ok(Err(e)) if e.raw_os_error().is_some() => Err(e.into()),
         Ok(Err(e)) if e.kind() == io::ErrorKind::UnexpectedEof => {
             Err(TemplateFailure::Ended(said.at_the_end()))
         }
@@ -300,7 +283,5 @@ async fn unchanged(
             Err(e @ Unwatched::Changed(_)) => Err(TemplateFailure::Changed(e.to_string())),
         }
     });
-    looks
-        .await
-        .map_err(|e| TemplateFailure::NotNow(e.to_string()))?
+    looks.await?
 }

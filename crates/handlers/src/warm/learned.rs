@@ -13,28 +13,19 @@ const MOST: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Learned {
     /// One a line, in the order they were told.
-    names: Vec<u8>,
+    pub(super) names: Vec<u8>,
     /// So many bytes of them did a template load that is fit; none where there was no template yet.
-    proven: Option<usize>,
+    pub(super) proven: Option<usize>,
     reports: u32,
     /// Names that are not taken again.
     dropped: HashSet<Vec<u8>>,
     /// Names that templates left to their children.
     left: BTreeSet<String>,
     /// As the template told that was loaded without any of the names.
-    search: SearchPath,
+    pub(super) search: SearchPath,
 }
 
 impl Learned {
-    /// The names, one a line.
-    pub(super) fn names(&self) -> &[u8] {
-        &self.names
-    }
-
-    pub(super) fn search(&self) -> &SearchPath {
-        &self.search
-    }
-
     /// Takes the names in a child's `report`; whether there is a new one.
     pub(super) fn take(&mut self, kind: TemplateKind, report: &[u8]) -> bool {
         if report.is_empty() || self.reports >= REPORTS {
@@ -95,11 +86,6 @@ impl Learned {
         Some(said)
     }
 
-    /// Whether there was a template, with or without any names.
-    pub(super) fn is_proven(&self) -> bool {
-        self.proven.is_some()
-    }
-
     /// What each child loads for itself.
     pub(super) fn left(&self) -> Vec<String> {
         let dropped = self
@@ -125,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_report_holds_names_and_is_bounded() {
-        assert_eq!(told(&["os;x\nos\n../y", "os\nre"]).names(), b"os\nre\n");
+        assert_eq!(told(&["os;x\nos\n../y", "os\nre"]).names, b"os\nre\n");
         let mut learned = Learned::default();
         for n in 0..REPORTS {
             assert!(learned.take(TemplateKind::Python, format!("m{n}").as_bytes()));
@@ -134,7 +120,7 @@ mod tests {
         assert!(!learned.take(TemplateKind::Python, b"more"));
         let long: String = (0..20_000).map(|n| format!("module{n}\n")).collect();
         let learned = told(&[&long, &long]);
-        assert!(learned.names().len() <= MOST && learned.names().ends_with(b"\n"));
+        assert!(learned.names.len() <= MOST && learned.names.ends_with(b"\n"));
     }
 
     /// A name that keeps a program from being loaded is found by halves, and what was good stays.
@@ -148,7 +134,7 @@ mod tests {
         assert_eq!(learned.failed(8).unwrap(), ["d"]);
         assert_eq!(learned.failed(6).unwrap(), ["c"]);
         assert_eq!(learned.failed(4), None);
-        assert_eq!(learned.names(), b"a\nb\n");
+        assert_eq!(learned.names, b"a\nb\n");
         assert!(
             !learned.take(TemplateKind::Python, b"c\nf"),
             "they are not tried again"

@@ -84,10 +84,6 @@ impl Live {
         }
     }
 
-    pub(super) fn is_parked(&self) -> bool {
-        self.template.uses() == Uses::Once
-    }
-
     /// The template, where it is to fork a child ahead of its request: the child has to be [put by](Self::put_by).
     pub(super) fn wants(&mut self) -> Option<Arc<Template>> {
         (self.preforked.len() + self.asked < AHEAD).then(|| {

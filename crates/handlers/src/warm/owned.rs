@@ -26,7 +26,7 @@ pub(super) async fn stop(
     let load = owners::load(user, order.uses, learned, streams.stdio());
     let mut under_way = load.await.map_err(TemplateFailure::NotNow)?;
     drop(streams);
-    let stopped = tokio::time::timeout(setup.patience, stopped(&mut under_way)).await;
+    let stopped = tokio::time::timeout(setup.patience(), stopped(&mut under_way)).await;
     let held = order.proven || under_way.holds();
     let stop = match stopped {
         Ok(Ok(stop)) => stop,

@@ -197,7 +197,7 @@ impl WarmProgram {
         let now = Instant::now();
         let live = Live::new(template, room, knows);
         let left = state.learned.proved(knows, loaded.search, loaded.left);
-        let known = state.learned.names().len();
+        let known = state.learned.names.len();
         state.obstacle = None;
         let old = state.live.iter().position(|l| l.is_old(known, now));
         let gone = old.map(|at| state.live.remove(at));
@@ -268,7 +268,7 @@ impl WarmProgram {
     pub(super) fn crowded(&self) {
         let now = Instant::now();
         let mut state = lock(&self.state);
-        let known = state.learned.names().len();
+        let known = state.learned.names.len();
         let old = state.live.iter().position(|l| l.is_old(known, now));
         let gone = old.map(|at| state.live.remove(at));
         let none = gone.is_none() && state.live.is_empty();
@@ -364,7 +364,7 @@ impl WarmProgram {
 
     pub(super) fn about(&self) -> About {
         let (now, state) = (Instant::now(), lock(&self.state));
-        let known = state.learned.names().len();
+        let known = state.learned.names.len();
         let knows = |l: &Live| !l.is_old(known, now);
         About {
             obstacle: state.obstacle.clone(),

@@ -24,7 +24,7 @@ pub struct Warm {
     programs: RwLock<Programs>,
     /// `None` where the system gives no inotify: then every start is cold.
     pub(super) watch: Option<FileWatch<WarmProgram>>,
-    bounds: Arc<TemplateUsage>,
+    pub(super) bounds: Arc<TemplateUsage>,
     /// As [`TemplateSettings::wait`] at the start; tests ask for it in the environment.
     pub(super) waits: bool,
     /// How much longer than usual is waited: what a test says of warm starts holds on a machine that stands still for
@@ -119,11 +119,6 @@ impl Warm {
 
     fn known(&self) -> RwLockReadGuard<'_, Programs> {
         self.programs.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How near templates are to their bounds, in words.
-    pub(super) fn held(&self, limits: &TemplateSettings) -> String {
-        self.bounds.held(limits)
     }
 
     /// Makes room for one template more: for its first, the program that has not been asked for

@@ -3,9 +3,11 @@
 use std::{ffi::CString, path::PathBuf, sync::Arc, time::Duration};
 
 use galgo_spawn::{
-    EnvBlock, Limits, Sandbox,
+    EnvBlock,
     owners::{Owners, Remit},
 };
+
+use crate::program::settings::CgiOptions;
 
 /// How a template is started: as a cold start of the same program would be, without a request.
 #[derive(Debug)]
@@ -20,17 +22,18 @@ pub struct TemplateSetup {
     pub file: PathBuf,
     /// What runs the file, where it is not the kernel that finds out.
     pub interpreter: Option<PathBuf>,
-    /// Resource limits.
-    pub limits: Limits,
-    /// PR_SET_NO_NEW_PRIVS.
-    pub no_new_privs: bool,
-    /// What it is kept from.
-    pub sandbox: Sandbox,
+    /// How its route's programs are run.
+    pub options: CgiOptions,
+    /// Who loads it, where that is not the server: then the helper knows the rest but for [`patience`](Self::patience) itself.
+    pub as_user: Option<AsUser>,
+}
+
+impl TemplateSetup {
     /// How long it may take to its first line: where a cold start would be ended, there is nothing
     /// to be gained.
-    pub patience: Duration,
-    /// Who loads it, where that is not the server: then the helper knows the rest but for `patience` itself.
-    pub as_user: Option<AsUser>,
+    pub(super) fn patience(&self) -> Duration {
+        self.options.first_byte_timeout
+    }
 }
 
 /// A program that a helper starts.

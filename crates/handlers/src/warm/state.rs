@@ -88,7 +88,7 @@ impl WarmState {
     /// What the next request is given.
     pub(super) fn next_child(&mut self) -> Option<NextChild> {
         let at = self.next.checked_rem(self.live.len())?;
-        if self.live[at].is_parked() {
+        if self.live[at].template.uses() == Uses::Once {
             self.unparked += 1;
             return Some(self.live.remove(at).itself(self.unparked));
         }
@@ -155,16 +155,16 @@ impl WarmState {
         LoadOrder {
             revision: self.revision,
             uses,
-            learned: self.learned.names().to_vec(),
-            search: self.learned.search().clone(),
+            learned: self.learned.names.clone(),
+            search: self.learned.search.clone(),
             since: self.since,
-            proven: self.learned.is_proven(),
+            proven: self.learned.proven.is_some(),
             first: uses == Uses::Many || self.unparked == 0 && self.live.is_empty(),
         }
     }
 
     pub(super) fn work(&mut self, now: Instant, idle: Duration, longest: Duration) -> KeeperTask {
-        let known = self.learned.names().len();
+        let known = self.learned.names.len();
         if idle >= longest || self.fit == Fit::Cold || self.displaced {
             self.has_keeper = false;
             return KeeperTask::Over;

@@ -1,8 +1,8 @@
 //! The standard streams of programs that are being loaded, and what they say there.
 
 use std::{
-    io::{self, PipeReader, PipeWriter, Read, pipe},
-    os::fd::{AsFd, BorrowedFd},
+    io::{self, PipeReader, Read, pipe},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use galgo_spawn::words::escape;
@@ -12,11 +12,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 const SAID: u64 = 4 << 10;
 
 /// Its ends. Those of the server are dropped once it has them.
-pub(super) struct Streams {
-    stdin: PipeReader,
-    stdout: PipeWriter,
-    stderr: PipeWriter,
-}
+pub(super) struct Streams([OwnedFd; 3]);
 
 /// The server's ends.
 pub(super) struct Said {
@@ -29,16 +25,12 @@ impl Streams {
         let (stdin, _) = pipe()?;
         let (out, stdout) = pipe()?;
         let (err, stderr) = pipe()?;
-        let theirs = Self {
-            stdin,
-            stdout,
-            stderr,
-        };
-        Ok((theirs, Said { out, err }))
+        let theirs = [stdin.into(), stdout.into(), stderr.into()];
+        Ok((Self(theirs), Said { out, err }))
     }
 
     pub(super) fn stdio(&self) -> [BorrowedFd<'_>; 3] {
-        [self.stdin.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
+        self.0.each_ref().map(AsFd::as_fd)
     }
 }
 

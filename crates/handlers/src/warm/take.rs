@@ -10,7 +10,7 @@ use std::{
 
 use galgo_spawn::{
     Child, EnvBlock, Exit, Priority, Status,
-    template::{ChildRequest, PreforkedChild, PreloadReport, RunningChild, TemplateKind, Uses},
+    template::{ChildRequest, PreforkedChild, PreloadReport, TemplateKind, Uses},
 };
 use tokio::io::Interest;
 
@@ -94,12 +94,6 @@ async fn arrival(child: &mut PreforkedChild, patience: Duration) -> io::Result<(
     until(child, PreforkedChild::ready, patience).await
 }
 
-/// Waits until the process has read its request. A parked one may have been killed long after it
-/// was asked for, as a child is not, and a request that it has not read can still be started cold.
-async fn began(running: &mut RunningChild, patience: Duration) -> io::Result<()> {
-    until(running, |running| running.began(), patience).await
-}
-
 async fn until<T: AsFd>(
     what: &mut T,
     mut is_so: impl FnMut(&mut T) -> io::Result<bool>,
@@ -134,11 +128,7 @@ impl ReadyChild {
         cpu: Option<u64>,
         priority: Priority,
     ) -> io::Result<(Child, TemplateChild)> {
-        let Self {
-            offer,
-            program,
-            patience,
-        } = self;
+        let Self { offer, program, .. } = self;
         let request = ChildRequest {
             program: file,
             env,
@@ -150,19 +140,15 @@ impl ReadyChild {
         };
         let running = offer.child.start(&request);
         program.refill(offer.template);
-        let mut running = match running {
-            Ok(running) => running,
-            Err(e) => {
-                program.look(offer.template);
-                return Err(e);
-            }
-        };
-        // A helper may refuse what the server has sent it.
-        if (offer.uses == Uses::Once || running.child.is_remote())
-            && let Err(e) = began(&mut running, patience).await
-        {
+        let look = |_: &io::Error| {
             program.look(offer.template);
-            return Err(e);
+        };
+        let mut running = running.inspect_err(look)?;
+        // A parked one may have been killed long after it was asked for, as a child is not, and a helper may refuse what
+        // the server has sent it. A request that it has not read can still be started cold.
+        if offer.uses == Uses::Once || running.child.is_remote() {
+            let begun = until(&mut running, |child| child.began(), self.patience).await;
+            begun.inspect_err(look)?;
         }
         let origin = TemplateChild {
             program,

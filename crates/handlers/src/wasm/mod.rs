@@ -64,6 +64,7 @@ const BAD: &str = "the module cannot be run: the line of the log above says why"
 /// What a module takes is not there; the next request may find it.
 const SHORT: Fault =
     Fault::Busy("no thread, process or descriptor is left for a WebAssembly module");
+const NONE_TAKEN: Fault = Fault::Busy("the wasm worker took no program within queue_wait");
 
 /// Where `galgo-wasm` is looked for. To be called before the server becomes another user, which may not enter the folders
 /// on the way there.
@@ -186,7 +187,7 @@ impl Wasm {
                     waited = true;
                     tokio::time::sleep(PAUSE).await;
                 }
-                Err(StartFault::Busy) => break,
+                Err(StartFault::Busy) => return Err(NONE_TAKEN),
                 Err(StartFault::Failed(e)) if is_shortage(&e) => {
                     return Err(Fault::Busy("no descriptors are left for another instance"));
                 }
@@ -196,9 +197,6 @@ impl Wasm {
                 }
             }
         }
-        Err(Fault::Busy(
-            "the wasm worker took no program within queue_wait",
-        ))
     }
 
     /// A connection to the worker that runs a route's modules as the user `uid`, for one run.
@@ -244,9 +242,7 @@ impl Wasm {
                 }
             }
             if began.elapsed() >= wait {
-                return Err(Fault::Busy(
-                    "the wasm worker took no program within queue_wait",
-                ));
+                return Err(NONE_TAKEN);
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -335,15 +331,6 @@ enum ModuleWorker {
     Own(Arc<OwnWorker>),
 }
 
-impl ModuleWorker {
-    fn worker(&self) -> usize {
-        match self {
-            Self::Shared(lease) => lease.worker(),
-            Self::Own(worker) => worker.number,
-        }
-    }
-}
-
 #[allow(missing_docs)]
 impl InstanceLease {
     /// Bytes behind END_REQUEST's own.
@@ -377,17 +364,20 @@ impl InstanceLease {
         };
         if lost {
             // Connections to a dead worker are of no use.
-            self.idle.close_slot(self.lease.worker());
+            self.idle.close_slot(self.worker());
         }
         KILLED
     }
 
     pub fn worker(&self) -> usize {
-        self.lease.worker()
+        match &self.lease {
+            ModuleWorker::Shared(lease) => lease.worker(),
+            ModuleWorker::Own(worker) => worker.number,
+        }
     }
 
     pub fn give_back(self, conn: Sock) {
-        let worker = Some(self.lease.worker());
+        let worker = Some(self.worker());
         self.idle.put(conn, self.home, worker, self.most);
         drop(self.permit);
     }

@@ -12,14 +12,13 @@ use std::{
 };
 
 use galgo_spawn::{
-    Child, EnvBlock, Launch, LaunchOutcome, Limits, Priority, Sandbox, StartError, StartStage,
+    Child, EnvBlock, Launch, Limits, Priority, Sandbox, StartError, StartStage,
     owners::{MODULES, Owners, Remit},
 };
 use galgo_wasm::wire::{self, Message};
 use rustix::{
     fs::{Mode, OFlags},
     net::RecvFlags,
-    pipe::{PipeFlags, pipe_with},
 };
 use tokio::{
     io::Interest,
@@ -30,7 +29,8 @@ use tokio::{
 use crate::{
     fault::{Fault, is_shortage},
     lock::lock,
-    owners::{self, StartReports},
+    owners,
+    program::pipes::pipe,
     resources::Resources,
     sock::{Sock, register},
     trial,
@@ -43,8 +43,6 @@ const IDLE: Duration = Duration::from_secs(60);
 const LIFE: Duration = Duration::from_secs(3600);
 /// One that has not said until then that it takes connections is given up.
 const READY: Duration = Duration::from_secs(60);
-/// A helper whose report cannot be watched for is asked this often.
-const ASK: Duration = Duration::from_millis(100);
 
 /// What a worker takes is not there; the next request may find it.
 const SHORT: Fault = Fault::Busy("no process or descriptor is left for a WebAssembly module");
@@ -114,9 +112,7 @@ impl OwnWorkers {
     pub(super) fn lost(&self, worker: &Arc<OwnWorker>) {
         let places: Vec<_> = lock(&self.places).values().cloned().collect();
         for place in places {
-            let mut own = lock(&place.worker);
-            let gone = own.take_if(|own| Arc::ptr_eq(own, worker));
-            drop(own);
+            let gone = lock(&place.worker).take_if(|own| Arc::ptr_eq(own, worker));
             drop(gone);
         }
     }
@@ -227,8 +223,7 @@ async fn start(
         false => Fault::Internal(format!("starting a wasm worker: {e}")),
     };
     let (socket, theirs) = wire::pair().map_err(io)?;
-    let (errors, stderr) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| io(e.into()))?;
-    rustix::io::ioctl_fionbio(&errors, true).map_err(|e| io(e.into()))?;
+    let (errors, stderr) = pipe(|(ours, _)| ours).map_err(io)?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let null = null.map_err(|e| io(e.into()))?;
     let stdio = [theirs.as_fd(), null.as_fd(), stderr.as_fd()];
@@ -245,22 +240,12 @@ async fn start(
         knocks: false,
         priority: Priority::Normal,
     };
-    let launched = owners::launch(owners, remit, uid, launch, stdio).await;
-    let child = launched.map_err(|failed| not_started(failed.error))?;
-    // What it writes is the log's from here on; the other end is its own.
-    drop((theirs, stderr));
     let about = format!("wasm of the user {uid}");
     tokio::task::spawn_local(log_errors(errors, resources.errors.clone(), about));
-    let reports = StartReports::of(&child);
-    loop {
-        let outcome = resources.spawner.borrow_mut().outcome(&child);
-        match outcome {
-            LaunchOutcome::Started => break,
-            LaunchOutcome::Failed(failed) => return Err(not_started(failed.error)),
-            LaunchOutcome::UnderWay => drop(timeout(ASK, reports.come()).await),
-        }
-    }
-    drop(reports);
+    let started = owners::start(owners, (remit, uid), launch, stdio, &resources.spawner).await;
+    let child = started.map_err(not_started)?;
+    // The other ends are its own.
+    drop((theirs, stderr));
     is_ready(&socket).await?;
     Ok(OwnWorker {
         number: NUMBER.fetch_add(1, Ordering::Relaxed),

@@ -3,36 +3,26 @@
 use std::pin::Pin;
 
 use super::{
-    super::pump::{PumpEnd, pump},
-    PIPE_MOST, RunningProgram,
+    super::{
+        pump::PumpEnd,
+        transfer::{PIPE_MOST, Transfer, transfer},
+    },
+    RunningProgram,
 };
 use crate::{client::Client, fault::Fault, producer::OutputEvent, sock::Sock, spool::SpoolShare};
 
 impl RunningProgram {
     /// The next output that waits becomes that which is sent.
     pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
-        let Self {
-            process,
-            stdin,
-            errors,
-            clocks,
-            out,
-            spill,
-            ..
-        } = self;
-        let pump = pump(stdin, errors, process, clocks, client);
         tokio::select! {
             biased;
-            pulled = spill.pull(out) => return pulled.map(|()| OutputEvent::Output),
-            ended = pump => if let PumpEnd::HalfClosed = ended? {
+            pulled = self.spill.pull(&mut self.out) => return pulled,
+            ended = self.pump.run(client) => if let PumpEnd::HalfClosed = ended? {
                 return Ok(OutputEvent::HalfClosed);
             },
         }
         self.over();
-        self.spill
-            .pull(&mut self.out)
-            .await
-            .map(|()| OutputEvent::Output)
+        self.spill.pull(&mut self.out).await
     }
 
     /// The process has exited: gives its permit back, if there is room for the output that its client has not read yet.
@@ -41,7 +31,7 @@ impl RunningProgram {
         let pipe = self.stdout.as_ref().map_or(0, |_| PIPE_MOST);
         // Processes it has left running do not hold the permit: a client could prolong that at will.
         if self.reap().is_some() && self.spill.reserve(pipe) {
-            self.process.permit = None;
+            self.pump.process.permit = None;
         }
     }
 
@@ -52,20 +42,10 @@ impl RunningProgram {
         mut io: Pin<&mut dyn Future<Output = ()>>,
     ) -> Result<(), Fault> {
         loop {
-            let Self {
-                process,
-                stdin,
-                stdout,
-                errors,
-                clocks,
-                spill,
-                ..
-            } = self;
-            let pump = pump(stdin, errors, process, clocks, client);
             tokio::select! {
                 biased;
                 () = &mut io => return Ok(()),
-                ended = pump => match ended? {
+                ended = self.pump.run(client) => match ended? {
                     // The write itself will show whether the client still reads.
                     PumpEnd::HalfClosed => {}
                     // Nothing is left to watch but the write.
@@ -75,22 +55,28 @@ impl RunningProgram {
                         return Ok(());
                     }
                 },
-                read = spill.gather(stdout.as_ref()) => match read {
-                    Ok(0) => *stdout = None,
-                    Ok(_) => clocks.moved(),
+                read = self.spill.gather(self.stdout.as_ref()) => match read {
+                    Ok(0) => self.stdout = None,
+                    Ok(_) => self.pump.clocks.moved(),
                     // The next read meets it again.
-                    Err(_) => spill.disable(),
+                    Err(_) => self.spill.spool = None,
                 },
             }
         }
     }
 
-    /// Output may wait for the client in `spool`, and large output, where it `splices`, in its pipe.
+    /// Output may wait for the client in `spool`, and large output, where it `splices`, in its pipe (`Producer::take_pipe`).
     pub(crate) fn streams(&mut self, spool: &SpoolShare, splices: bool) {
         if splices {
-            self.may_splice();
+            self.splices = transfer() != Transfer::Copied;
+            if transfer() == Transfer::Spliced
+                && let Some(sock) = &self.stdout
+            {
+                self.bulk = true;
+                sock.widen(PIPE_MOST);
+            }
         }
-        self.spill.enable(spool);
+        self.spill.spool = Some(spool.clone());
     }
 
     /// `None` where output waits already: it was in the pipe before what is there now, and comes first.
@@ -99,17 +85,5 @@ impl RunningProgram {
             true => self.stdout.take(),
             false => None,
         }
-    }
-
-    pub(crate) fn give_pipe(&mut self, pipe: Sock) {
-        self.stdout = Some(pipe);
-    }
-
-    pub(crate) fn sent(&mut self) {
-        self.clocks.moved();
-    }
-
-    pub(crate) fn client_keeps_up(&mut self, whether: bool) {
-        self.spill.sent_at_once(whether);
     }
 }

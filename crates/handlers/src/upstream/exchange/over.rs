@@ -6,7 +6,7 @@ use std::time::Duration;
 use galgo_proto::fcgi;
 use galgo_spawn::Exit;
 
-use super::{Exchange, ID, ResponseFraming, end::ResponseEnd, open};
+use super::{Exchange, ExchangeLease, ID, ResponseEnd, ResponseFraming, open};
 use crate::{
     fault::Fault,
     relay::{process::unfinished, program::LINGER},
@@ -16,8 +16,8 @@ impl Exchange {
     /// What the end of the connection means.
     pub(super) fn closed(&self) -> ResponseEnd {
         match self.wire {
-            ResponseFraming::Scgi => ResponseEnd::Whole { reusable: false },
-            ResponseFraming::Fastcgi(_) => ResponseEnd::Broken(Fault::Script(
+            ResponseFraming::Scgi => Ok(false),
+            ResponseFraming::Fastcgi(_) => Err(Fault::Script(
                 "the application closed the connection before it had ended the request".into(),
             )),
         }
@@ -29,31 +29,28 @@ impl Exchange {
         let Some(link) = self.link.as_mut().filter(|link| !link.good) else {
             return;
         };
-        let exit = match &self.wire {
-            ResponseFraming::Fastcgi(reply) if reply.is_over() => link.lease.ended(reply.more()),
-            _ => Ok(link.lease.gone()),
+        let exit = match (&link.lease, &self.wire) {
+            (ExchangeLease::Application(_), _) => Ok(None),
+            (ExchangeLease::Instance(lease), ResponseFraming::Fastcgi(reply))
+                if reply.is_over() =>
+            {
+                lease.ended(reply.more()).map(Some)
+            }
+            (ExchangeLease::Instance(lease), _) => Ok(Some(lease.gone())),
         };
-        let (exit, end) = match exit {
-            Ok(exit) => (exit, end),
-            Err(fault) => (None, ResponseEnd::Broken(fault)),
-        };
-        self.exit = exit;
-        if matches!(end, ResponseEnd::Whole { .. }) {
-            link.lease.answered(self.heard);
+        let end = exit.and_then(|exit| {
+            self.exit = exit;
+            end
+        });
+        if let (ExchangeLease::Application(lease), Ok(_)) = (&mut link.lease, &end) {
+            lease.answered(self.heard);
         }
-        link.good = matches!(end, ResponseEnd::Whole { reusable: true }) && self.sending.is_done();
+        link.good = matches!(end, Ok(true)) && self.sending.is_done();
         self.link.take_if(|link| !link.good);
-        match end {
-            ResponseEnd::Whole { .. } => {}
-            // How an instance ended says it better.
-            ResponseEnd::Broken(fault) if self.exit.is_none() => self.verdict = Some(fault),
-            ResponseEnd::Broken(_) => {}
+        // How an instance ended says it better.
+        if self.exit.is_none() {
+            self.verdict = end.err();
         }
-    }
-
-    /// How the instance ended, once it has.
-    pub fn exit(&self) -> Option<Exit> {
-        self.exit
     }
 
     /// Output has ended: whether that was the end of a response.
@@ -84,8 +81,7 @@ impl Exchange {
         let Some(link) = open(&self.link) else {
             return done(self.exit);
         };
-        link.lease.broken_off();
-        if link.lease.waits() {
+        let Some(lease) = link.lease.application() else {
             tokio::task::spawn_local(async move {
                 self.see_out(patience).await;
                 if let Some(link) = self.link.take_if(|link| link.good) {
@@ -94,7 +90,8 @@ impl Exchange {
                 done(self.exit);
             });
             return;
-        }
+        };
+        lease.broken_off();
         if matches!(self.wire, ResponseFraming::Fastcgi(_)) && self.sending.is_between() {
             // An application that does not take these few bytes sees the connection close.
             let _ = link.conn.try_write(&fcgi::abort(ID));
@@ -105,7 +102,7 @@ impl Exchange {
 
     /// The response is none. Gives an instance a moment to end and to say why, unless it must `end` at once.
     pub async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
-        if open(&self.link).is_some_and(|link| link.lease.waits()) {
+        if open(&self.link).is_some_and(|link| link.lease.application().is_none()) {
             let patience = if end { Duration::ZERO } else { LINGER };
             self.see_out(patience).await;
         }

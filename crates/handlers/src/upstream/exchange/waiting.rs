@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use super::{Exchange, open, pump};
-use crate::{client::Client, fault::Fault, producer::OutputEvent, spool::SpoolShare};
+use crate::{client::Client, fault::Fault, producer::OutputEvent};
 
 impl Exchange {
     /// Goes on while `io` waits for a client that did not take everything at once.
@@ -59,26 +59,10 @@ impl Exchange {
             let pump = pump(&mut self.sending, &mut self.clocks, &link.conn, client);
             return tokio::select! {
                 biased;
-                pulled = self.spill.pull(&mut self.out) => pulled.map(|()| OutputEvent::Output),
+                pulled = self.spill.pull(&mut self.out) => pulled,
                 ended = pump => ended.map(|()| OutputEvent::HalfClosed),
             };
         }
-        self.spill
-            .pull(&mut self.out)
-            .await
-            .map(|()| OutputEvent::Output)
-    }
-
-    /// Output may wait for the client in `spool`.
-    pub(crate) fn streams(&mut self, spool: &SpoolShare) {
-        self.spill.enable(spool);
-    }
-
-    pub(crate) fn sent(&mut self) {
-        self.clocks.moved();
-    }
-
-    pub(crate) fn client_keeps_up(&mut self, whether: bool) {
-        self.spill.sent_at_once(whether);
+        self.spill.pull(&mut self.out).await
     }
 }

@@ -158,7 +158,7 @@ fn a_change_forgets() {
     let now = Instant::now();
     assert!(state.renew(&version(), now).is_empty());
     assert_eq!((&state.fit, state.unparked), (&Fit::Forked, 0));
-    assert!(state.obstacle.is_none() && state.learned.names().is_empty());
+    assert!(state.obstacle.is_none() && state.learned.names.is_empty());
     let KeeperTask::Load(order) = state.work(now, Duration::ZERO, LONGEST) else {
         panic!("{state:?}")
     };
