@@ -10,9 +10,9 @@ macro_rules! refused {
     };
 }
 
-/// Number and name of those that are refused for each reason: answered with EPERM, all of them. Beside these: clone3 is answered with ENOSYS, for its flags lie in memory, where no
-/// filter sees them, and C libraries go on with clone(2); clone and unshare are answered with EPERM where they ask for a
-/// namespace (`NAMESPACES`).
+/// Number and name of those that are refused for each reason: answered with EPERM, all of them. Beside these: clone3 is
+/// answered with ENOSYS, for its flags lie in memory, where no filter sees them, and C libraries go on with clone(2); clone and
+/// unshare are answered with EPERM where they ask for a namespace (`NAMESPACES`).
 pub(super) const REFUSED: &[&[(libc::c_long, &str)]] = &[
     refused!("another process is looked into or changed, which Landlock forbids only where the kernel has it":
         SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp),
