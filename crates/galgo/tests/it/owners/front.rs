@@ -337,7 +337,7 @@ fn a_helper_loads_what_is_configured_only() {
         (&spawner.path("own/man"), "is not below"),
         (&spawner.path("games/../own/man"), "is not below"),
         (&spawner.path("games/none"), "cannot be looked at"),
-        (&spawner.path("games/echo"), "Eu"),
+        (&spawner.path("games/echo"), "E\0"),
     ] {
         let (said, _) = load(&helper, program, b"");
         assert!(said.starts_with('E') && said.contains(why), "{said}");
