@@ -24,7 +24,7 @@ pub struct TemplateSetup {
     pub interpreter: Option<PathBuf>,
     /// How its route's programs are run.
     pub options: CgiOptions,
-    /// Who loads it, where that is not the server: then the helper knows the rest but for [`patience`](Self::patience) itself.
+    /// Who loads it, where that is not the server: then the helper knows the rest but for `first_byte_timeout` itself.
     pub as_user: Option<AsUser>,
 }
 
