@@ -3,7 +3,7 @@
 
 use galgo_proto::{
     Parsed,
-    fcgi::{Header, NameValuePairs, Params, RecordPiece, RecordError, Records, reply, request},
+    fcgi::{Header, NameValuePairs, Params, RecordError, RecordPiece, Records, reply, request},
     vars::Sink,
 };
 use libfuzzer_sys::fuzz_target;

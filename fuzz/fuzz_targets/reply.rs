@@ -4,7 +4,7 @@
 
 use galgo_proto::{
     Parsed,
-    cgi::{ReplyKind, Reply, ReplyError, ReplyLimits, ReplyScan},
+    cgi::{Reply, ReplyError, ReplyKind, ReplyLimits, ReplyScan},
     fields::is_token,
 };
 use libfuzzer_sys::fuzz_target;

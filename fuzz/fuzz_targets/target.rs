@@ -14,7 +14,10 @@ fn check(raw: &[u8], t: &Target) {
     assert!(!path.windows(2).any(|pair| pair == b"//"));
     let slashes = |bytes: &[u8]| bytes.iter().filter(|&&b| b == b'/').count();
     let (came, raw_slashes) = (t.url_path().came, slashes(in_path.as_bytes()));
-    assert!(slashes(came) <= raw_slashes, "no slash came from an encoding");
+    assert!(
+        slashes(came) <= raw_slashes,
+        "no slash came from an encoding"
+    );
     assert!(t.uri() != t.raw || slashes(came) == raw_slashes);
     assert_eq!(t.query_at.is_some(), t.raw.contains('?'));
     if let Some(at) = t.query_at {
