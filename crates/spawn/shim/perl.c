@@ -43,7 +43,8 @@ static void *function(const char *name) {
     return known[i].at;
 }
 
-/* Calls one. It is given pointers and whole numbers only, and those go the same way whatever a function is declared to take. */
+/* Calls one. It is given pointers and whole numbers only: on Linux, for x86-64 and AArch64, those are passed in the same registers
+   to a function with a fixed list of arguments as to one with `...`. */
 typedef void *called(const void *, ...);
 #define CALL(PERL, FUNCTION, ...) \
     (is_plain() ? ((called *)(FUNCTION))(__VA_ARGS__) : ((called *)(FUNCTION))(PERL, __VA_ARGS__))

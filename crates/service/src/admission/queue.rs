@@ -389,7 +389,7 @@ impl<T> PermitQueue<T> {
         Some(one)
     }
 
-    /// An address got or gave back a permit, or begins to wait: its turn is over.
+    /// An address got or gave back a permit: its turn is over.
     fn turn(&mut self, peer: Peer) {
         let turn = self.number();
         self.rank(peer, Some(turn));
