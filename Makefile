@@ -50,7 +50,9 @@ check:  ## formatting, lints, documentation, licences and sources of dependencie
 	$(cargo) fmt --check --manifest-path examples/guestbook/rust/Cargo.toml
 	$(cargo) fmt --check --manifest-path examples/wasm/http/Cargo.toml
 	$(cargo) fmt --check --manifest-path bench/micro/Cargo.toml
+	$(cargo) fmt --check --manifest-path fuzz/Cargo.toml
 	$(cargo) clippy --workspace --all-targets --locked -- -D warnings
+	$(cargo) clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(cargo) doc --workspace --no-deps --locked
 	bench/run --help >/dev/null
 	.build/cargo/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
