@@ -1,8 +1,8 @@
-//! Files that tests make.
+//! Files that tests make, and logs that they read.
 
 use std::{
     fs,
-    io::Write,
+    io::{ErrorKind, Write},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -49,6 +49,18 @@ pub fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathB
     assert!(cc.status().unwrap().success(), "cc {}", to.display());
     fs::remove_file(from).unwrap();
     to
+}
+
+/// The whole lines of a log, none where it is not there yet: the kernel shows a write to a reader page by page, so that the end
+/// of the file may be half a line.
+pub fn whole_lines(path: &Path) -> String {
+    let mut bytes = match fs::read(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
+        bytes => bytes.unwrap(),
+    };
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n');
+    bytes.truncate(whole.map_or(0, |end| end + 1));
+    String::from_utf8(bytes).unwrap()
 }
 
 /// Sets the permission bits of a file.

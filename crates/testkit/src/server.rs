@@ -14,6 +14,7 @@ use rustix::process::{Signal, kill_process};
 use crate::{
     client::{self, Client, Reply},
     config::Config,
+    file::whole_lines,
     process,
     site::Site,
     stream::{self, Spoken},
@@ -269,10 +270,11 @@ impl Server {
 
     /// The lines of the access log so far.
     pub fn access(&self) -> Vec<serde_json::Value> {
-        let text = fs::read_to_string(self.path("access.log")).unwrap();
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let line = |line| serde_json::from_str(line).expect("a line of JSON");
-        text[..whole].lines().map(line).collect()
+        whole_lines(&self.path("access.log"))
+            .lines()
+            .map(line)
+            .collect()
     }
 }
 

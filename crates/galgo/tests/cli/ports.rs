@@ -1,7 +1,7 @@
 //! What other users and programs try with the server's port, socket and logs.
 
 use crate::scene::{GALGO, new_site};
-use galgo_testkit::{Server, Site, is_root};
+use galgo_testkit::{Server, Site, file::whole_lines, is_root};
 use std::{
     fs,
     os::unix::fs::lchown,
@@ -222,12 +222,7 @@ fn a_full_disk_mixes_no_lines() {
         server.page(&format!("/{}", "x".repeat(3001)));
     }
     fs::remove_file(format!("{logs}/ballast")).unwrap();
-    // The kernel shows a write page by page, so the end of the file may be half a line.
-    let log = || {
-        let mut text = fs::read_to_string(format!("{logs}/a")).unwrap();
-        text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
-        text
-    };
+    let log = || whole_lines(format!("{logs}/a").as_ref());
     while !log().contains("\"/last\"") {
         server.page("/last");
     }

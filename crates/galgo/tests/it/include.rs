@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 
 use crate::harness::{list, new_site};
-use galgo_testkit::{Client, Server, Site, eventually, wait_until};
+use galgo_testkit::{Client, Server, Site, eventually, file::whole_lines, wait_until};
 
 list![
     each_site_answers_on_its_host,
@@ -90,9 +90,9 @@ fn a_wrong_file_changes_nothing() {
 
 fn lines(server: &Server, log: &str, least: usize) -> Vec<String> {
     eventually("lines of the log", || {
-        let text = fs::read_to_string(server.path(log)).ok()?;
+        let text = whole_lines(&server.path(log));
         let lines: Vec<_> = text.lines().map(str::to_owned).collect();
-        (lines.len() >= least && text.ends_with('\n')).then_some(lines)
+        (lines.len() >= least).then_some(lines)
     })
 }
 

@@ -9,7 +9,7 @@ use rustix::{
 use serde_json::Value;
 
 use crate::harness::{list, new_site};
-use galgo_testkit::{Server, Site, eventually, wait_until};
+use galgo_testkit::{Server, Site, eventually, file::whole_lines, wait_until};
 
 list![
     why_a_request_was_refused,
@@ -116,9 +116,8 @@ fn own(site: Site, top: &str) -> Server {
 
 fn lines(path: &Path, least: usize) -> Vec<String> {
     eventually("lines of the log", || {
-        let text = fs::read_to_string(path).ok()?;
-        let lines: Vec<_> = text.lines().map(str::to_owned).collect();
-        (lines.len() >= least && text.ends_with('\n')).then_some(lines)
+        let lines: Vec<_> = whole_lines(path).lines().map(str::to_owned).collect();
+        (lines.len() >= least).then_some(lines)
     })
 }
 

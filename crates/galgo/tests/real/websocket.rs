@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use galgo_testkit::{Done, Server, Site, eventually, stream::own};
+use galgo_testkit::{Done, Server, Site, eventually, file::whole_lines, stream::own};
 
 use crate::site::{needed, new_site, root, serve_programs};
 
@@ -137,8 +137,8 @@ fn browser(site: Site, scheme: &str, more: &str) -> String {
     );
     let log = server.path("access.log");
     let line = || {
-        let log = fs::read_to_string(&log).unwrap();
-        log.lines()
+        whole_lines(&log)
+            .lines()
             .find(|line| line.contains("/ws/echo"))
             .map(str::to_owned)
     };

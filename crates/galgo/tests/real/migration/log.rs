@@ -1,8 +1,6 @@
 //! The access log that both servers write of a pair, in the same format.
 
-use std::fs;
-
-use galgo_testkit::wait_until;
+use galgo_testkit::{file::whole_lines, wait_until};
 
 use super::{requests::Asked, scene::Scene};
 
@@ -17,7 +15,7 @@ pub(super) fn is_whole(scene: &Scene, requests: &[Asked]) {
         .collect();
     wanted.sort();
     wait_until("both have logged each request", || {
-        let text = fs::read_to_string(&path).unwrap_or_default();
+        let text = whole_lines(&path);
         let parts = text.lines().map(|line| line.split('"').collect::<Vec<_>>());
         // A server whose programs cannot be started yet is asked again.
         let answered = parts.filter(|parts| !parts[2].starts_with(" 503"));
