@@ -49,7 +49,7 @@ const LIFE: Duration = super::OLD;
 /// What a helper works with.
 struct Helper<'r> {
     terms: HelperTerms<'r>,
-    /// Files that a strict sandbox lists.
+    /// What a strict sandbox lists.
     changes: Option<ListedFileWatch>,
     /// Others are in their place: the next helper will know them.
     changed: bool,
@@ -152,7 +152,7 @@ fn confine(
         Some(prepared) => {
             prepared.confine()?;
             direct.set_ruleset(prepared.ruleset);
-            Ok((prepared.changes, prepared.worker.map(Arc::new)))
+            Ok((Some(prepared.changes), prepared.worker.map(Arc::new)))
         }
         None => {
             if terms.sandbox == Sandbox::Standard && terms.no_new_privs {

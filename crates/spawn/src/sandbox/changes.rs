@@ -1,49 +1,63 @@
-//! Whether a listed file has been replaced by another of its name: Landlock goes by what was there when the rules were made.
+//! Whether something else has come in the place of a listed file or folder: Landlock and mounts go by what was there when they
+//! were made.
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
-    fs::inotify::{self, CreateFlags, WatchFlags},
+    fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+    io::Errno,
 };
 use std::{
-    collections::BTreeSet,
-    fs,
-    io::{self, ErrorKind},
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    collections::{BTreeSet, HashSet},
+    ffi::{OsStr, OsString},
+    io,
+    mem::MaybeUninit,
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
 };
 
-/// Files, and what there was.
+/// Watches the names of what is listed, and those of all folders and links on the way there.
 #[derive(Debug)]
 pub struct ListedFileWatch {
     inotify: OwnedFd,
-    files: Vec<(PathBuf, Option<(u64, u64)>)>,
+    /// Each with the watch of the folder that it is in.
+    names: HashSet<(i32, OsString)>,
 }
 
 impl ListedFileWatch {
-    /// Watches what is no folder.
+    /// Watches steps on the way, each in a folder whose path has no links. To be made before this process enters namespaces:
+    /// there another folder may be in the place of one on the way.
     ///
     /// # Errors
     /// There is no inotify, or no room in it.
-    pub(super) fn of<'p>(paths: impl Iterator<Item = &'p Path>) -> io::Result<Self> {
+    pub(super) fn of(steps: &BTreeSet<PathBuf>) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let files = paths.filter(|path| !path.is_dir());
-        let files: Vec<_> = files.map(|path| (path.to_owned(), is(path))).collect();
-        let folders: BTreeSet<_> = files.iter().filter_map(|(path, _)| path.parent()).collect();
-        for folder in folders {
+        let entries = steps.iter();
+        let entries = entries.filter_map(|step| Some((step.parent()?, step.file_name()?)));
+        let mut names = HashSet::new();
+        for (folder, name) in entries {
             let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
             match inotify::add_watch(&inotify, folder, flags) {
+                Ok(watch) => drop(names.insert((watch, name.to_owned()))),
+                Err(Errno::NOSPC) => return Err(Errno::NOSPC.into()),
                 // What cannot be watched is noticed when the helper is replaced.
-                Err(e) if e.kind() == ErrorKind::StorageFull => return Err(e.into()),
-                _ => {}
+                Err(_) => {}
             }
         }
-        Ok(Self { inotify, files })
+        Ok(Self { inotify, names })
     }
 
-    /// Whether there are others now. To be asked when its descriptor is readable.
+    /// Whether there is something else now. To be asked when its descriptor is readable.
     pub(crate) fn any(&self) -> bool {
-        while rustix::io::read(&self.inotify, &mut [0; 4096]).is_ok_and(|n| n > 0) {}
-        self.files.iter().any(|(path, was)| is(path) != *was)
+        let mut any = false;
+        let mut space = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.inotify, &mut space);
+        while let Ok(event) = events.next() {
+            let name = event.file_name().map(|name| name.to_bytes());
+            let entry = name.map(|name| (event.wd(), OsStr::from_bytes(name).to_owned()));
+            any |= entry.is_some_and(|entry| self.names.contains(&entry))
+                || event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+        }
+        any
     }
 }
 
@@ -53,6 +67,62 @@ impl AsFd for ListedFileWatch {
     }
 }
 
-fn is(path: &Path) -> Option<(u64, u64)> {
-    fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::{super::listed, *};
+    use std::{fs, os::unix::fs::symlink};
+
+    #[test]
+    fn what_comes_by_a_listed_name_is_noticed() {
+        let top = tempfile::tempdir().unwrap();
+        let top = top.path().canonicalize().unwrap();
+        let at = |name: &str| top.join(name);
+        let make = |name: &str| {
+            fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+            fs::write(at(name), "").unwrap();
+        };
+        make("app/listed");
+        make("app/other");
+        symlink("app", at("link")).unwrap();
+        let noticed = |change: &dyn Fn()| {
+            let mut steps = BTreeSet::new();
+            listed::real(&at("link/listed"), &mut steps).unwrap();
+            assert!(listed::real(&at("link/later"), &mut steps).is_err());
+            let watch = ListedFileWatch::of(&steps).unwrap();
+            change();
+            watch.any()
+        };
+        assert!(!noticed(&|| ()));
+        assert!(!noticed(&|| fs::write(at("app/listed"), "changed").unwrap()));
+        assert!(!noticed(&|| {
+            make("app/new");
+            fs::rename(at("app/new"), at("app/other")).unwrap();
+        }));
+        assert!(noticed(
+            &|| fs::rename(at("app/other"), at("app/listed")).unwrap()
+        ));
+        assert!(noticed(&|| {
+            fs::remove_file(at("app/listed")).unwrap();
+            make("app/listed");
+        }));
+        // What comes is noticed, however much came before it.
+        assert!(noticed(&|| {
+            (0..200).for_each(|n| make(&format!("app/{n}")));
+            make("app/listed-not");
+            fs::rename(at("app/0"), at("app/listed")).unwrap();
+        }));
+        assert!(noticed(&|| make("app/later")));
+        make("new/listed");
+        fs::remove_file(at("app/later")).unwrap();
+        assert!(noticed(&|| {
+            fs::rename(at("app"), at("old")).unwrap();
+            fs::rename(at("new"), at("app")).unwrap();
+        }));
+        assert!(noticed(&|| {
+            symlink("old", at("new")).unwrap();
+            fs::rename(at("new"), at("link")).unwrap();
+        }));
+    }
 }

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::domain::{self, AccessRights, Ports};
 use std::{
+    collections::BTreeSet,
     io,
     os::{
         fd::{BorrowedFd, OwnedFd},
@@ -86,17 +87,21 @@ fn python_settings() -> Vec<PathBuf> {
     ours.map(|entry| entry.path()).collect()
 }
 
-/// Paths without links in them, and what may be done there: none that another says already.
 #[derive(Default, Clone)]
-struct Rules(Vec<(PathBuf, AccessRights)>);
+struct Rules {
+    /// Paths without links in them, and what may be done there: none that another says already.
+    all: Vec<(PathBuf, AccessRights)>,
+    /// The steps on the way to all that was listed.
+    steps: BTreeSet<PathBuf>,
+}
 
 impl Rules {
     fn add(&mut self, path: &Path, access: AccessRights) -> io::Result<()> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        let path = listed::real(path).map_err(named)?;
-        let mut all = self.0.iter();
+        let path = listed::real(path, &mut self.steps).map_err(named)?;
+        let mut all = self.all.iter();
         if !all.any(|(above, more)| path.starts_with(above) && more.holds(access)) {
-            self.0.push((path, access));
+            self.all.push((path, access));
         }
         Ok(())
     }
@@ -110,7 +115,7 @@ pub struct Prepared {
     /// What the worker of modules makes its domain of.
     pub worker: Option<OwnedFd>,
     /// What tells when other files have come in the place of those that are listed.
-    pub changes: Option<ListedFileWatch>,
+    pub changes: ListedFileWatch,
     network: Network,
 }
 
@@ -147,12 +152,14 @@ impl Confinement {
                 .try_for_each(|path| of_worker.add(path, access))?;
         }
         let network = self.network.here();
+        // What is replaced from here on is noticed.
+        let changes = ListedFileWatch::of(&rules.steps)?;
         if kernel().namespaces {
-            let shown = of_worker.0.iter().map(|(path, _)| path.as_path());
+            let shown = of_worker.all.iter().map(|(path, _)| path.as_path());
             for (path, access) in namespaces::enter(shown, network == Network::Loopback)? {
                 let new = (path.canonicalize()?, access);
-                rules.0.push(new.clone());
-                of_worker.0.push(new);
+                rules.all.push(new.clone());
+                of_worker.all.push(new);
             }
         }
         let ports = match network {
@@ -160,11 +167,7 @@ impl Confinement {
             Network::Out => Ports::CONNECT,
             Network::Loopback | Network::All => Ports::ALL,
         };
-        // What is replaced from here on is noticed.
-        let files = rules.0.iter().map(|(path, _)| path.as_path());
-        let changes = (kernel().landlock > 0).then(|| ListedFileWatch::of(files));
-        let changes = changes.transpose()?;
-        let confining = |rules: &Rules, program| domain::confining(&rules.0, program, ports);
+        let confining = |rules: &Rules, program| domain::confining(&rules.all, program, ports);
         let of_worker = worker.map(|worker| confining(&of_worker, Some(worker.program)));
         Ok(Prepared {
             ruleset: confining(&rules, None)?,

@@ -11,6 +11,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     io,
     os::{fd::OwnedFd, unix::ffi::OsStringExt},
@@ -35,16 +36,18 @@ pub(crate) fn hold(real: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The path without links in it.
+/// The path without links in it. All names on the way, those of links included, go to `steps`: something else may come by each
+/// of them later.
 ///
 /// # Errors
 /// It leads to nothing, or to what others have chosen.
-pub(super) fn real(path: &Path) -> io::Result<PathBuf> {
+pub(super) fn real(path: &Path, steps: &mut BTreeSet<PathBuf>) -> io::Result<PathBuf> {
     let mut way = ListedPathWalk::begin()?;
-    let mut left = steps(&std::path::absolute(path)?);
+    let mut left = names(&std::path::absolute(path)?);
     let mut links = 0;
-    while let Some(step) = left.pop() {
-        let Some(target) = way.go(&step)? else {
+    while let Some(name) = left.pop() {
+        steps.insert(way.path().join(&name));
+        let Some(target) = way.go(&name)? else {
             continue;
         };
         links += 1;
@@ -54,7 +57,7 @@ pub(super) fn real(path: &Path) -> io::Result<PathBuf> {
         if target.has_root() {
             way.folders.truncate(1);
         }
-        left.extend(steps(&target));
+        left.extend(names(&target));
     }
     let real = way.path();
     match way.bound {
@@ -67,8 +70,8 @@ pub(super) fn real(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The steps of a path, the first of them last.
-fn steps(path: &Path) -> Vec<OsString> {
+/// The names in a path, the first of them last.
+fn names(path: &Path) -> Vec<OsString> {
     let named = path.components().rev().filter_map(|step| match step {
         Component::Normal(name) => Some(name.to_owned()),
         Component::ParentDir => Some("..".into()),
@@ -191,7 +194,7 @@ mod tests {
             ("ours/loop", None),
             ("ours/none", None),
         ] {
-            let found = real(&top.join(path));
+            let found = real(&top.join(path), &mut BTreeSet::new());
             assert_eq!(
                 found.as_ref().ok(),
                 leads_to.map(|to| top.join(to)).as_ref(),

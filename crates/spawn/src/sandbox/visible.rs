@@ -12,6 +12,7 @@ use rustix::{
     thread::set_no_new_privs,
 };
 use std::{
+    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
 };
@@ -60,7 +61,7 @@ impl VisibleFiles {
             .flat_map(|(paths, rights)| paths.iter().map(move |path| (Path::new(path), rights)));
         let mut seen = Vec::new();
         let held = own.chain(system).filter_map(|(path, rights)| {
-            let file = listed::hold(&listed::real(path).ok()?).ok()?;
+            let file = listed::hold(&listed::real(path, &mut BTreeSet::new()).ok()?).ok()?;
             seen.push((is(&fstat(&file).ok()?), rights));
             Some((file, rights))
         });

@@ -6,7 +6,10 @@ pub(super) mod said;
 use std::{
     fs,
     net::TcpListener,
-    os::unix::{fs::PermissionsExt, net::UnixListener},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        net::UnixListener,
+    },
     path::Path,
 };
 
@@ -30,6 +33,8 @@ list![
     places_for_temporary_files_are_its_own,
     a_file_that_is_replaced_is_read,
     folders_in_places_for_temporary_files,
+    what_is_replaced_is_found_everywhere,
+    a_link_to_the_next_release_is_followed,
     processes_are_hidden,
     renames_work,
     without_root_it_holds_too,
@@ -303,6 +308,74 @@ fn folders_in_places_for_temporary_files() {
         assert_eq!(said, ["written", "ENOENT"], "{parent}");
         assert_eq!(fs::read_to_string(server.path("data/kept")).unwrap(), "x");
     }
+}
+
+/// A listed file, a listed folder, that of the programs, and what lies above them.
+fn what_is_replaced_is_found_everywhere() {
+    needs_root();
+    let make = |site: &Site, of: &str, to: &str| {
+        for (name, text, mode) in [
+            ("file", "", 0o666),
+            ("app/data/folder/kept", "", 0o666),
+            ("app/strict/p", TRIES, 0o755),
+        ] {
+            if let Some(rest) = name.strip_prefix(of) {
+                let path = format!("{to}{rest}");
+                site.write(&path, text);
+                super::mode(site, &path, mode);
+            }
+        }
+    };
+    for parent in ["/tmp", "/run", env!("CARGO_TARGET_TMPDIR")] {
+        let site = Site::within(Path::new(parent), env!("CARGO_BIN_EXE_galgo"));
+        let site = site.config(
+            "user = \"nobody\"\n[defaults]\nstart = \"cold\"\n[[route]]\npath = \"/strict/\"\ncgi = \"app/strict\"\n\
+             sandbox = { write = [\"file\", \"app/data/folder\"] }",
+        );
+        super::mode(&site, ".", 0o755);
+        make(&site, "", "");
+        let server = site.arguments(&["--listen", "127.0.0.1:0"]).start();
+        let listed = ["file", "app/data/folder/kept"];
+        let puts = listed.map(|name| at(&server.site, "put", name)).join("&");
+        let target = format!("/strict/p?{puts}");
+        let written = || {
+            let done = server.get(&target).text() == "put written\nput written\n";
+            let is_there = |name| fs::read_to_string(server.path(name)).unwrap() == "x";
+            done && listed.into_iter().all(is_there)
+        };
+        wait_until("both are written", written);
+        for (n, what) in ["file", "app/data/folder", "app/data", "app/strict", "app"]
+            .into_iter()
+            .enumerate()
+        {
+            let [old, new] = ["old", "new"].map(|name| format!("{name}{n}"));
+            make(&server.site, what, &new);
+            fs::rename(server.path(what), server.path(&old)).unwrap();
+            fs::rename(server.path(&new), server.path(what)).unwrap();
+            wait_until(&format!("{what} below {parent} is found"), written);
+        }
+    }
+}
+
+fn a_link_to_the_next_release_is_followed() {
+    needs_a_lasting_place();
+    let site = files().config("user = \"nobody\"\n[[route]]\npath = \"/strict/\"\ncgi = \"current\"\nsandbox = \"strict\"\n");
+    for release in ["first", "second"] {
+        let path = format!("{release}/p");
+        site.write(
+            &path,
+            format!("#!/bin/sh\necho Content-Type: text/plain; echo; echo {release}\n"),
+        );
+        super::mode(&site, &path, 0o755);
+    }
+    symlink("first", site.path("current")).unwrap();
+    let server = site.start();
+    assert_eq!(server.get("/strict/p").text(), "first\n");
+    symlink("second", server.path("next")).unwrap();
+    fs::rename(server.path("next"), server.path("current")).unwrap();
+    wait_until("the second release", || {
+        server.get("/strict/p").text() == "second\n"
+    });
 }
 
 fn processes_are_hidden() {
