@@ -32,8 +32,7 @@ use crate::{
     warm::{self, ReadyChild, TemplateChild, TemplateSetup},
 };
 
-/// A program's file that is being written cannot be executed (ETXTBSY): tried again this often,
-/// this far apart.
+/// A program that cannot be started at the moment ([`StartError::is_busy`]) is tried again this often, this far apart.
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 
@@ -228,8 +227,9 @@ impl ProgramRun<'_, '_, '_> {
             if let Some(fault) = fault {
                 return Err(fault);
             }
-            // One byte may be that of a child that has failed, of which its helper is still to tell.
-            if arrived && child.is_remote() && stdout.holds() != 1 {
+            // One byte may be that of a child that has failed, of which its helper is still to tell; and the event loop may call
+            // the pipe readable for what the start before this one left there.
+            if arrived && child.is_remote() && stdout.holds() > 1 {
                 return Ok(StartState::Runs(None));
             }
             tokio::select! {

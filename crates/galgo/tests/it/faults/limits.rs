@@ -182,7 +182,7 @@ fn replaced_in_place() {
 
 /// Asks for a program whose file is busy meanwhile, until that was short enough to be waited for: half a second.
 /// The answer is what `ask` returns.
-pub(super) fn busy_for_a_moment<A: FnOnce() -> Reply>(
+pub(crate) fn busy_for_a_moment<A: FnOnce() -> Reply>(
     outcomes: &mut Vec<&str>,
     ask: impl Fn() -> A,
 ) {

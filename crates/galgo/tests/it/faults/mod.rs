@@ -5,7 +5,7 @@ mod clients;
 mod errors;
 mod fair;
 mod fed;
-mod limits;
+pub(crate) mod limits;
 mod many;
 mod scripts;
 mod slow;

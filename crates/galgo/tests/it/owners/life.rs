@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     fairness::{WAITS, run_behind_others},
+    faults::limits::busy_for_a_moment,
     harness::list,
     secrets::ATTACK,
 };
@@ -24,6 +25,7 @@ use super::{
 };
 
 list![
+    one_that_is_being_written_is_waited_for,
     what_a_program_leaves_running_ends,
     many_that_leave_processes_running_leave_none,
     many_in_a_strict_sandbox_leave_none,
@@ -153,6 +155,21 @@ fn users_change_with_the_configuration() {
         "{}",
         server.errors()
     );
+}
+
+/// As one of the server's own (ETXTBSY), also where it cannot be executed twice in a row.
+fn one_that_is_being_written_is_waited_for() {
+    let server = site().start();
+    let path = server.path("games/who");
+    busy_for_a_moment(&mut Vec::new(), || {
+        let busy = fs::File::options().append(true).open(&path).unwrap();
+        let mut client = server.connect();
+        client.get("/games/who");
+        // Long enough that the first attempts fail.
+        thread::sleep(Duration::from_millis(60));
+        drop(busy);
+        move || client.reply()
+    });
 }
 
 fn what_a_program_leaves_running_ends() {
