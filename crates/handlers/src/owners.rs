@@ -114,12 +114,27 @@ async fn make_helper(
 pub(crate) async fn start(
     owners: &Arc<Owners>,
     (remit, uid): (&Arc<Remit>, u32),
-    program: Launch,
+    mut program: Launch,
     stdio: [BorrowedFd<'_>; 3],
     spawner: &RefCell<Spawner>,
 ) -> Result<Child, StartError> {
-    let launched = launch(owners, remit, uid, program, stdio).await;
-    let child = launched.map_err(|failed| failed.error)?;
+    let mut tries = 0;
+    loop {
+        let launched = launch(owners, remit, uid, program, stdio).await;
+        let child = launched.map_err(|failed| failed.error)?;
+        match outcome(&child, spawner).await {
+            None => return Ok(child),
+            Some(failed) if failed.error.is_busy() && tries < HELPERS => {
+                tries += 1;
+                program = failed.launch;
+            }
+            Some(failed) => return Err(failed.error),
+        }
+    }
+}
+
+/// Waits until a program runs; or why it was not started.
+async fn outcome(child: &Child, spawner: &RefCell<Spawner>) -> Option<Box<FailedLaunch>> {
     let reports = register(child.as_raw_fd(), Interest::READABLE).ok();
     let reported = async || match &reports {
         Some(fd) => {
@@ -130,10 +145,10 @@ pub(crate) async fn start(
         None => std::future::pending().await,
     };
     loop {
-        let outcome = spawner.borrow_mut().outcome(&child);
+        let outcome = spawner.borrow_mut().outcome(child);
         match outcome {
-            LaunchOutcome::Started => return Ok(child),
-            LaunchOutcome::Failed(failed) => return Err(failed.error),
+            LaunchOutcome::Started => return None,
+            LaunchOutcome::Failed(failed) => return Some(failed),
             LaunchOutcome::UnderWay => drop(timeout(ASK, reported()).await),
         }
     }

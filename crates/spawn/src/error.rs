@@ -66,13 +66,18 @@ pub struct StartError {
 }
 
 impl StartError {
-    /// The program's file is open for writing somewhere (ETXTBSY): it is being replaced in place.
-    /// Trying again after some milliseconds may succeed.
+    /// Trying again after some milliseconds may succeed: the program's file is open for writing somewhere (ETXTBSY), as it is
+    /// being replaced in place; or something that the program's sandbox lists has been replaced (ESTALE), and the next helper
+    /// knows what is there now.
     ///
     /// `start` does not wait by itself: the writer may take seconds, and the caller can wait
     /// without stopping a whole thread.
     pub fn is_busy(&self) -> bool {
-        self.stage == StartStage::Exec && self.source.raw_os_error() == Some(libc::ETXTBSY)
+        let busy = [
+            (StartStage::Exec, Some(libc::ETXTBSY)),
+            (StartStage::Helper, Some(libc::ESTALE)),
+        ];
+        busy.contains(&(self.stage, self.source.raw_os_error()))
     }
 
     pub(crate) fn descriptors(source: io::Error) -> Self {

@@ -10,6 +10,7 @@
 use super::{
     Remit, cgroups,
     connection::{HelperEnd, IdleEnds},
+    listed::{ListedFiles, STALE},
     message::{HelperOrder, MOST, ProgramReport, StartOrder, receive},
     modules::{self, WorkerProgram},
     program::{CheckedProgram, HelperTerms},
@@ -49,10 +50,9 @@ const LIFE: Duration = super::OLD;
 /// What a helper works with.
 struct Helper<'r> {
     terms: HelperTerms<'r>,
-    /// What a strict sandbox lists.
-    changes: Option<ListedFileWatch>,
-    /// Others are in their place: the next helper will know them.
-    changed: bool,
+    listed: ListedFiles,
+    /// The next helper is to do what is left.
+    is_over: bool,
     direct: Direct,
     /// What runs modules, and what makes its domain in a strict sandbox.
     host: Option<WorkerProgram>,
@@ -115,8 +115,8 @@ pub(super) fn serve(
     };
     let mut helper = Helper {
         terms,
-        changes,
-        changed: false,
+        listed: ListedFiles::new(changes),
+        is_over: false,
         direct,
         host,
         workers,
@@ -173,7 +173,8 @@ impl Helper<'_> {
             let (is_asked, mut ready) = self.wait(open.then_some(socket), idle)?;
             self.idle.look(&mut ready);
             for mut program in std::mem::take(&mut self.programs) {
-                match program.turn(&mut ready, &mut self.direct, self.terms.own_ids) {
+                let (direct, listed) = (&mut self.direct, &mut self.listed);
+                match program.turn(&mut ready, direct, listed, self.terms.own_ids) {
                     ProgramEvent::Goes => self.programs.push(program),
                     ProgramEvent::Ended => self.idle.keep(program.socket),
                     ProgramEvent::Gone => {}
@@ -189,8 +190,8 @@ impl Helper<'_> {
                 open = self.take(socket);
             }
             let is_idle = self.is_done() && asked.elapsed() >= idle;
-            let is_old = made.elapsed() >= LIFE || self.changed;
-            if open && (is_idle || is_old) {
+            let is_old = made.elapsed() >= LIFE || self.listed.are_replaced();
+            if open && (is_idle || is_old || self.is_over) {
                 // Who asks from now on hears that there is no helper; what was asked meanwhile is still there.
                 let _ = shutdown(socket, Shutdown::Read);
                 while self.take(socket) {}
@@ -221,7 +222,8 @@ impl Helper<'_> {
         let patience = Timespec::try_from(left.fold(idle, Duration::min)).ok();
         let mut fds = Vec::with_capacity(2 * self.programs.len() + 16);
         fds.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
-        let watched = self.changes.as_ref().filter(|_| socket.is_some());
+        let watched = self.listed.watch().filter(|_| socket.is_some());
+        let is_watched = watched.is_some();
         fds.extend(watched.map(|changes| PollFd::new(changes, PollFlags::IN)));
         self.idle.wait_for(&mut fds);
         self.programs.iter().for_each(|p| p.wait_for(&mut fds));
@@ -234,8 +236,9 @@ impl Helper<'_> {
         let ready = fds.iter().map(|fd| polled && !fd.revents().is_empty());
         let mut ready = ready.collect::<Vec<_>>().into_iter();
         let asked = socket.is_some() && ready.next().unwrap_or_default();
-        let changed = watched.is_some() && ready.next().unwrap_or_default();
-        self.changed |= changed && watched.is_some_and(ListedFileWatch::any);
+        if is_watched && ready.next().unwrap_or_default() && self.listed.look() {
+            self.templates.retire();
+        }
         Ok((asked, ready))
     }
 
@@ -267,6 +270,7 @@ impl Helper<'_> {
     fn run_program(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3], socket: HelperEnd) {
         let [_, output, _] = stdio;
         let started = match modules::asked_for(order) {
+            _ if self.listed.are_replaced() => Err(STALE),
             true => self.start_worker(order, stdio),
             false => self.launch(order, stdio),
         };
@@ -274,11 +278,12 @@ impl Helper<'_> {
             Ok(child) => self
                 .programs
                 .push(SupervisedProgram::launched(child, socket)),
-            Err(report) => {
-                socket.tell(&report.encode(), &[]);
+            Err(why) => {
+                // Before it is told: what comes in this pipe then may be the next one's.
                 if order.knocks {
                     knock(output);
                 }
+                socket.tell(&self.listed.refusal(why).encode(), &[]);
             }
         }
     }
@@ -303,7 +308,7 @@ impl Helper<'_> {
         stdio: [&OwnedFd; 3],
     ) -> Result<Child, ProgramReport> {
         // The next helper may find one.
-        self.changed |= matches!(self.host, Some(Err(_)));
+        self.is_over |= matches!(self.host, Some(Err(_)));
         let remit = self.terms.remit;
         let given = modules::found(order, remit, self.host.as_ref());
         let given = given.map_err(ProgramReport::Denied)?;

@@ -20,6 +20,7 @@ pub(crate) mod connection;
 mod front;
 mod helper;
 mod known;
+mod listed;
 pub mod message;
 mod modules;
 mod program;

@@ -2,6 +2,7 @@
 
 use super::{
     connection::HelperEnd,
+    listed::ListedFiles,
     message::{ProgramReport, lowered},
 };
 use crate::{Child, Direct, LaunchOutcome, StartError};
@@ -97,6 +98,7 @@ impl SupervisedProgram {
         &mut self,
         ready: &mut impl Iterator<Item = bool>,
         direct: &mut Direct,
+        listed: &mut ListedFiles,
         own_ids: bool,
     ) -> ProgramEvent {
         let asked = ready.next().unwrap_or_default();
@@ -106,9 +108,9 @@ impl SupervisedProgram {
         }
         match self.told {
             ReportedState::Ended => ProgramEvent::goes_if(self.child.group_remains()),
-            ReportedState::Nothing(_) if exited => self.ends_soon(direct, own_ids),
+            ReportedState::Nothing(_) if exited => self.ends_soon(direct, listed, own_ids),
             ReportedState::Nothing(since) if since.elapsed() >= SOON => {
-                self.begins(direct, own_ids)
+                self.begins(direct, listed, own_ids)
             }
             ReportedState::Runs if exited => self.ends(own_ids),
             ReportedState::Nothing(_) | ReportedState::Runs => ProgramEvent::Goes,
@@ -131,12 +133,14 @@ impl SupervisedProgram {
     }
 
     /// Tells of the end of one of which nothing was told, or why it was not started. Then the server meets the end of its output.
-    fn ends_soon(&mut self, direct: &mut Direct, own_ids: bool) -> ProgramEvent {
+    fn ends_soon(
+        &mut self,
+        direct: &mut Direct,
+        listed: &mut ListedFiles,
+        own_ids: bool,
+    ) -> ProgramEvent {
         let turn = match direct.failure(&self.child) {
-            Some(e) => {
-                self.socket.tell(&failed(&e).encode(), &[]);
-                ProgramEvent::Gone
-            }
+            Some(e) => self.not_started(&e, listed),
             None => self.ends(own_ids),
         };
         direct.outcome(&self.child);
@@ -144,18 +148,26 @@ impl SupervisedProgram {
     }
 
     /// Tells that it runs, or why it was not started.
-    fn begins(&mut self, direct: &mut Direct, own_ids: bool) -> ProgramEvent {
+    fn begins(
+        &mut self,
+        direct: &mut Direct,
+        listed: &mut ListedFiles,
+        own_ids: bool,
+    ) -> ProgramEvent {
         match direct.outcome(&self.child) {
             LaunchOutcome::UnderWay => {
                 self.told = ReportedState::Nothing(Instant::now());
                 ProgramEvent::Goes
             }
-            LaunchOutcome::Failed(e) => {
-                self.socket.tell(&failed(&e.error).encode(), &[]);
-                ProgramEvent::Gone
-            }
+            LaunchOutcome::Failed(e) => self.not_started(&e.error, listed),
             LaunchOutcome::Started => ProgramEvent::goes_if(self.tell_start(own_ids)),
         }
+    }
+
+    fn not_started(&self, e: &StartError, listed: &mut ListedFiles) -> ProgramEvent {
+        let report = listed.refusal(failed(e));
+        self.socket.tell(&report.encode(), &[]);
+        ProgramEvent::Gone
     }
 
     fn tell_start(&mut self, own_ids: bool) -> bool {

@@ -87,6 +87,13 @@ impl HelperTemplates {
         self.made.is_empty() && self.children.is_empty()
     }
 
+    /// What they were made with is not what is there now: they and their children that wait end with the next
+    /// [`turn`](Self::turn).
+    pub(in super::super) fn retire(&mut self) {
+        self.made.iter().for_each(|made| made.origin.retire());
+        self.children.iter().for_each(WaitingProcess::retire);
+    }
+
     /// Lets go of all templates; the server asks again at once for those that are being loaded. Children that wait may be
     /// given a request still.
     pub(in super::super) fn let_go(&mut self) {

@@ -98,6 +98,11 @@ impl WaitingProcess {
         }
     }
 
+    /// It is to take no request any more.
+    pub(super) fn retire(&self) {
+        self.origin.retire();
+    }
+
     /// Of the process and of the server.
     pub(super) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         let process = match &self.stage {
