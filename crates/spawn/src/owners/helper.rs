@@ -22,7 +22,7 @@ use crate::{
     Child, Direct, Launch, Limits, Sandbox,
     identity::{Identity, effective_uid},
     leave_signals_to_others, reaper,
-    sandbox::{self, ListedFileWatch, Prepared},
+    sandbox::{self, Prepared},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -95,7 +95,7 @@ pub(super) fn serve(
     let mut direct = Direct::new().map_err(io("preparing to start programs"))?;
     direct.set_umask(Some(terms.umask));
     direct.set_orphaned(Some(Signal::KILL.as_raw()));
-    let (changes, workers) =
+    let (listed, workers) =
         confine(terms, prepared, &mut direct).map_err(io("confining programs"))?;
     reaper::end_orphans();
     // To the thread which that has started.
@@ -115,7 +115,7 @@ pub(super) fn serve(
     };
     let mut helper = Helper {
         terms,
-        listed: ListedFiles::new(changes),
+        listed,
         is_over: false,
         direct,
         host,
@@ -142,23 +142,26 @@ fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> Result<Option<Prepare
     Ok(Some(prepared))
 }
 
-/// Enters the sandbox that programs inherit. Returns what tells of changed files in a strict one, and the domain of its workers.
+/// Enters the sandbox that programs inherit. Returns what a strict one lists, and the domain of its workers.
 fn confine(
     terms: &Terms,
     prepared: Option<Prepared>,
     direct: &mut Direct,
-) -> io::Result<(Option<ListedFileWatch>, Option<Arc<OwnedFd>>)> {
+) -> io::Result<(ListedFiles, Option<Arc<OwnedFd>>)> {
     match prepared {
         Some(prepared) => {
             prepared.confine()?;
             direct.set_ruleset(prepared.ruleset);
-            Ok((Some(prepared.changes), prepared.worker.map(Arc::new)))
+            Ok((
+                ListedFiles::of(prepared.changes),
+                prepared.worker.map(Arc::new),
+            ))
         }
         None => {
             if terms.sandbox == Sandbox::Standard && terms.no_new_privs {
                 sandbox::confine()?;
             }
-            Ok((None, None))
+            Ok((ListedFiles::default(), None))
         }
     }
 }
@@ -169,6 +172,10 @@ impl Helper<'_> {
         let mut asked = made;
         let mut open = true;
         let idle = idle();
+        let life = match self.listed.are_unwatched() {
+            true => idle,
+            false => LIFE,
+        };
         loop {
             let (is_asked, mut ready) = self.wait(open.then_some(socket), idle)?;
             self.idle.look(&mut ready);
@@ -190,7 +197,7 @@ impl Helper<'_> {
                 open = self.take(socket);
             }
             let is_idle = self.is_done() && asked.elapsed() >= idle;
-            let is_old = made.elapsed() >= LIFE || self.listed.are_replaced();
+            let is_old = made.elapsed() >= life || self.listed.are_replaced();
             if open && (is_idle || is_old || self.is_over) {
                 // Who asks from now on hears that there is no helper; what was asked meanwhile is still there.
                 let _ = shutdown(socket, Shutdown::Read);

@@ -2,23 +2,40 @@
 
 use super::message::ProgramReport;
 use crate::{error::StartStage, sandbox::ListedFileWatch};
+use std::io;
 
 /// The server is to ask the next helper.
 pub(super) const STALE: ProgramReport = ProgramReport::Failed(StartStage::Helper, libc::ESTALE);
 
 /// What the sandbox of a helper lists.
+#[derive(Default)]
 pub(super) struct ListedFiles {
-    /// `None`: it lists nothing.
     watch: Option<ListedFileWatch>,
+    /// There is something to watch, and no watch.
+    unwatched: bool,
     replaced: bool,
 }
 
 impl ListedFiles {
-    pub(super) fn new(watch: Option<ListedFileWatch>) -> Self {
+    /// Those of a strict sandbox.
+    pub(super) fn of(watch: io::Result<ListedFileWatch>) -> Self {
+        if let Err(e) = &watch {
+            // For the operator. The kernel has one for each helper, of root's (inotify(7)).
+            eprintln!(
+                "galgo: what a strict sandbox lists cannot be watched, so its helper is replaced after a minute: {e} \
+                 (try: sysctl fs.inotify.max_user_instances=1024)"
+            );
+        }
         Self {
-            watch,
+            unwatched: watch.is_err(),
+            watch: watch.ok(),
             replaced: false,
         }
+    }
+
+    /// Whether nothing tells when they are replaced.
+    pub(super) fn are_unwatched(&self) -> bool {
+        self.unwatched
     }
 
     /// What becomes readable when it is to be looked whether something was replaced.

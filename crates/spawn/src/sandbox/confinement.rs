@@ -114,8 +114,8 @@ pub struct Prepared {
     pub ruleset: Option<OwnedFd>,
     /// What the worker of modules makes its domain of.
     pub worker: Option<OwnedFd>,
-    /// What tells when other files have come in the place of those that are listed.
-    pub changes: ListedFileWatch,
+    /// What tells when something else has come in the place of what is listed; or why nothing does.
+    pub changes: io::Result<ListedFileWatch>,
     network: Network,
 }
 
@@ -153,7 +153,7 @@ impl Confinement {
         }
         let network = self.network.here();
         // What is replaced from here on is noticed.
-        let changes = ListedFileWatch::of(&rules.steps)?;
+        let changes = ListedFileWatch::of(&rules.steps);
         if kernel().namespaces {
             let shown = of_worker.all.iter().map(|(path, _)| path.as_path());
             for (path, access) in namespaces::enter(shown, network == Network::Loopback)? {

@@ -2,7 +2,8 @@
 //
 // Becomes PROGRAM, whose system calls SYSCALL with all bits of MASK in their ARGUMENT are decided by another process: while
 // the file CONTROL holds three numbers, "SKIP COUNT ERRNO", the next SKIP calls of the program are made, the next COUNT
-// fail with ERRNO, and all others are made. Its children's calls are always made.
+// fail with ERRNO, and all others are made. Its children's calls are made, unless there
+// is a `+` in front of SYSCALL.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -46,6 +47,7 @@ static int is_own(pid_t program, pid_t thread) {
     return access(path, F_OK) == 0;
 }
 
+// `program` 0: calls of all processes are decided.
 static void supervise(int listener, pid_t program, const char *control) {
     unsigned long seen = 0;
     struct pollfd ready = {.fd = listener, .events = POLLIN};
@@ -53,7 +55,7 @@ static void supervise(int listener, pid_t program, const char *control) {
         struct seccomp_notif call = {0};
         if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call)) continue;
         struct seccomp_notif_resp answer = {.id = call.id};
-        int error = is_own(program, call.pid) ? decide(control, &seen) : 0;
+        int error = !program || is_own(program, call.pid) ? decide(control, &seen) : 0;
         if (error) answer.error = -error;
         else answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
         ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
@@ -64,7 +66,7 @@ static int number_of(const char *name) {
     static const struct { const char *name; int number; } all[] = {
         {"epoll_ctl", SYS_epoll_ctl}, {"read", SYS_read},       {"writev", SYS_writev},
         {"splice", SYS_splice},       {"sendfile", SYS_sendfile}, {"openat", SYS_openat},
-        {"pwrite64", SYS_pwrite64},   {"pread64", SYS_pread64},
+        {"pwrite64", SYS_pwrite64},   {"pread64", SYS_pread64}, {"inotify_init1", SYS_inotify_init1},
     };
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(all[i].name, name)) return all[i].number;
@@ -97,10 +99,11 @@ static int taken(int over) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 6 || number_of(argv[1]) < 0) return 2;
-    int number = number_of(argv[1]), argument = atoi(argv[2]), pair[2];
+    int all_processes = argc > 1 && argv[1][0] == '+';
+    if (argc < 6 || number_of(argv[1] + all_processes) < 0) return 2;
+    int number = number_of(argv[1] + all_processes), argument = atoi(argv[2]), pair[2];
     unsigned mask = strtoul(argv[3], 0, 0);
-    pid_t program = getpid();
+    pid_t program = all_processes ? 0 : getpid();
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) die("socketpair");
     pid_t child = fork();
     if (child == 0) {

@@ -7,6 +7,7 @@ use galgo_testkit::{Server, Site, file::compile};
 /// The system calls of a server that can be made to fail.
 #[derive(Debug, Clone, Copy)]
 pub struct Calls {
+    /// With a `+` in front: also those of all processes that the server starts.
     pub name: &'static str,
     /// Only those with these bits in this argument.
     pub argument: u32,

@@ -16,7 +16,10 @@ use std::{
 };
 
 use crate::{
-    harness::{list, needs_root, new_site, skip},
+    harness::{
+        inject::{Calls, fail},
+        list, needs_root, new_site, skip,
+    },
     secrets::{ATTACK, WITHOUT_LANDLOCK},
 };
 use galgo_testkit::{
@@ -24,6 +27,7 @@ use galgo_testkit::{
     process::{children, command_line, pids},
     wait_until,
 };
+use rustix::io::Errno;
 
 use super::{GAMES, helpers, needs_a_lasting_place, own, uid_of};
 
@@ -36,6 +40,7 @@ list![
     a_file_that_is_replaced_is_read,
     folders_in_places_for_temporary_files,
     what_is_replaced_is_found_everywhere,
+    what_cannot_be_watched_is_found_all_the_same,
     a_link_to_the_next_release_is_followed,
     processes_are_hidden,
     renames_work,
@@ -356,6 +361,25 @@ fn what_is_replaced_is_found_everywhere() {
             fs::rename(server.path(&new), server.path(what)).unwrap();
             wait_until(&format!("{what} below {parent} is found"), written);
         }
+    }
+}
+
+/// Where the kernel has no inotify instance left (128 on Debian): helpers are replaced often instead.
+fn what_cannot_be_watched_is_found_all_the_same() {
+    let site = site("{ write = [\"data/kept\"] }").env("GALGO_TEST_HELPER_IDLE", "10");
+    let server = Calls::all("+inotify_init1").of(site).start();
+    fail(&server, 0, u64::MAX, Errno::MFILE);
+    let tries = [at(&server.site, "put", "data/kept")];
+    for _ in 0..2 {
+        assert_eq!(says(&server, "/table/p", &tries), ["written"]);
+        server.says("cannot be watched");
+        let new = server.site.write("new", "");
+        super::mode(&server.site, "new", 0o666);
+        fs::rename(new, server.path("data/kept")).unwrap();
+        wait_until("another helper", || {
+            says(&server, "/table/p", &tries);
+            fs::read_to_string(server.path("data/kept")).unwrap() == "x"
+        });
     }
 }
 
