@@ -51,8 +51,8 @@ const LIFE: Duration = super::OLD;
 struct Helper<'r> {
     terms: HelperTerms<'r>,
     listed: ListedFiles,
-    /// The next helper is to do what is left.
-    is_over: bool,
+    /// It was asked to run modules, and found nothing that does: the next helper may.
+    lacks_host: bool,
     direct: Direct,
     /// What runs modules, and what makes its domain in a strict sandbox.
     host: Option<WorkerProgram>,
@@ -116,7 +116,7 @@ pub(super) fn serve(
     let mut helper = Helper {
         terms,
         listed,
-        is_over: false,
+        lacks_host: false,
         direct,
         host,
         workers,
@@ -172,13 +172,17 @@ impl Helper<'_> {
         let mut asked = made;
         let mut open = true;
         let idle = idle();
-        let life = match self.listed.are_unwatched() {
-            true => idle,
-            false => LIFE,
+        let is_strict = self.terms.remit.terms.strict.is_some();
+        let life = match self.listed.watch() {
+            None if is_strict => idle,
+            _ => LIFE,
         };
         loop {
             let (is_asked, mut ready) = self.wait(open.then_some(socket), idle)?;
             self.idle.look(&mut ready);
+            if self.listed.are_replaced() {
+                self.templates.retire();
+            }
             for mut program in std::mem::take(&mut self.programs) {
                 let (direct, listed) = (&mut self.direct, &mut self.listed);
                 match program.turn(&mut ready, direct, listed, self.terms.own_ids) {
@@ -198,7 +202,7 @@ impl Helper<'_> {
             }
             let is_idle = self.is_done() && asked.elapsed() >= idle;
             let is_old = made.elapsed() >= life || self.listed.are_replaced();
-            if open && (is_idle || is_old || self.is_over) {
+            if open && (is_idle || is_old || self.lacks_host) {
                 // Who asks from now on hears that there is no helper; what was asked meanwhile is still there.
                 let _ = shutdown(socket, Shutdown::Read);
                 while self.take(socket) {}
@@ -243,8 +247,8 @@ impl Helper<'_> {
         let ready = fds.iter().map(|fd| polled && !fd.revents().is_empty());
         let mut ready = ready.collect::<Vec<_>>().into_iter();
         let asked = socket.is_some() && ready.next().unwrap_or_default();
-        if is_watched && ready.next().unwrap_or_default() && self.listed.look() {
-            self.templates.retire();
+        if is_watched && ready.next().unwrap_or_default() {
+            self.listed.look();
         }
         Ok((asked, ready))
     }
@@ -314,8 +318,7 @@ impl Helper<'_> {
         order: &StartOrder,
         stdio: [&OwnedFd; 3],
     ) -> Result<Child, ProgramReport> {
-        // The next helper may find one.
-        self.is_over |= matches!(self.host, Some(Err(_)));
+        self.lacks_host |= matches!(self.host, Some(Err(_)));
         let remit = self.terms.remit;
         let given = modules::found(order, remit, self.host.as_ref());
         let given = given.map_err(ProgramReport::Denied)?;

@@ -2,7 +2,7 @@
 
 use super::message::ProgramReport;
 use crate::{error::StartStage, sandbox::ListedFileWatch};
-use std::io;
+use std::io::{self, ErrorKind};
 
 /// The server is to ask the next helper.
 pub(super) const STALE: ProgramReport = ProgramReport::Failed(StartStage::Helper, libc::ESTALE);
@@ -11,8 +11,6 @@ pub(super) const STALE: ProgramReport = ProgramReport::Failed(StartStage::Helper
 #[derive(Default)]
 pub(super) struct ListedFiles {
     watch: Option<ListedFileWatch>,
-    /// There is something to watch, and no watch.
-    unwatched: bool,
     replaced: bool,
 }
 
@@ -20,25 +18,23 @@ impl ListedFiles {
     /// Those of a strict sandbox.
     pub(super) fn of(watch: io::Result<ListedFileWatch>) -> Self {
         if let Err(e) = &watch {
-            // For the operator. The kernel has one for each helper, of root's (inotify(7)).
+            // Root makes each helper, so the limits are those of root (inotify(7)).
+            let limit = match e.kind() {
+                ErrorKind::StorageFull => "max_user_watches",
+                _ => "max_user_instances",
+            };
             eprintln!(
                 "galgo: what a strict sandbox lists cannot be watched, so its helper is replaced after a minute: {e} \
-                 (try: sysctl fs.inotify.max_user_instances=1024)"
+                 (try: raise fs.inotify.{limit} with sysctl)"
             );
         }
         Self {
-            unwatched: watch.is_err(),
             watch: watch.ok(),
             replaced: false,
         }
     }
 
-    /// Whether nothing tells when they are replaced.
-    pub(super) fn are_unwatched(&self) -> bool {
-        self.unwatched
-    }
-
-    /// What becomes readable when it is to be looked whether something was replaced.
+    /// What becomes readable when it is time to [`look`](Self::look).
     pub(super) fn watch(&self) -> Option<&ListedFileWatch> {
         self.watch.as_ref()
     }
@@ -49,14 +45,14 @@ impl ListedFiles {
     }
 
     /// Looks whether something else is there.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn look(&mut self) {
         self.replaced |= self.watch.as_ref().is_some_and(ListedFileWatch::any);
-        self.replaced
     }
 
     /// What the server is told of a program that was not started.
     pub(super) fn refusal(&mut self, why: ProgramReport) -> ProgramReport {
-        match self.look() {
+        self.look();
+        match self.replaced {
             true => STALE,
             false => why,
         }

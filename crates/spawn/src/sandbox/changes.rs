@@ -7,7 +7,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     ffi::{OsStr, OsString},
     io,
     mem::MaybeUninit,
@@ -19,8 +19,8 @@ use std::{
 #[derive(Debug)]
 pub struct ListedFileWatch {
     inotify: OwnedFd,
-    /// Each with the watch of the folder that it is in.
-    names: HashSet<(i32, OsString)>,
+    /// By the watch of the folder that they are in.
+    names: HashMap<i32, HashSet<OsString>>,
 }
 
 impl ListedFileWatch {
@@ -33,11 +33,11 @@ impl ListedFileWatch {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let entries = steps.iter();
         let entries = entries.filter_map(|step| Some((step.parent()?, step.file_name()?)));
-        let mut names = HashSet::new();
+        let mut names: HashMap<_, HashSet<_>> = HashMap::new();
         for (folder, name) in entries {
             let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
             match inotify::add_watch(&inotify, folder, flags) {
-                Ok(watch) => drop(names.insert((watch, name.to_owned()))),
+                Ok(watch) => drop(names.entry(watch).or_default().insert(name.to_owned())),
                 Err(Errno::NOSPC) => return Err(Errno::NOSPC.into()),
                 // What cannot be watched is noticed when the helper is replaced.
                 Err(_) => {}
@@ -52,9 +52,11 @@ impl ListedFileWatch {
         let mut space = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.inotify, &mut space);
         while let Ok(event) = events.next() {
-            let name = event.file_name().map(|name| name.to_bytes());
-            let entry = name.map(|name| (event.wd(), OsStr::from_bytes(name).to_owned()));
-            any |= entry.is_some_and(|entry| self.names.contains(&entry))
+            let names = self.names.get(&event.wd());
+            let name = event
+                .file_name()
+                .map(|name| OsStr::from_bytes(name.to_bytes()));
+            any |= name.is_some_and(|name| names.is_some_and(|names| names.contains(name)))
                 || event.events().contains(ReadFlags::QUEUE_OVERFLOW);
         }
         any

@@ -2,8 +2,7 @@
 //
 // Becomes PROGRAM, whose system calls SYSCALL with all bits of MASK in their ARGUMENT are decided by another process: while
 // the file CONTROL holds three numbers, "SKIP COUNT ERRNO", the next SKIP calls of the program are made, the next COUNT
-// fail with ERRNO, and all others are made. Its children's calls are made, unless there
-// is a `+` in front of SYSCALL.
+// fail with ERRNO, and all others are made. Calls of its children are made, unless SYSCALL has a `+` in front.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>

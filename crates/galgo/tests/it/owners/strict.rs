@@ -1,25 +1,18 @@
 //! What `sandbox = "strict"`, and a table, keep programs from; and what works all the same.
 
 pub(super) mod links;
+pub(super) mod replaced;
 pub(super) mod said;
 
 use std::{
     fs,
     net::TcpListener,
-    os::unix::{
-        fs::{PermissionsExt, symlink},
-        net::UnixListener,
-    },
+    os::unix::{fs::PermissionsExt, net::UnixListener},
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
 };
 
 use crate::{
-    harness::{
-        inject::{Calls, fail},
-        list, needs_root, new_site, skip,
-    },
+    harness::{list, needs_root, new_site, skip},
     secrets::{ATTACK, WITHOUT_LANDLOCK},
 };
 use galgo_testkit::{
@@ -27,7 +20,6 @@ use galgo_testkit::{
     process::{children, command_line, pids},
     wait_until,
 };
-use rustix::io::Errno;
 
 use super::{GAMES, helpers, needs_a_lasting_place, own, uid_of};
 
@@ -37,11 +29,7 @@ list![
     networks,
     calls_that_are_not_listed_are_refused,
     places_for_temporary_files_are_its_own,
-    a_file_that_is_replaced_is_read,
     folders_in_places_for_temporary_files,
-    what_is_replaced_is_found_everywhere,
-    what_cannot_be_watched_is_found_all_the_same,
-    a_link_to_the_next_release_is_followed,
     processes_are_hidden,
     renames_work,
     without_root_it_holds_too,
@@ -280,21 +268,6 @@ fn places_for_temporary_files_are_its_own() {
     fs::remove_file(path).unwrap();
 }
 
-/// Landlock goes by the file that was there.
-fn a_file_that_is_replaced_is_read() {
-    let server = site("{ read = [\"secret\"] }").start();
-    let tries = [at(&server.site, "file", "secret")];
-    for _ in 0..3 {
-        assert_eq!(says(&server, "/table/p", &tries), ["open"]);
-        let new = server.site.write("new", "another");
-        fs::rename(new, server.path("secret")).unwrap();
-        // The helper hears of it before the next order, or with it.
-        wait_until("the next helper", || {
-            says(&server, "/table/p", &tries) == ["open"]
-        });
-    }
-}
-
 /// What is listed there is found, also where the folder above begins empty.
 fn folders_in_places_for_temporary_files() {
     for parent in ["/tmp", "/run", "/dev/shm"] {
@@ -315,108 +288,6 @@ fn folders_in_places_for_temporary_files() {
         assert_eq!(said, ["written", "ENOENT"], "{parent}");
         assert_eq!(fs::read_to_string(server.path("data/kept")).unwrap(), "x");
     }
-}
-
-/// A listed file, a listed folder, that of the programs, and what lies above them.
-fn what_is_replaced_is_found_everywhere() {
-    needs_root();
-    let make = |site: &Site, of: &str, to: &str| {
-        for (name, text, mode) in [
-            ("file", "", 0o666),
-            ("app/data/folder/kept", "", 0o666),
-            ("app/strict/p", TRIES, 0o755),
-        ] {
-            if let Some(rest) = name.strip_prefix(of) {
-                let path = format!("{to}{rest}");
-                site.write(&path, text);
-                super::mode(site, &path, mode);
-            }
-        }
-    };
-    for parent in ["/tmp", "/run", env!("CARGO_TARGET_TMPDIR")] {
-        let site = Site::within(Path::new(parent), env!("CARGO_BIN_EXE_galgo"));
-        let site = site.config(
-            "user = \"nobody\"\n[defaults]\nstart = \"cold\"\n[[route]]\npath = \"/strict/\"\ncgi = \"app/strict\"\n\
-             sandbox = { write = [\"file\", \"app/data/folder\"] }",
-        );
-        super::mode(&site, ".", 0o755);
-        make(&site, "", "");
-        let server = site.arguments(&["--listen", "127.0.0.1:0"]).start();
-        let listed = ["file", "app/data/folder/kept"];
-        let puts = listed.map(|name| at(&server.site, "put", name)).join("&");
-        let target = format!("/strict/p?{puts}");
-        let written = || {
-            let done = server.get(&target).text() == "put written\nput written\n";
-            let is_there = |name| fs::read_to_string(server.path(name)).unwrap() == "x";
-            done && listed.into_iter().all(is_there)
-        };
-        wait_until("both are written", written);
-        for (n, what) in ["file", "app/data/folder", "app/data", "app/strict", "app"]
-            .into_iter()
-            .enumerate()
-        {
-            let [old, new] = ["old", "new"].map(|name| format!("{name}{n}"));
-            make(&server.site, what, &new);
-            fs::rename(server.path(what), server.path(&old)).unwrap();
-            fs::rename(server.path(&new), server.path(what)).unwrap();
-            wait_until(&format!("{what} below {parent} is found"), written);
-        }
-    }
-}
-
-/// Where the kernel has no inotify instance left (128 on Debian): helpers are replaced often instead.
-fn what_cannot_be_watched_is_found_all_the_same() {
-    let site = site("{ write = [\"data/kept\"] }").env("GALGO_TEST_HELPER_IDLE", "10");
-    let server = Calls::all("+inotify_init1").of(site).start();
-    fail(&server, 0, u64::MAX, Errno::MFILE);
-    let tries = [at(&server.site, "put", "data/kept")];
-    for _ in 0..2 {
-        assert_eq!(says(&server, "/table/p", &tries), ["written"]);
-        server.says("cannot be watched");
-        let new = server.site.write("new", "");
-        super::mode(&server.site, "new", 0o666);
-        fs::rename(new, server.path("data/kept")).unwrap();
-        wait_until("another helper", || {
-            says(&server, "/table/p", &tries);
-            fs::read_to_string(server.path("data/kept")).unwrap() == "x"
-        });
-    }
-}
-
-fn a_link_to_the_next_release_is_followed() {
-    needs_a_lasting_place();
-    let site = files().config("user = \"nobody\"\n[[route]]\npath = \"/strict/\"\ncgi = \"current\"\nsandbox = \"strict\"\n");
-    // No scripts: those are opened once more by their interpreter, which may find the other release.
-    let program = |release: &str| {
-        format!(
-            "#include <stdio.h>\nint main(void) {{ puts(\"Content-Type: text/plain\\n\\n{release}\"); }}"
-        )
-    };
-    let site = ["first", "second"].into_iter().fold(site, |site, name| {
-        fs::create_dir(site.path(name)).unwrap();
-        site.compiled(&format!("{name}/p"), &program(name), &[])
-    });
-    symlink("first", site.path("current")).unwrap();
-    let server = site.start();
-    let (says, over) = (|| server.get("/strict/p").text(), AtomicBool::new(false));
-    thread::scope(|scope| {
-        // Requests that come just then have another helper: none is lost.
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    let said = says();
-                    let whole = ["first\n", "second\n"].contains(&&*said);
-                    assert!(whole, "{said}{}", server.errors());
-                }
-            });
-        }
-        for release in ["second", "first"].into_iter().cycle().take(40) {
-            symlink(release, server.path("next")).unwrap();
-            fs::rename(server.path("next"), server.path("current")).unwrap();
-            wait_until(release, || says().starts_with(release));
-        }
-        over.store(true, Ordering::Relaxed);
-    });
 }
 
 fn processes_are_hidden() {
