@@ -4,7 +4,7 @@ use std::{io, rc::Rc};
 
 use galgo_io::tick;
 use galgo_service::phase::Phase;
-use tokio::sync::mpsc;
+use tokio::{runtime::Runtime, sync::mpsc};
 
 use crate::{
     accept::Listeners, conn, crowd::Shed, event_loop::EventLoop, idle::AwaitedRequest,
@@ -15,19 +15,24 @@ use crate::{
 /// on its way, and its client would not ask again. A browser may hold one open for later, so it is not all of that time.
 const TENTH: u32 = 10;
 
-/// Runs an event loop on this thread until the server drains and its last request is over, or until `shutdown_grace` has
-/// passed then. `beside` runs beside the requests, and is not waited for.
+/// What an event loop runs on, for one thread.
 ///
 /// # Errors
-/// The kernel has no event loop for it.
+/// The kernel has no descriptors or no memory for it.
+pub fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+}
+
+/// Runs an event loop on this thread until the server drains and its last request is over, or until `shutdown_grace` has
+/// passed then. `beside` runs beside the requests, and is not waited for.
 pub fn run<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
+    runtime: &Runtime,
     given: mpsc::UnboundedReceiver<Handed<S>>,
     beside: impl Future<Output = ()> + 'static,
-) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+) {
     let mut local = tokio::task::LocalSet::new();
     let entered = runtime.enter();
     local.spawn_local(take(event_loop.clone(), given));
@@ -47,7 +52,6 @@ pub fn run<S: SiteService>(
     drop(local);
     drop(keeper);
     drop(entered);
-    Ok(())
 }
 
 /// Serves what other threads hand to this event loop, until the server drains.

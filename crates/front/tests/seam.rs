@@ -14,7 +14,7 @@ use std::{
 use galgo_front::{
     event_loop::EventLoop,
     listener::Listener,
-    run::run,
+    run::{run, runtime},
     settings::{Http, Listen, Settings, Speaks},
     shared::{Accepted, Handed, Handle, Shared},
     site::{NewSite, SiteService},
@@ -123,7 +123,7 @@ impl Front {
         let its = shared.clone();
         let thread = std::thread::spawn(move || {
             let event_loop = EventLoop::new(its, 0, shout("hello", None));
-            run(&event_loop, given, async {}).unwrap();
+            run(&event_loop, &runtime().unwrap(), given, async {});
         });
         Self {
             shared,

@@ -1,5 +1,6 @@
 //! The life of the server: bind, open logs, become the configured user, serve, drain.
 
+mod event_loops;
 mod handover;
 mod inherited;
 mod life;
@@ -15,23 +16,13 @@ mod sockets;
 mod upgrade;
 mod visible;
 
-use std::{
-    io,
-    sync::{Arc, Barrier},
-    thread::JoinHandle,
-};
+use std::{io, sync::Arc, thread::JoinHandle};
 
-use galgo_front::{
-    event_loop::EventLoop,
-    shared::{Handed, Handle, Shared},
-};
-use galgo_handlers::{files, resources::Resources, upstream::WorkersThread, wasm};
-use galgo_spawn::{Direct, Outside, Spawner, sandbox};
+use galgo_front::shared::{Handle, Shared};
+use galgo_handlers::{upstream::WorkersThread, wasm};
+use galgo_spawn::{Direct, Outside, sandbox};
 use rustix::process::DumpableBehavior;
-use tokio::{
-    runtime::Runtime,
-    sync::{mpsc::UnboundedReceiver, watch},
-};
+use tokio::{runtime::Runtime, sync::watch};
 
 pub use inherited::{Inherited, Passed, Predecessor};
 pub use life::End;
@@ -40,8 +31,7 @@ pub use sockets::Bound;
 
 use crate::{
     config::{self, Config},
-    dispatch::Dispatch,
-    log::{Level, Logs},
+    log::Logs,
     phase::Phase,
 };
 use life::{EndReason, Life};
@@ -53,13 +43,13 @@ use signals::Signals;
 use socket_file::SocketFile;
 use sockets::{New, https_port};
 
-/// A server that has bound its listeners and dropped its privileges, and has not yet read a byte from the network.
+/// A server that has bound its listeners, dropped its privileges and started its event loops, and has not yet read a byte from
+/// the network.
 #[derive(Debug)]
 pub struct ReadyServer {
     life: Life,
     new: New,
-    /// What each event loop starts programs by, and is handed.
-    loops: Vec<(Direct, UnboundedReceiver<Handed<Dispatch>>)>,
+    event_loops: Vec<JoinHandle<()>>,
     runtime: Runtime,
     signals: Signals,
 }
@@ -76,10 +66,7 @@ impl ReadyServer {
         limits::allowed(&config)?;
         limits::raise_descriptors();
         // Early, while descriptor numbers are low: see `Direct`.
-        let mut spawners = Direct::several(config.event_loops)
-            .map_err(|e| format!("preparing to start programs: {e}"))?;
-        spawners.iter_mut().for_each(|one| settle(one, &config));
-        let workers = direct(&config).map_err(|e| format!("preparing to start workers: {e}"))?;
+        let (spawners, workers) = spawners(&config)?;
         let spawning = Spawning::start(&config, &program, &inherited.passed)?;
         let (new, certificates) = open(&config, &mut inherited)?;
         let executes = Spawning::needs_execve(spawning.as_ref(), &config);
@@ -112,6 +99,9 @@ impl ReadyServer {
             executes,
             visible,
         };
+        let given = spawners.into_iter().zip(given);
+        let event_loops = event_loops::start(&running, given, &outside)
+            .map_err(|e| format!("starting the event loops: {e}"))?;
         Ok(Self {
             life: Life {
                 running,
@@ -122,7 +112,7 @@ impl ReadyServer {
                 outside,
             },
             new,
-            loops: spawners.into_iter().zip(given).collect(),
+            event_loops,
             runtime,
             signals,
         })
@@ -142,18 +132,11 @@ impl ReadyServer {
     /// grace. What `load` says is served from the next SIGHUP on.
     ///
     /// # Errors
-    /// No threads; or the process that was to be replaced goes on.
+    /// The process that was to be replaced goes on.
     pub fn run(self, load: impl Fn() -> Result<Config, String>) -> Result<End, String> {
         let (mut life, mut signals) = (self.life, self.signals);
         let running = &mut life.running;
         let logs = running.shared.logs.clone();
-        let mut threads = Vec::new();
-        let together = Arc::new(Barrier::new(self.loops.len()));
-        for (index, (spawner, given)) in self.loops.into_iter().enumerate() {
-            let spawner = Spawner::new(spawner, life.outside.clone());
-            let thread = thread(running, index, spawner, given, together.clone());
-            threads.push(thread.map_err(|e| e.to_string())?);
-        }
         if let Some(predecessor) = running.inherited.predecessor.take() {
             predecessor.take_over()?;
         }
@@ -162,7 +145,7 @@ impl ReadyServer {
         let first = running.begin(self.new)?;
         let (end, why) = self.runtime.block_on(async {
             let why = life.serve(&mut signals, load, first).await;
-            (life.drain(why, &mut signals, threads).await, why)
+            (life.drain(why, &mut signals, self.event_loops).await, why)
         });
         if !matches!(why, EndReason::HandedOver(_)) {
             life.running.bound.iter().for_each(Bound::remove);
@@ -238,7 +221,15 @@ fn confine_server(executes: bool) -> Result<Arc<Outside>, String> {
     Ok(Arc::new(Outside::absent()))
 }
 
-/// What starts the programs of one event loop.
+/// What starts the programs of each event loop, and what starts workers.
+fn spawners(config: &Config) -> Result<(Vec<Direct>, Direct), String> {
+    let words = |e| format!("preparing to start programs: {e}");
+    let mut spawners = Direct::several(config.event_loops).map_err(words)?;
+    spawners.iter_mut().for_each(|one| settle(one, config));
+    Ok((spawners, direct(config).map_err(words)?))
+}
+
+/// What starts programs on one thread.
 pub(crate) fn direct(config: &Config) -> io::Result<Direct> {
     let mut direct = Direct::new()?;
     settle(&mut direct, config);
@@ -249,54 +240,6 @@ fn settle(spawner: &mut Direct, config: &Config) {
     spawner.set_umask(Some(config.umask));
     // A server that is killed ends nothing any more, and no process would ever read what its programs have to say.
     spawner.set_orphaned(Some(rustix::process::Signal::KILL.as_raw()));
-}
-
-/// Runs the event loop of that index on a thread of its own.
-fn thread(
-    running: &RunningServer,
-    index: usize,
-    spawner: Spawner,
-    given: UnboundedReceiver<Handed<Dispatch>>,
-    together: Arc<Barrier>,
-) -> io::Result<JoinHandle<()>> {
-    let shared = running.shared.clone();
-    let (site, settings) = (running.site.clone(), running.settings.clone());
-    let errors = shared.logs.error.clone();
-    let owners = running.spawning.as_ref().map(|s| s.owners.clone());
-    let run = move || {
-        let resources = Resources::new(
-            index,
-            (spawner, owners),
-            shared.logs.error.clone(),
-            site.config.templates.clone(),
-            shared.phase.clone(),
-        )?;
-        let site = Dispatch {
-            resources,
-            site,
-            settings,
-        };
-        let event_loop = EventLoop::new(shared, index, site);
-        galgo_front::run::run(&event_loop, given, files::close_open())
-    };
-    let name = format!("loop-{index}");
-    std::thread::Builder::new().name(name).spawn(move || {
-        let _last = ServingThread(together);
-        galgo_spawn::leave_signals_to_others();
-        if let Err(e) = run() {
-            errors.write(Level::Error, "event loop", &e.to_string());
-        }
-    })
-}
-
-/// A thread that waits, where it ends, for the others. With the end of a thread all processes it has started are killed
-/// ([`Direct::set_orphaned`]), also children of its templates that another thread still serves.
-struct ServingThread(Arc<Barrier>);
-
-impl Drop for ServingThread {
-    fn drop(&mut self) {
-        self.0.wait();
-    }
 }
 
 /// Becomes a user for good. Root's alone to do; to others the words say so.

@@ -44,17 +44,26 @@ pub struct Resources {
     busy: Cell<u64>,
 }
 
+/// /dev/null, for [`Resources::new`].
+///
+/// # Errors
+/// There is none, or no descriptor is left.
+pub fn null() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open("/dev/null", flags, Mode::empty())?)
+}
+
 impl Resources {
     /// Of the event loop with that number.
     pub fn new(
         index: usize,
         (spawner, owners): (Spawner, Option<Arc<Owners>>),
+        null: OwnedFd,
         errors: ErrorLog,
         templates: TemplateSettings,
         phase: watch::Receiver<Phase>,
-    ) -> io::Result<Rc<Self>> {
-        let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Rc::new(Self {
+    ) -> Rc<Self> {
+        Rc::new(Self {
             index,
             spawner: RefCell::new(spawner),
             owners,
@@ -64,7 +73,7 @@ impl Resources {
             phase,
             refused: NamedClients::default(),
             busy: Cell::new(0),
-        }))
+        })
     }
 
     /// Limits of the programs that are kept loaded, as configured now.

@@ -7,7 +7,10 @@ use std::{
     path::Path,
 };
 
-use galgo_handlers::{application, resources::Resources};
+use galgo_handlers::{
+    application,
+    resources::{Resources, null},
+};
 use galgo_proto::h1::HeadLimits;
 use galgo_service::{client::Whole, id::Ids, log::access::AccessEntry};
 use galgo_spawn::Spawner;
@@ -130,8 +133,9 @@ fn dispatch(folder: &Path) -> Dispatch {
     let spawner = Spawner::direct().unwrap();
     let templates = config.templates.clone();
     let errors = logs.error.clone();
+    let null = null().unwrap();
     Dispatch {
-        resources: Resources::new(0, (spawner, None), errors, templates, serving).unwrap(),
+        resources: Resources::new(0, (spawner, None), null, errors, templates, serving),
         settings: Arc::new(settings),
         site,
     }

@@ -16,7 +16,7 @@ use crate::{
     log::{LogFormat, LogSettings, LogTo, Logs, access::AccessEntry},
     phase::Phase,
     relay::clock::Clocks,
-    resources::Resources,
+    resources::{Resources, null},
     shared::{HandlersShared, OncePerProgram},
     sock::Sock,
     spool::{Spool, SpoolSettings},
@@ -50,7 +50,8 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let (_phase, serving) = watch::channel(Phase::Serving);
     let spawner = Spawner::direct().unwrap();
     let templates = TemplateSettings::default();
-    let resources = Resources::new(0, (spawner, None), errors.clone(), templates, serving).unwrap();
+    let null = null().unwrap();
+    let resources = Resources::new(0, (spawner, None), null, errors.clone(), templates, serving);
     let settings = AdmissionSettings::default();
     let needs = Needs {
         cache: "/nowhere".into(),

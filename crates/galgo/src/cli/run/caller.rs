@@ -2,7 +2,11 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use galgo_handlers::{context::Context, resources::Resources, shared::HandlersShared};
+use galgo_handlers::{
+    context::Context,
+    resources::{Resources, null},
+    shared::HandlersShared,
+};
 use galgo_proto::h1::Head;
 use galgo_spawn::{Spawner, sandbox::Prepared};
 use tokio::{
@@ -58,12 +62,12 @@ impl Caller {
             direct.set_ruleset(prepared.ruleset);
         }
         let spawner = Spawner::new(direct, outside);
+        let null = null().map_err(preparing)?;
         let (phase, serving) = watch::channel(Phase::Serving);
         let (errors, templates) = (logs.error.clone(), config.templates.clone());
-        let resources = Resources::new(0, (spawner, None), errors, templates, serving);
         Ok(Self {
             shared: site::shared(&config, None, &logs, false),
-            resources: resources.map_err(preparing)?,
+            resources: Resources::new(0, (spawner, None), null, errors, templates, serving),
             ids: Ids::new(),
             logs,
             phase,

@@ -66,6 +66,7 @@ static int number_of(const char *name) {
         {"epoll_ctl", SYS_epoll_ctl}, {"read", SYS_read},       {"writev", SYS_writev},
         {"splice", SYS_splice},       {"sendfile", SYS_sendfile}, {"openat", SYS_openat},
         {"pwrite64", SYS_pwrite64},   {"pread64", SYS_pread64}, {"inotify_init1", SYS_inotify_init1},
+        {"epoll_create1", SYS_epoll_create1},
     };
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(all[i].name, name)) return all[i].number;

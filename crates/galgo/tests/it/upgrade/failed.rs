@@ -2,15 +2,22 @@
 
 use std::{fs, process::Command};
 
-use rustix::process::{Signal, kill_process};
+use rustix::{
+    io::Errno,
+    process::{Signal, kill_process},
+};
 
-use crate::harness::{list, new_site};
+use crate::harness::{
+    inject::{self, Calls},
+    list, new_site,
+};
 use galgo_testkit::{Server, file, process, wait_until};
 
 list![
     a_configuration_that_is_wrong,
     an_address_that_is_taken,
     a_binary_that_is_none,
+    an_event_loop_that_the_kernel_refuses,
     one_at_a_time,
     the_end_of_the_old_one_is_that_of_the_new_one,
     an_old_one_that_ends_before_the_new_one_looks,
@@ -83,6 +90,25 @@ fn a_binary_that_is_none() {
     wait_until("the end of all that was started", || {
         process::children(first).is_empty()
     });
+}
+
+/// Otherwise a server with fewer than are configured would take over, or one that listens and accepts nothing.
+fn an_event_loop_that_the_kernel_refuses() {
+    let site = new_site().config("workers = 2");
+    let server = Calls::all("+epoll_create1").of(site).start();
+    let first = server.pid();
+    // The new process's first one waits for signals.
+    for event_loop in [1, 2] {
+        inject::fail(&server, event_loop, 1, Errno::NFILE);
+        assert!(!server.upgrade());
+        goes_on(
+            &server,
+            first,
+            "starting the event loops: Too many open files in system",
+        );
+    }
+    inject::heal(&server);
+    assert!(server.upgrade());
 }
 
 /// A binary that never gets ready, and says its process id.

@@ -1,0 +1,81 @@
+//! The threads that serve, one for each event loop.
+
+use std::{
+    io,
+    sync::{Arc, Barrier},
+    thread::JoinHandle,
+};
+
+use galgo_front::{event_loop::EventLoop, run, shared::Handed};
+use galgo_handlers::{
+    files,
+    resources::{self, Resources},
+};
+use galgo_spawn::{Direct, Outside, Spawner};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::running::RunningServer;
+use crate::dispatch::Dispatch;
+
+/// Starts one event loop for each of `given`: what it starts programs by, and what it is handed. Nothing fails on its thread:
+/// what can fail is done here.
+pub(super) fn start(
+    running: &RunningServer,
+    given: impl ExactSizeIterator<Item = (Direct, UnboundedReceiver<Handed<Dispatch>>)>,
+    outside: &Arc<Outside>,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let together = Arc::new(Barrier::new(given.len()));
+    let thread = |(index, (spawner, handed))| {
+        let spawner = Spawner::new(spawner, outside.clone());
+        let event_loop = event_loop(running, index, spawner, handed)?;
+        let together = together.clone();
+        let name = format!("loop-{index}");
+        std::thread::Builder::new().name(name).spawn(move || {
+            let _last = ServingThread(together);
+            galgo_spawn::leave_signals_to_others();
+            event_loop();
+        })
+    };
+    given.enumerate().map(thread).collect()
+}
+
+/// The event loop of that index, for its thread.
+fn event_loop(
+    running: &RunningServer,
+    index: usize,
+    spawner: Spawner,
+    handed: UnboundedReceiver<Handed<Dispatch>>,
+) -> io::Result<impl FnOnce() + Send + use<>> {
+    let shared = running.shared.clone();
+    let (site, settings) = (running.site.clone(), running.settings.clone());
+    let owners = running.spawning.as_ref().map(|s| s.owners.clone());
+    let runtime = run::runtime()?;
+    let null = resources::null()?;
+    Ok(move || {
+        let resources = Resources::new(
+            index,
+            (spawner, owners),
+            null,
+            shared.logs.error.clone(),
+            site.config.templates.clone(),
+            shared.phase.clone(),
+        );
+        let site = Dispatch {
+            resources,
+            site,
+            settings,
+        };
+        let event_loop = EventLoop::new(shared, index, site);
+        run::run(&event_loop, &runtime, handed, files::close_open());
+    })
+}
+
+/// A thread that waits, where it ends, for the others. With the end of a thread all processes it has started are killed
+/// ([`Direct::set_orphaned`]), also children of its templates that another thread still serves.
+struct ServingThread(Arc<Barrier>);
+
+impl Drop for ServingThread {
+    fn drop(&mut self) {
+        self.0.wait();
+    }
+}
