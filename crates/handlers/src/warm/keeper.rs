@@ -59,10 +59,11 @@ pub(super) fn start(
                 }
             }
         };
-        // A server that drains waits for its tasks.
+        // A server that drains waits for its tasks, and loads nothing.
         tokio::select! {
+            biased;
+            Ok(_) = phase.wait_for(|p| *p != Phase::Serving) => program.is_left(),
             () = keeps => {}
-            Ok(_) = phase.wait_for(|p| *p != Phase::Serving) => {}
         }
     });
 }

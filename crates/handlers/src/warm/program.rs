@@ -114,7 +114,7 @@ impl WarmProgram {
         loop {
             let (found, keeper) = self.child(version);
             if keeper {
-                lock(&self.state).has_keeper = false; // for the next request to start one
+                self.is_left();
                 return found;
             }
             if found.is_some() || !self.is_loading() {
@@ -122,6 +122,11 @@ impl WarmProgram {
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+
+    /// Its keeper has ended, or was not started: the next request starts one.
+    pub(super) fn is_left(&self) {
+        lock(&self.state).has_keeper = false;
     }
 
     fn is_loading(&self) -> bool {
