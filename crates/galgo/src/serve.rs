@@ -87,7 +87,7 @@ impl ReadyServer {
         galgo_spawn::end_orphans();
         let (phase, watch) = watch::channel(Phase::Serving);
         let (loops, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Handle::new()).unzip();
-        let running = RunningServer {
+        let mut running = RunningServer {
             shared: Arc::new(Shared::new(logs, loops, watch)),
             site: Arc::new(site),
             settings: Arc::new(settings),
@@ -99,9 +99,9 @@ impl ReadyServer {
             executes,
             visible,
         };
+        running.prepare_first()?;
         let given = spawners.into_iter().zip(given);
-        let event_loops = event_loops::start(&running, given, &outside)
-            .map_err(|e| format!("starting the event loops: {e}"))?;
+        let event_loops = event_loops::start(&running, given, &outside)?;
         Ok(Self {
             life: Life {
                 running,
@@ -142,7 +142,7 @@ impl ReadyServer {
         }
         let unused = running.inherited.unused();
         unused.iter().for_each(SocketFile::remove);
-        let first = running.begin(self.new)?;
+        let first = running.begin(self.new);
         let (end, why) = self.runtime.block_on(async {
             let why = life.serve(&mut signals, load, first).await;
             (life.drain(why, &mut signals, self.event_loops).await, why)

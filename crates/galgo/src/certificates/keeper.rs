@@ -14,15 +14,15 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts it.
+    /// Starts it; it has nothing to do yet.
     ///
     /// # Errors
     /// There is no thread, or no event loop for it.
-    pub fn start(work: CertificateWork, answers: Arc<Answers>, log: ErrorLog) -> io::Result<Self> {
+    pub fn start(answers: Arc<Answers>, log: ErrorLog) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let (work, told) = watch::channel(Arc::new(work));
+        let (work, told) = watch::channel(Arc::<CertificateWork>::default());
         let files = CertificateFiles {
             log: log.clone(),
             work: told.clone(),
@@ -39,7 +39,7 @@ impl Keeper {
         Ok(Self { work })
     }
 
-    /// Gives it other work.
+    /// Gives it work, in the place of what it had.
     pub fn work(&self, work: CertificateWork) {
         self.work.send_replace(Arc::new(work));
     }

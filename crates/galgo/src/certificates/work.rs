@@ -10,7 +10,7 @@ use super::{
 };
 
 /// What the keeper has to do.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CertificateWork {
     /// Where what comes is shown.
     pub shown: Arc<Shown>,

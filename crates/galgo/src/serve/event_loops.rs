@@ -19,11 +19,14 @@ use crate::dispatch::Dispatch;
 
 /// Starts one event loop for each of `given`: what it starts programs by, and what it is handed. Nothing fails on its thread:
 /// what can fail is done here.
+///
+/// # Errors
+/// The kernel has no descriptor, no memory or no thread for one of them.
 pub(super) fn start(
     running: &RunningServer,
     given: impl ExactSizeIterator<Item = (Direct, UnboundedReceiver<Handed<Dispatch>>)>,
     outside: &Arc<Outside>,
-) -> io::Result<Vec<JoinHandle<()>>> {
+) -> Result<Vec<JoinHandle<()>>, String> {
     let together = Arc::new(Barrier::new(given.len()));
     let thread = |(index, (spawner, handed))| {
         let spawner = Spawner::new(spawner, outside.clone());
@@ -36,7 +39,8 @@ pub(super) fn start(
             event_loop();
         })
     };
-    given.enumerate().map(thread).collect()
+    let threads: io::Result<_> = given.enumerate().map(thread).collect();
+    threads.map_err(|e| format!("starting the event loops: {e}"))
 }
 
 /// The event loop of that index, for its thread.

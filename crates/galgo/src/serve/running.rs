@@ -93,11 +93,21 @@ impl CertificateServices {
         Ok(())
     }
 
-    /// Has the thread look after those of a site; it is started with the first one.
-    fn look_after(&mut self, site: &Site, settings: &Settings, logs: &Logs) -> Result<(), String> {
+    /// Has a thread that can look after those of a site, where it has some.
+    fn prepare(&mut self, settings: &Settings, logs: &Logs) -> Result<(), String> {
+        if settings.tls.is_some() && self.keeper.is_none() {
+            let keeper = Keeper::start(self.answers.clone(), logs.error.clone());
+            let words = |e| format!("no thread for certificates: {e}");
+            self.keeper = Some(keeper.map_err(words)?);
+        }
+        Ok(())
+    }
+
+    /// Has the thread look after those of a site, for which it was prepared.
+    fn look_after(&mut self, site: &Site, settings: &Settings) {
         let Some(tls) = &settings.tls else {
             self.keeper = None;
-            return Ok(());
+            return;
         };
         let plain = |l: &Listen| l.speaks == Speaks::Http && matches!(l.address, Address::Tcp(_));
         let work = CertificateWork {
@@ -108,15 +118,9 @@ impl CertificateServices {
             http: settings.listen.iter().any(plain),
             required: site.config.tls.clients.as_ref().is_some_and(|c| c.required),
         };
-        match &self.keeper {
-            Some(keeper) => keeper.work(work),
-            None => {
-                let keeper = Keeper::start(work, self.answers.clone(), logs.error.clone());
-                let keeper = keeper.map_err(|e| format!("no thread for certificates: {e}"))?;
-                self.keeper = Some(keeper);
-            }
+        if let Some(keeper) = &self.keeper {
+            keeper.work(work);
         }
-        Ok(())
     }
 }
 
@@ -259,13 +263,13 @@ impl RunningServer {
         let made = site(config, Some(before), &self.certificates, spawning, &logs);
         let (mut site, settings) = made?;
         site.https_port = https_port(&site.config, self.bound.iter().chain(&new.bound));
-        self.prepare(&site)?;
-        self.certificates.look_after(&site, &settings, &logs)?;
+        self.prepare(&site, &settings)?;
         // Last of all that may fail: what it has read it takes for what the server uses.
         Spawning::reload(self.spawning.as_ref(), &site.config)?;
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         self.settings = Arc::new(settings);
         logs.switch(switch);
+        self.certificates.look_after(&self.site, &self.settings);
         self.site.shared.admission.settle();
         let taken = self.hand_out(new, Some(&before));
         before.succeeded_by(&self.site);
@@ -280,21 +284,25 @@ impl RunningServer {
         Ok(taken)
     }
 
-    fn prepare(&mut self, site: &Site) -> Result<(), String> {
+    /// Has the threads that a site needs beside the event loops.
+    fn prepare(&mut self, site: &Site, settings: &Settings) -> Result<(), String> {
         if site.has_workers() {
             let prepared = self.workers.prepare();
             prepared.map_err(|e| format!("no thread for workers: {e}"))?;
         }
-        Ok(())
+        self.certificates.prepare(settings, &self.shared.logs)
     }
 
-    /// The first configuration.
-    pub(super) fn begin(&mut self, new: New) -> Result<Taken, String> {
-        self.prepare(&self.site.clone())?;
-        let logs = self.shared.logs.clone();
-        self.certificates
-            .look_after(&self.site, &self.settings, &logs)?;
-        Ok(self.hand_out(new, None))
+    /// Prepares for the first configuration all that may fail.
+    pub(super) fn prepare_first(&mut self) -> Result<(), String> {
+        let (site, settings) = (self.site.clone(), self.settings.clone());
+        self.prepare(&site, &settings)
+    }
+
+    /// Serves the first configuration: once another process has let go, nothing may fail any more.
+    pub(super) fn begin(&mut self, new: New) -> Taken {
+        self.certificates.look_after(&self.site, &self.settings);
+        self.hand_out(new, None)
     }
 
     /// Hands the site to the event loops.

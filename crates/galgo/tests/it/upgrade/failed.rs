@@ -11,13 +11,13 @@ use crate::harness::{
     inject::{self, Calls},
     list, new_site,
 };
-use galgo_testkit::{Server, file, process, wait_until};
+use galgo_testkit::{Server, file, process, stream::own, wait_until};
 
 list![
     a_configuration_that_is_wrong,
     an_address_that_is_taken,
     a_binary_that_is_none,
-    an_event_loop_that_the_kernel_refuses,
+    threads_that_the_kernel_refuses,
     one_at_a_time,
     the_end_of_the_old_one_is_that_of_the_new_one,
     an_old_one_that_ends_before_the_new_one_looks,
@@ -92,19 +92,27 @@ fn a_binary_that_is_none() {
     });
 }
 
-/// Otherwise a server with fewer than are configured would take over, or one that listens and accepts nothing.
-fn an_event_loop_that_the_kernel_refuses() {
-    let site = new_site().config("workers = 2");
+/// Otherwise a server would take over with fewer event loops than are configured, or one that ends once the old one has.
+fn threads_that_the_kernel_refuses() {
+    let own = own();
+    let site = new_site().config(&format!(
+        "workers = 2\nlisten = [\"127.0.0.1:0\", \"https://127.0.0.1:0\"]\n[tls]\ncertificate = {:?}\nkey = {:?}\n",
+        own.certificate, own.key
+    ));
     let server = Calls::all("+epoll_create1").of(site).start();
     let first = server.pid();
     // The new process's first one waits for signals.
-    for event_loop in [1, 2] {
-        inject::fail(&server, event_loop, 1, Errno::NFILE);
+    for (skip, what) in [
+        (1, "no thread for certificates"),
+        (2, "starting the event loops"),
+        (3, "starting the event loops"),
+    ] {
+        inject::fail(&server, skip, 1, Errno::NFILE);
         assert!(!server.upgrade());
         goes_on(
             &server,
             first,
-            "starting the event loops: Too many open files in system",
+            &format!("{what}: Too many open files in system"),
         );
     }
     inject::heal(&server);
