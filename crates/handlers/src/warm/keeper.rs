@@ -62,7 +62,7 @@ pub(super) fn start(
         // A server that drains waits for its tasks, and loads nothing.
         tokio::select! {
             biased;
-            Ok(_) = phase.wait_for(|p| *p != Phase::Serving) => program.is_left(),
+            Ok(_) = phase.wait_for(|p| *p != Phase::Serving) => program.keeper_ended(),
             () = keeps => {}
         }
     });

@@ -114,7 +114,7 @@ impl WarmProgram {
         loop {
             let (found, keeper) = self.child(version);
             if keeper {
-                self.is_left();
+                self.keeper_ended();
                 return found;
             }
             if found.is_some() || !self.is_loading() {
@@ -125,7 +125,7 @@ impl WarmProgram {
     }
 
     /// Its keeper has ended, or was not started: the next request starts one.
-    pub(super) fn is_left(&self) {
+    pub(super) fn keeper_ended(&self) {
         lock(&self.state).has_keeper = false;
     }
 
