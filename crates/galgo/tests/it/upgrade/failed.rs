@@ -96,7 +96,7 @@ fn a_binary_that_is_none() {
 fn threads_that_the_kernel_refuses() {
     let own = own();
     let site = new_site().config(&format!(
-        "workers = 2\nlisten = [\"127.0.0.1:0\", \"https://127.0.0.1:0\"]\n[tls]\ncertificate = {:?}\nkey = {:?}\n",
+        "workers = 2\nlisten = [\"127.0.0.1:0\", \"https://127.0.0.2:0\"]\n[tls]\ncertificate = {:?}\nkey = {:?}\n",
         own.certificate, own.key
     ));
     let server = Calls::all("+epoll_create1").of(site).start();
