@@ -72,11 +72,17 @@ pub(crate) fn lasting(reply: &Reply) -> String {
     let mut out = String::new();
     for word in text.split_inclusive(|c: char| !letter(c)) {
         let name = word.trim_end_matches(|c: char| !letter(c));
-        let number = name.chars().any(|c| c.is_ascii_digit()) && name.len() > 2;
-        let varies = number || (name.len() > 20 && name.contains(['+', '=']));
-        out.push_str(if varies { "#" } else { word });
+        out.push_str(if varies(name) { "#" } else { word });
     }
     out
+}
+
+/// A number, or a token: one in 280 random ones of 32 letters and digits has no digit, so both cases make a token too.
+fn varies(name: &str) -> bool {
+    let digit = name.contains(|c: char| c.is_ascii_digit());
+    let both_cases = name.contains(|c: char| c.is_ascii_uppercase())
+        && name.contains(|c: char| c.is_ascii_lowercase());
+    (digit && name.len() > 2) || (name.len() > 20 && (both_cases || name.contains(['+', '='])))
 }
 
 /// Whether a page came from a template that has so many scripts compiled.
@@ -101,5 +107,19 @@ pub(crate) fn is_same(servers: &Servers, pages: &[(&str, u16, usize)]) {
             is_warm(&warm, *scripts)
         };
         wait_until("a warm page whose scripts are compiled", ready);
+    }
+}
+
+#[test]
+fn tokens_vary_with_and_without_digits() {
+    for token in [
+        "1767225600",
+        "OHKqdGzkNpqvwYEIdnJQYrGvZnFNavHp",
+        "oTlXMdaHbOKTvNpXX7pKnNuQfmxDARuZ",
+    ] {
+        assert!(varies(token), "{token}");
+    }
+    for name in ["12", "lifetime", "DisplayName", "Loading"] {
+        assert!(!varies(name), "{name}");
     }
 }
