@@ -16,7 +16,7 @@ mod sockets;
 mod upgrade;
 mod visible;
 
-use std::{io, sync::Arc, thread::JoinHandle};
+use std::{io, sync::Arc};
 
 use galgo_front::shared::{Handle, Shared};
 use galgo_handlers::{upstream::WorkersThread, wasm};
@@ -34,6 +34,7 @@ use crate::{
     log::Logs,
     phase::Phase,
 };
+use event_loops::EventLoops;
 use life::{EndReason, Life};
 use notify::Notify;
 use owners::Spawning;
@@ -49,7 +50,7 @@ use sockets::{New, https_port};
 pub struct ReadyServer {
     life: Life,
     new: New,
-    event_loops: Vec<JoinHandle<()>>,
+    event_loops: EventLoops,
     runtime: Runtime,
     signals: Signals,
 }
@@ -110,6 +111,8 @@ impl ReadyServer {
                 pid_file,
                 program: Arc::new(program),
                 outside,
+                replaced: None,
+                replaced_by: None,
             },
             new,
             event_loops,
@@ -137,16 +140,20 @@ impl ReadyServer {
         let (mut life, mut signals) = (self.life, self.signals);
         let running = &mut life.running;
         let logs = running.shared.logs.clone();
-        if let Some(predecessor) = running.inherited.predecessor.take() {
-            predecessor.take_over()?;
+        life.replaced = running.inherited.predecessor.take();
+        if let Some(replaced) = &life.replaced {
+            replaced.take_over()?;
         }
         let unused = running.inherited.unused();
         unused.iter().for_each(SocketFile::remove);
         let first = running.begin(self.new);
         let (end, why) = self.runtime.block_on(async {
             let why = life.serve(&mut signals, load, first).await;
-            (life.drain(why, &mut signals, self.event_loops).await, why)
+            (life.drain(why, &mut signals, &self.event_loops).await, why)
         });
+        if end == End::Drained {
+            self.event_loops.join();
+        }
         if !matches!(why, EndReason::HandedOver(_)) {
             life.running.bound.iter().for_each(Bound::remove);
         }

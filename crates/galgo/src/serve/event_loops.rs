@@ -12,10 +12,32 @@ use galgo_handlers::{
     resources::{self, Resources},
 };
 use galgo_spawn::{Direct, Outside, Spawner};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{mpsc::UnboundedReceiver, watch};
 
 use super::running::RunningServer;
 use crate::dispatch::Dispatch;
+
+/// The threads.
+#[derive(Debug)]
+pub(super) struct EventLoops {
+    threads: Vec<JoinHandle<()>>,
+    /// Each thread has a receiver to its end.
+    alive: watch::Sender<()>,
+}
+
+impl EventLoops {
+    /// Waits until all have ended.
+    pub(super) async fn ended(&self) {
+        self.alive.closed().await;
+    }
+
+    /// Waits for the last of what they do, once they have [ended](Self::ended).
+    pub(super) fn join(self) {
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}
 
 /// Starts one event loop for each of `given`: what it starts programs by, and what it is handed. Nothing fails on its thread:
 /// what can fail is done here.
@@ -26,21 +48,25 @@ pub(super) fn start(
     running: &RunningServer,
     given: impl ExactSizeIterator<Item = (Direct, UnboundedReceiver<Handed<Dispatch>>)>,
     outside: &Arc<Outside>,
-) -> Result<Vec<JoinHandle<()>>, String> {
+) -> Result<EventLoops, String> {
     let together = Arc::new(Barrier::new(given.len()));
+    let (alive, _) = watch::channel(());
     let thread = |(index, (spawner, handed))| {
         let spawner = Spawner::new(spawner, outside.clone());
         let event_loop = event_loop(running, index, spawner, handed)?;
-        let together = together.clone();
+        let (together, alive) = (together.clone(), alive.subscribe());
         let name = format!("loop-{index}");
         std::thread::Builder::new().name(name).spawn(move || {
+            // What is declared first is dropped last.
+            let _alive = alive;
             let _last = ServingThread(together);
             galgo_spawn::leave_signals_to_others();
             event_loop();
         })
     };
     let threads: io::Result<_> = given.enumerate().map(thread).collect();
-    threads.map_err(|e| format!("starting the event loops: {e}"))
+    let threads = threads.map_err(|e| format!("starting the event loops: {e}"))?;
+    Ok(EventLoops { threads, alive })
 }
 
 /// The event loop of that index, for its thread.

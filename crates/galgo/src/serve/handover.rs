@@ -6,7 +6,10 @@
 //! new -> old   ready, or: failed WORDS
 //! old -> new   go
 //! new -> old   serves                         if a spawner has started the new one, and knows that
+//! new -> old   stop                           when the new one ends, if the old one is still there
 //! ```
+//! Both keep their ends from then on: by that of the old one the new one knows whether it is still there.
+//!
 //! They may be of different versions: a message with another first word is ignored, and its descriptor closed.
 
 use std::{
@@ -15,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use galgo_io::watch;
 use galgo_spawn::owners::message;
 use rustix::{
     io::Errno,
@@ -23,6 +27,7 @@ use rustix::{
         sockopt::{self, Timeout},
     },
 };
+use tokio::io::Interest;
 
 pub(super) const PASSED: &[u8] = b"passed";
 pub(super) const QUEUE: &[u8] = b"queue";
@@ -33,6 +38,7 @@ pub(super) const READY: &[u8] = b"ready";
 pub(super) const FAILED: &[u8] = b"failed";
 pub(super) const GO: &[u8] = b"go";
 pub(super) const SERVES: &[u8] = b"serves";
+pub(super) const STOP: &[u8] = b"stop";
 
 /// Bytes of a message; more are cut.
 const LONGEST: usize = 8 << 10;
@@ -99,8 +105,24 @@ impl HandoverSocket {
 
     /// The next message; `None`: the other side is gone.
     pub(super) fn hear(&self) -> io::Result<Option<HandoverMessage>> {
+        self.receive(RecvFlags::empty())
+    }
+
+    /// The same, without holding up the thread.
+    pub(super) async fn heard(&self) -> io::Result<Option<HandoverMessage>> {
+        let socket = watch::register(self.0.as_fd(), Interest::READABLE)?;
+        loop {
+            let mut ready = socket.readable().await?;
+            match self.receive(RecvFlags::DONTWAIT) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                heard => return heard,
+            }
+        }
+    }
+
+    fn receive(&self, flags: RecvFlags) -> io::Result<Option<HandoverMessage>> {
         let mut text = vec![0; LONGEST];
-        let received = message::receive_once(self.0.as_fd(), &mut text, RecvFlags::empty());
+        let received = message::receive_once(self.0.as_fd(), &mut text, flags);
         let (length, fds) = match received {
             // It left without hearing all.
             Err(Errno::CONNRESET) => return Ok(None),

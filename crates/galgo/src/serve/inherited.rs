@@ -24,7 +24,9 @@ use rustix::{
 };
 
 use super::{
-    handover::{END, FAILED, GO, HandoverSocket, Item, LOCK, PASSED, QUEUE, READY, SERVES, STORE},
+    handover::{
+        END, FAILED, GO, HandoverSocket, Item, LOCK, PASSED, QUEUE, READY, SERVES, STOP, STORE,
+    },
     socket_file::SocketFile,
 };
 use crate::{
@@ -268,6 +270,16 @@ impl Predecessor {
             }
             _ => Err("the galgo that was to be replaced has ended meanwhile, or goes on".into()),
         }
+    }
+
+    /// Tells it to wait for no more requests, now that it is replaced.
+    pub(super) fn stop(&self) {
+        let _ = self.line.say(STOP, b"", None);
+    }
+
+    /// Waits until it has ended.
+    pub(super) async fn ended(&self) {
+        while let Ok(Some(_)) = self.line.heard().await {}
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the main thread does while the event loops serve: what signals ask for, and what the service manager is told.
 
-use std::{sync::Arc, thread::JoinHandle, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use galgo_front::shared::all_come_to;
 use galgo_spawn::Outside;
@@ -11,15 +11,22 @@ use tokio::{
 };
 
 use super::{
+    event_loops::EventLoops,
+    handover::HandoverSocket,
+    inherited::Predecessor,
     notify::{Notify, Watchdog},
     owners::Spawning,
     pid_file::PidFile,
     program::Invocation,
     running::{NotTaken, RunningServer, Taken},
     signals::{Signals, either, pends},
-    upgrade::{self, Starter, UpgradeOutcome},
+    upgrade::{self, Starter, UpgradeOutcome, told_to_stop},
 };
-use crate::{config::Config, log::Level, phase::Phase};
+use crate::{
+    config::Config,
+    log::{Level, Logs},
+    phase::Phase,
+};
 
 /// How serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +65,10 @@ pub(super) struct Life {
     pub(super) program: Arc<Invocation>,
     /// What starts it, without what this process is confined to.
     pub(super) outside: Arc<Outside>,
+    /// The process that this one has replaced.
+    pub(super) replaced: Option<Predecessor>,
+    /// To the process that has replaced this one.
+    pub(super) replaced_by: Option<HandoverSocket>,
 }
 
 /// What is under way.
@@ -204,22 +215,23 @@ impl Life {
 
     /// Lets the other process serve, if it can: its id. `None`: this one goes on.
     async fn hand_over(
-        &self,
+        &mut self,
         outcome: UpgradeOutcome,
         signals: &mut Signals,
         way: &mut UnderWay,
     ) -> Option<i32> {
         let own = std::process::id();
-        let pid = outcome.and_then(|successor| {
+        let successor = outcome.and_then(|successor| {
             let pid = successor.pid();
             // Before it speaks for itself: until then the service manager hears this process alone.
             self.notify.say(&format!("MAINPID={pid}"));
             let gone = successor.go();
             let gone = gone.inspect_err(|_| self.notify.say(&format!("MAINPID={own}")));
-            gone.map(|()| pid)
+            gone.map(|line| (pid, line))
         });
-        match pid {
-            Ok(pid) => {
+        match successor {
+            Ok((pid, line)) => {
+                self.replaced_by = Some(line);
                 // It may have read the configuration, and opened its logs, before these came.
                 if pends(&mut signals.reload).await {
                     upgrade::pass_on(pid, Sent::HUP);
@@ -243,21 +255,17 @@ impl Life {
         }
     }
 
-    /// Waits for the last requests.
+    /// Waits for the last requests, those of the process that this one has replaced among them.
     pub(super) async fn drain(
         &mut self,
         why: EndReason,
         signals: &mut Signals,
-        threads: Vec<JoinHandle<()>>,
+        loops: &EventLoops,
     ) -> End {
         self.running.let_go();
-        let (ended, mut all_ended) = oneshot::channel();
-        std::thread::spawn(move || {
-            for thread in threads {
-                let _ = thread.join();
-            }
-            let _ = ended.send(());
-        });
+        let replaced = self.replaced.take();
+        let all_ended = all_ended(loops, replaced.as_ref(), self.running.shared.logs.clone());
+        tokio::pin!(all_ended);
         let over = match why {
             EndReason::Told | EndReason::SpawnerEnded => {
                 self.notify.stopping();
@@ -271,21 +279,26 @@ impl Life {
                 let _ = timeout(LEAVE, all_come_to(&self.running.shared.loops)).await;
                 let words = "has taken over: this one ends with its last request";
                 self.say(Level::Info, &format!("process {pid} {words}"));
-                self.last_requests(signals, &mut all_ended).await
+                self.last_requests(signals, all_ended.as_mut()).await
             }
         };
         self.phase.send_replace(Phase::Draining);
         self.running.site.close();
-        if over {
+        replaced.iter().for_each(Predecessor::stop);
+        let grace = self.running.site.config.shutdown_grace;
+        let ended = over
+            || tokio::select! {
+                () = all_ended => true,
+                // The event loops see to it that they end. The other process may hang.
+                () = async { sleep(grace).await; loops.ended().await } => true,
+                () = either(&mut signals.term, &mut signals.int) => false,
+            };
+        if ended {
             return End::Drained;
-        }
-        tokio::select! {
-            _ = &mut all_ended => return End::Drained,
-            () = either(&mut signals.term, &mut signals.int) => {}
         }
         // Event loops end the programs that still run; one that is stuck in the kernel is not waited for.
         self.phase.send_replace(Phase::Ending);
-        let _ = timeout(AT_ONCE, all_ended).await;
+        let _ = timeout(AT_ONCE, loops.ended()).await;
         End::AtOnce
     }
 
@@ -293,19 +306,38 @@ impl Life {
     async fn last_requests(
         &self,
         signals: &mut Signals,
-        all_ended: &mut oneshot::Receiver<()>,
+        mut all_ended: Pin<&mut impl Future<Output = ()>>,
     ) -> bool {
         let grace = sleep(self.running.site.config.shutdown_grace);
         tokio::pin!(grace);
         loop {
             tokio::select! {
-                _ = &mut *all_ended => return true,
+                () = &mut all_ended => return true,
                 _ = signals.reopen.recv() => self.running.shared.logs.reopen(),
                 () = either(&mut signals.term, &mut signals.int) => return false,
+                () = told_to_stop(self.replaced_by.as_ref()) => return false,
                 () = &mut grace => return false,
             }
         }
     }
+}
+
+/// Waits until each event loop has ended, and the process that this one has replaced.
+async fn all_ended(loops: &EventLoops, replaced: Option<&Predecessor>, logs: Logs) {
+    let Some(replaced) = replaced else {
+        return loops.ended().await;
+    };
+    let other = replaced.ended();
+    tokio::pin!(other);
+    tokio::select! {
+        biased;
+        () = &mut other => return loops.ended().await,
+        () = loops.ended() => {}
+    }
+    let words =
+        "the galgo that this one has replaced still answers requests: this one ends after it";
+    logs.error.write(Level::Info, "upgrade", words);
+    other.await;
 }
 
 /// What was sent, once; `None`: it was dropped. Never anything where nothing is under way.

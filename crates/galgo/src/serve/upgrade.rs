@@ -4,7 +4,8 @@
 //! 1. start it, with one end of a pair of sockets  2. hand it the listeners  3. wait until it is ready, or says why it is
 //!    not  4. let it go on, and drain
 //!
-//! A thread does the first three, while the event loops serve.
+//! A thread does the first three, while the event loops serve. If the new process is told to end while this one drains, it waits
+//! for this one: a service manager kills what is left when the process that it knows has ended.
 //!
 //! Where a spawner has root's rights it starts the other process, so that it begins as root, too.
 
@@ -22,7 +23,7 @@ use rustix::{
 use tokio::sync::oneshot;
 
 use super::{
-    handover::{END, FAILED, GO, HandoverSocket, Item, READY, SERVES},
+    handover::{END, FAILED, GO, HandoverSocket, Item, READY, SERVES, STOP},
     inherited::REPLACES,
     notify::Notify,
     program::{Invocation, NextProcess},
@@ -179,20 +180,33 @@ impl Successor {
         self.process.pid()
     }
 
-    /// Has it serve.
+    /// Has it serve: what it can be heard by from now on.
     ///
     /// # Errors
     /// It has ended meanwhile.
-    pub(super) fn go(self) -> Result<(), String> {
+    pub(super) fn go(self) -> Result<HandoverSocket, String> {
         let told = self.line.say(GO, b"", None).is_ok();
         match told && self.process.serves(&self.line) {
             true => {
                 self.process.let_go();
-                Ok(())
+                Ok(self.line)
             }
             false => Err(self.process.ended()),
         }
     }
+}
+
+/// Waits until the process that has taken the place of this one says that this one is to end.
+pub(super) async fn told_to_stop(line: Option<&HandoverSocket>) {
+    if let Some(line) = line {
+        while let Ok(Some(message)) = line.heard().await {
+            if message.parts().0 == STOP {
+                return;
+            }
+        }
+    }
+    // It has ended, or there is none.
+    std::future::pending().await
 }
 
 /// Sends a signal on to the process of that id.

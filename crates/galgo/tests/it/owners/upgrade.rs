@@ -120,6 +120,7 @@ fn one_that_ends_before_an_older_one_takes_none_along() {
     let second = [server.pid(), spawner(&server)];
     assert!(server.get("/games/who").text().starts_with("5\n"));
     assert!(server.upgrade(), "{}", server.errors());
+    kill(second[0]);
     second.into_iter().for_each(assert_gone);
     // Its spawner looks once more, as a helper ends.
     let helper = children(oldest)

@@ -4,6 +4,7 @@ mod failed;
 mod load;
 pub mod manager;
 pub mod passed;
+mod stopped;
 mod taken;
 
 use crate::harness::Test;
@@ -15,6 +16,7 @@ pub fn tests() -> Vec<Test> {
         load::tests(),
         manager::tests(),
         passed::tests(),
+        stopped::tests(),
         taken::tests(),
     ]
     .concat()
