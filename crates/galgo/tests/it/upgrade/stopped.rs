@@ -14,7 +14,7 @@ list![
 ];
 
 /// Nothing ends here because it has taken too long.
-const NO_LIMIT: &str = "shutdown_grace = \"1h\"";
+const NO_LIMIT: &str = "shutdown_grace = \"1h\"\nkeep_alive = \"1h\"";
 
 const WAITS: &str = "the galgo that this one has replaced still answers requests";
 
