@@ -22,7 +22,9 @@ use rustix::net::{
     sockopt::{Timeout, set_socket_timeout},
 };
 
-use super::{GAMES, MAN, NOBODY, kill, mode, own, site, strict::UNPRIVILEGED, uid_of, written};
+use super::{
+    GAMES, MAN, NOBODY, kill, mode, own, signal, site, strict::UNPRIVILEGED, uid_of, written,
+};
 
 list![
     it_gets_helpers_of_configured_users_only,
@@ -33,7 +35,7 @@ list![
     messages_without_sense_do_nothing,
 ];
 
-const CONFIG: &str = "listen = [\"127.0.0.1:0\", \"127.0.0.2:0\"]\nuser = \"nobody\"\nsites = { path = \"www\", user = \"owner\" }\n\
+const CONFIG: &str = "shutdown_grace = \"1s\"\nlisten = [\"127.0.0.1:0\", \"127.0.0.2:0\"]\nuser = \"nobody\"\nsites = { path = \"www\", user = \"owner\" }\n\
     [[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\nenv = { FOO = \"bar\" }\n\
     [[route]]\npath = \"/own/\"\ncgi = \"own\"\nuser = \"owner\"\n\
     [[route]]\npath = \"/app\"\nfastcgi = { run = [\"games/echo\", \"one\"] }\nuser = \"games\"\nenv = { FOO = \"bar\" }\n\

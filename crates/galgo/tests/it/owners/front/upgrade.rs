@@ -11,22 +11,26 @@ use std::{
     time::Duration,
 };
 
-use super::{GAMES, Spawner, kill, receive, send, uid_of};
+use super::{GAMES, Spawner, kill, receive, send, signal, uid_of};
 use crate::harness::list;
 use galgo_testkit::{
-    eventually,
+    Repeated, eventually,
     process::{self, assert_gone, children, command_line},
     wait_until,
 };
-use rustix::net::{
-    Shutdown, shutdown,
-    sockopt::{Timeout, set_socket_timeout},
+use rustix::{
+    net::{
+        Shutdown, shutdown,
+        sockopt::{Timeout, set_socket_timeout},
+    },
+    process::Signal,
 };
 
 list![
     an_upgrade_takes_listeners_of_the_configuration_only,
     an_upgrade_is_of_what_was_started_and_configured,
     of_an_upgrade_nothing_is_the_servers_to_say,
+    an_old_server_that_stays_and_speaks_is_not_waited_for_long,
 ];
 
 /// The order for an upgrade: the socket to the new server.
@@ -206,4 +210,20 @@ fn of_an_upgrade_nothing_is_the_servers_to_say() {
     let all = [spawner.process.id(), third];
     shutdown(&spawner.socket, Shutdown::Both).unwrap();
     all.into_iter().for_each(assert_gone);
+}
+
+/// A new server that is told to end waits for the old one, which does not end, and says more than it can take.
+fn an_old_server_that_stays_and_speaks_is_not_waited_for_long() {
+    let spawner = Spawner::start();
+    let line = upgrade(&spawner).unwrap();
+    let ours = listener("127.0.0.1:0");
+    assert_eq!(says(&line, &[(CONFIGURED, ours.as_fd())]), "ready");
+    let pid = server(&spawner);
+    send(&line, b"go", &[]);
+    assert_eq!(receive(&line).0, b"serves");
+    signal(pid, Signal::TERM);
+    assert_eq!(receive(&line).0, b"stop");
+    let speaks = Repeated::start(move || send(&line, b"stop", &[ours.as_fd()]));
+    assert_gone(pid);
+    speaks.end();
 }
