@@ -8,7 +8,7 @@
 //! new -> old   serves                         if a spawner has started the new one, and knows that
 //! new -> old   stop                           when the new one ends, if the old one is still there
 //! ```
-//! Both keep their ends from then on: by that of the old one the new one knows whether it is still there.
+//! Both keep the sockets until they end: so the new one knows when the old one has.
 //!
 //! They may be of different versions: a message with another first word is ignored, and its descriptor closed.
 
