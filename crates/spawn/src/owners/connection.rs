@@ -135,16 +135,18 @@ impl HelperLink {
         let parts = [&named[..]].into_iter().chain(order.iter().copied());
         let fds = fds.iter().copied().chain(new.as_ref().map(AsFd::as_fd));
         let (parts, fds): (Vec<_>, Vec<_>) = (parts.collect(), fds.collect());
-        // One that the helper may not know of is not kept.
-        send(socket, &parts, &fds, SendFlags::DONTWAIT)?;
+        // Before the helper is woken, which may take this thread's processor: others ask how much it has to do.
         self.programs.fetch_add(1, Ordering::Relaxed);
-        Ok(ProgramConnection {
+        let connection = ProgramConnection {
             number,
             socket: Some(ours),
             helper: self.clone(),
             over: AtomicBool::new(false),
             spoken: AtomicBool::new(false),
-        })
+        };
+        // One that the helper may not know of is not kept.
+        send(socket, &parts, &fds, SendFlags::DONTWAIT)?;
+        Ok(connection)
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<(u64, OwnedFd)>> {
