@@ -111,8 +111,6 @@ impl ReadyServer {
                 pid_file,
                 program: Arc::new(program),
                 outside,
-                replaced: None,
-                replaced_by: None,
             },
             new,
             event_loops,
@@ -140,33 +138,32 @@ impl ReadyServer {
         let (mut life, mut signals) = (self.life, self.signals);
         let running = &mut life.running;
         let logs = running.shared.logs.clone();
-        life.replaced = running.inherited.predecessor.take();
-        if let Some(replaced) = &life.replaced {
-            replaced.take_over()?;
+        if let Some(predecessor) = &running.inherited.predecessor {
+            predecessor.take_over()?;
         }
         let unused = running.inherited.unused();
         unused.iter().for_each(SocketFile::remove);
         let first = running.begin(self.new);
         let (end, why) = self.runtime.block_on(async {
             let why = life.serve(&mut signals, load, first).await;
-            (life.drain(why, &mut signals, &self.event_loops).await, why)
+            (life.drain(&why, &mut signals, &self.event_loops).await, why)
         });
         if end == End::Drained {
             self.event_loops.join();
         }
-        if !matches!(why, EndReason::HandedOver(_)) {
+        if !matches!(why, EndReason::HandedOver(..)) {
             life.running.bound.iter().for_each(Bound::remove);
         }
         // After the last request.
-        match (why, life.running.spawning.take()) {
-            (EndReason::HandedOver(_), Some(spawning)) => spawning.let_go(),
+        match (&why, life.running.spawning.take()) {
+            (EndReason::HandedOver(..), Some(spawning)) => spawning.let_go(),
             (_, spawning) => drop(spawning),
         }
         drop(life);
         logs.flush();
         match why {
             EndReason::SpawnerEnded => Err(SPAWNER_ENDED.into()),
-            EndReason::Told | EndReason::HandedOver(_) => Ok(end),
+            EndReason::Told | EndReason::HandedOver(..) => Ok(end),
         }
     }
 }

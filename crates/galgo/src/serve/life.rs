@@ -39,12 +39,12 @@ pub enum End {
 }
 
 /// Why serving ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum EndReason {
     /// A signal says so.
     Told,
-    /// This process accepts the connections.
-    HandedOver(i32),
+    /// The process with this id accepts the connections, and is heard over this socket.
+    HandedOver(i32, HandoverSocket),
     /// What starts programs of other users has ended.
     SpawnerEnded,
 }
@@ -65,10 +65,6 @@ pub(super) struct Life {
     pub(super) program: Arc<Invocation>,
     /// What starts it, without what this process is confined to.
     pub(super) outside: Arc<Outside>,
-    /// The process that this one has replaced.
-    pub(super) replaced: Option<Predecessor>,
-    /// To the process that has replaced this one.
-    pub(super) replaced_by: Option<HandoverSocket>,
 }
 
 /// What is under way.
@@ -115,8 +111,8 @@ impl Life {
                 _ = signals.upgrade.recv() => self.upgrade(&mut way),
                 outcome = settled(&mut way.successor) => {
                     let outcome = outcome.unwrap_or_else(|| Err("its thread has ended".into()));
-                    if let Some(pid) = self.hand_over(outcome, signals, &mut way).await {
-                        return EndReason::HandedOver(pid);
+                    if let Some(why) = self.hand_over(outcome, signals, &mut way).await {
+                        return why;
                     }
                 }
                 () = watchdog.all_run(&self.running.shared.loops) => self.notify.say("WATCHDOG=1"),
@@ -213,13 +209,13 @@ impl Life {
         }
     }
 
-    /// Lets the other process serve, if it can: its id. `None`: this one goes on.
+    /// Lets the other process serve, if it can. `None`: this one goes on.
     async fn hand_over(
-        &mut self,
+        &self,
         outcome: UpgradeOutcome,
         signals: &mut Signals,
         way: &mut UnderWay,
-    ) -> Option<i32> {
+    ) -> Option<EndReason> {
         let own = std::process::id();
         let successor = outcome.and_then(|successor| {
             let pid = successor.pid();
@@ -231,7 +227,6 @@ impl Life {
         });
         match successor {
             Ok((pid, line)) => {
-                self.replaced_by = Some(line);
                 // It may have read the configuration, and opened its logs, before these came.
                 if pends(&mut signals.reload).await {
                     upgrade::pass_on(pid, Sent::HUP);
@@ -245,7 +240,7 @@ impl Life {
                     );
                     self.write(Level::Info, "reload", &words);
                 }
-                Some(pid)
+                Some(EndReason::HandedOver(pid, line))
             }
             Err(words) => {
                 self.notify.ready();
@@ -258,12 +253,13 @@ impl Life {
     /// Waits for the last requests, those of the process that this one has replaced among them.
     pub(super) async fn drain(
         &mut self,
-        why: EndReason,
+        why: &EndReason,
         signals: &mut Signals,
         loops: &EventLoops,
     ) -> End {
+        // Before all that was inherited is let go.
+        let replaced = self.running.inherited.predecessor.take();
         self.running.let_go();
-        let replaced = self.replaced.take();
         let all_ended = all_ended(loops, replaced.as_ref(), self.running.shared.logs.clone());
         tokio::pin!(all_ended);
         let over = match why {
@@ -271,7 +267,7 @@ impl Life {
                 self.notify.stopping();
                 false
             }
-            EndReason::HandedOver(pid) => {
+            EndReason::HandedOver(pid, line) => {
                 // Not removed at the end: between a look at what it holds and that, the other may give its own that name.
                 self.pid_file.take().into_iter().for_each(PidFile::leave);
                 self.phase.send_replace(Phase::HandedOver);
@@ -279,7 +275,7 @@ impl Life {
                 let _ = timeout(LEAVE, all_come_to(&self.running.shared.loops)).await;
                 let words = "has taken over: this one ends with its last request";
                 self.say(Level::Info, &format!("process {pid} {words}"));
-                self.last_requests(signals, all_ended.as_mut()).await
+                self.last_requests(signals, line, all_ended.as_mut()).await
             }
         };
         self.phase.send_replace(Phase::Draining);
@@ -306,6 +302,7 @@ impl Life {
     async fn last_requests(
         &self,
         signals: &mut Signals,
+        line: &HandoverSocket,
         mut all_ended: Pin<&mut impl Future<Output = ()>>,
     ) -> bool {
         let grace = sleep(self.running.site.config.shutdown_grace);
@@ -315,7 +312,7 @@ impl Life {
                 () = &mut all_ended => return true,
                 _ = signals.reopen.recv() => self.running.shared.logs.reopen(),
                 () = either(&mut signals.term, &mut signals.int) => return false,
-                () = told_to_stop(self.replaced_by.as_ref()) => return false,
+                () = told_to_stop(line) => return false,
                 () = &mut grace => return false,
             }
         }

@@ -197,15 +197,13 @@ impl Successor {
 }
 
 /// Waits until the process that has taken the place of this one says that this one is to end.
-pub(super) async fn told_to_stop(line: Option<&HandoverSocket>) {
-    if let Some(line) = line {
-        while let Ok(Some(message)) = line.heard().await {
-            if message.parts().0 == STOP {
-                return;
-            }
+pub(super) async fn told_to_stop(line: &HandoverSocket) {
+    while let Ok(Some(message)) = line.heard().await {
+        if message.parts().0 == STOP {
+            return;
         }
     }
-    // It has ended, or there is none.
+    // It has ended.
     std::future::pending().await
 }
 
