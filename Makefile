@@ -5,7 +5,7 @@ listen ?= 127.0.0.1:8080
 cargo  := cargo
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo site test vm check bench bench-quick instructions clean
+.PHONY: help build demo site test attack vm check bench bench-quick instructions clean
 
 help:  ## say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,12 @@ test:  ## install what the tests need, and run every test
 	GALGO_TEST_START=warm $(cargo) test --workspace --locked --test real
 	GALGO_TEST_TLS=1 $(cargo) test --locked --package galgo --test it
 	GALGO_TEST_HTTP2=1 $(cargo) test --locked --package galgo --test it
+	attack/run
+
+attack:  ## attack galgo as hostile programs, accounts, clients and fronts would, and print a table
+	@scripts/need test
+	$(cargo) build --workspace --locked
+	attack/run
 
 vm:  ## boot a Debian with systemd by emulation, and run galgo as a service and with control groups there
 	@scripts/need vm
