@@ -14,7 +14,9 @@
 //!   Which field was called so is the front's to know: nginx and Apache let no `X_Y` and no `X.Y` pass.
 //!   `HTTP_X.Y`, which Caddy sends, is dropped as the field `X.Y` is over HTTP.
 //! - HTTPS counts where it is `on` or `1`, and REQUEST_SCHEME where HTTPS is not there.
-//! - REMOTE_USER and AUTH_TYPE are believed: who may speak here is trusted with more.
+//! - REMOTE_USER counts with AUTH_TYPE alone: nginx sends as REMOTE_USER the name that the client claims, whether or not nginx
+//!   has asked for a password. HAProxy sends `AUTH_TYPE=Basic`, too, for every such claim: behind HAProxy another AUTH_TYPE,
+//!   which its configuration sets, says that HAProxy has checked the password.
 
 use std::net::IpAddr;
 
@@ -48,7 +50,7 @@ pub struct Gateway {
     pub port: Option<u16>,
     /// The client spoke TLS.
     pub https: bool,
-    /// (REMOTE_USER, AUTH_TYPE).
+    /// (REMOTE_USER, AUTH_TYPE), if the front has verified the user.
     pub user: Option<(String, String)>,
 }
 
@@ -61,7 +63,7 @@ struct HeadVariables<'p> {
 /// Variables that are no fields are not counted against clients: fronts add some thirty.
 const OTHERS: usize = 83;
 
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "REQUEST_METHOD",
     "REQUEST_URI",
     "DOCUMENT_URI",
@@ -82,6 +84,7 @@ const NAMES: [&str; 20] = [
     "REQUEST_SCHEME",
     "REMOTE_USER",
     "AUTH_TYPE",
+    "SERVER_SOFTWARE",
 ];
 
 impl<'p> HeadVariables<'p> {
@@ -176,10 +179,17 @@ fn https(known: &HeadVariables<'_>) -> bool {
     }
 }
 
+/// The user and how the front has verified it; `None`: the name is the client's claim alone.
 fn user(known: &HeadVariables<'_>) -> Option<(String, String)> {
     let user = known.text("REMOTE_USER").filter(|u| !u.contains('\0'))?;
-    let scheme = str::from_utf8(known.value("AUTH_TYPE").unwrap_or_default()).ok()?;
-    Some((user.to_owned(), scheme.replace('\0', "")))
+    let scheme = known
+        .text("AUTH_TYPE")
+        .filter(|s| !s.contains('\0') && !s.trim().is_empty())?;
+    let by_haproxy = known
+        .value("SERVER_SOFTWARE")
+        .is_some_and(|s| s.starts_with(b"HAProxy"));
+    let is_claim = by_haproxy && scheme.eq_ignore_ascii_case("basic");
+    (!is_claim).then(|| (user.to_owned(), scheme.to_owned()))
 }
 
 /// SCRIPT_NAME and PATH_INFO.
@@ -383,7 +393,6 @@ mod tests {
             b"/cgi-bin/a.cgi"
         );
         assert_eq!(g("CONTENT_LENGTH", "").head.body, BodyLen::None);
-        assert_eq!(g("REMOTE_USER", "ada").user.unwrap().0, "ada");
         assert_eq!(g("HTTP_HOST", "").head.host, "_");
         assert_eq!(g("REMOTE_ADDR", "unix:").remote, None);
         let bare = read(&[("REQUEST_URI", "/a%20b?c")]).unwrap();
@@ -410,10 +419,43 @@ mod tests {
     }
 
     #[test]
+    fn a_user_counts_where_the_front_says_how_it_was_verified() {
+        let user = |more: &[(&'static str, &'static str)]| {
+            let named = [("REMOTE_USER", "ada")];
+            let all = NGINX.iter().chain(&named).chain(more).copied();
+            let user = read(&all.collect::<Vec<_>>()).unwrap().user;
+            user.map(|(user, scheme)| format!("{user} {scheme}"))
+        };
+        let haproxy = ("SERVER_SOFTWARE", "HAProxy 2.6.12");
+        let scheme = |scheme| ("AUTH_TYPE", scheme);
+        for claim in [
+            &[][..],
+            &[scheme("")],
+            &[scheme(" ")],
+            &[scheme("Ba\0sic")],
+            &[scheme("Basic"), scheme("")],
+            &[haproxy],
+            &[haproxy, scheme("Basic")],
+            &[scheme("basic"), haproxy],
+        ] {
+            assert_eq!(user(claim), None, "{claim:?}");
+        }
+        let nginx = ("SERVER_SOFTWARE", "nginx/1.22.1");
+        for (verified, wanted) in [
+            (&[scheme("Basic")][..], "ada Basic"),
+            (&[scheme(""), scheme("Basic")], "ada Basic"),
+            (&[nginx, scheme("Basic")], "ada Basic"),
+            (&[haproxy, scheme("Checked")], "ada Checked"),
+        ] {
+            assert_eq!(user(verified).as_deref(), Some(wanted), "{verified:?}");
+        }
+    }
+
+    #[test]
     fn the_last_of_equal_names_counts() {
         let twice = |name, first, second| {
             let mut pairs = with(name, first);
-            pairs.push((name, second));
+            pairs.extend([(name, second), ("AUTH_TYPE", "Basic")]);
             read(&pairs).unwrap()
         };
         let user = |g: Gateway| g.user.map(|(user, _)| user);

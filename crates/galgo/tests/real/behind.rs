@@ -12,7 +12,7 @@ use galgo_testkit::{Beside, Server, free_address, wait_until};
 use crate::{
     curl::{self, Begun, curl, curl_with},
     processes::{MARK, mark, marked},
-    recipe::block,
+    recipe::{block, blocks},
     repository::{git, noise, small},
     site::{demo, needed, new_site},
 };
@@ -98,6 +98,17 @@ fn caddy(at: SocketAddr, folder: &Path, block: &str) -> (String, Command) {
     (config, command)
 }
 
+fn haproxy(at: SocketAddr, folder: &Path, block: &str) -> (String, Command) {
+    let block = block.replace(":443 ssl crt /etc/haproxy/site.pem", &at.to_string());
+    let config = format!(
+        "global\n    log stdout format raw local0\n\
+         defaults\n    mode http\n    timeout connect 10s\n    timeout client 60s\n    timeout server 60s\n{block}\n"
+    );
+    let mut command = Command::new(needed("/usr/sbin/haproxy"));
+    command.arg("-f").arg(folder.join("front.conf"));
+    (config, command)
+}
+
 const FRONTS: [(&str, Kind); 3] = [("nginx", nginx), ("apache", apache), ("lighttpd", lighttpd)];
 
 const STREAM: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
@@ -109,6 +120,8 @@ const HANG: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n
 const COUNT: &str = "#!/bin/sh\nn=$(wc -c)\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$n\"\n";
 const FACTS: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
                      echo \"$REMOTE_ADDR $SERVER_PROTOCOL $SCRIPT_NAME $PATH_INFO $QUERY_STRING $REQUEST_URI\"\n";
+const WHO: &str =
+    "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\necho \"user:$REMOTE_USER $AUTH_TYPE\"\n";
 
 impl Behind {
     fn start(kind: Kind, block: &str, scheme: &str, mark: &str) -> Self {
@@ -118,6 +131,7 @@ impl Behind {
             ("hang", HANG),
             ("count", COUNT),
             ("facts", FACTS),
+            ("who", WHO),
         ] {
             site.program(name, source);
         }
@@ -304,6 +318,71 @@ fn behind_caddy() {
     let url = front.url("/cgi-bin/count");
     let chunks = ["-H", "Transfer-Encoding: chunked", "--data-binary", "@-"];
     curl_with(&[&chunks[..], &[&url]].concat(), b"body").is(400);
+}
+
+#[test]
+fn behind_haproxy() {
+    let mark = mark("haproxy");
+    let block = block("behind.md", "haproxy", &[]);
+    let front = Behind::start(haproxy, &block, "fastcgi", &mark);
+    let facts = curl(&[&front.url("/cgi-bin/facts/in%20fo?a=b")])
+        .ok()
+        .text();
+    assert_eq!(
+        facts,
+        "127.0.0.1 HTTP/1.1 /cgi-bin/facts /in fo a=b /cgi-bin/facts/in%20fo?a=b\n"
+    );
+    // Of known length: HAProxy passes on no other body.
+    let body = noise(20_000_000);
+    let url = front.url("/cgi-bin/count");
+    let plain = ["-H", "Expect:", "--data-binary", "@-", &url];
+    assert_eq!(curl_with(&plain, &body).ok().text().trim(), "20000000");
+    // Redirects are what HAProxy makes of them.
+    let book = front.url("/cgi-bin/books/guestbook-c");
+    curl(&["-d", "name=Ada&message=Hello", &book]).is(302);
+    streams(&front);
+    abort(&front, &mark);
+}
+
+/// nginx and HAProxy name as REMOTE_USER whomever the client claims to be.
+#[test]
+fn a_client_that_no_front_has_asked_for_a_password_is_no_user() {
+    let fronts = [("nginx", nginx as Kind), ("haproxy", haproxy)];
+    for (name, kind) in fronts {
+        let front = Behind::start(kind, &block("behind.md", name, &[]), "fastcgi", &mark(name));
+        let url = front.url("/cgi-bin/who");
+        let who = |claim: &[&str]| curl(&[claim, &[&url]].concat()).ok().text();
+        assert_eq!(who(&[]), "user: \n", "{name}");
+        assert_eq!(who(&["-u", "x:y"]), "user: \n", "{name}");
+    }
+}
+
+/// What the recipe says for users whom the front has verified.
+#[test]
+fn users_whom_a_front_has_verified_are_told_to_programs() {
+    let members = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&members, "ada:{PLAIN}secret\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(&members, mode).unwrap();
+    let members = members.path().display().to_string();
+    let fronts = [
+        ("nginx", nginx as Kind, "user:ada Basic\n"),
+        ("haproxy", haproxy, "user:ada Checked\n"),
+    ];
+    for (name, kind, wanted) in fronts {
+        let block = blocks("behind.md", name).swap_remove(1);
+        let block = block.replace("/etc/nginx/members.htpasswd", &members);
+        let front = Behind::start(kind, &block, "fastcgi", &mark(name));
+        let url = front.url("/cgi-bin/who");
+        assert_eq!(
+            curl(&["-u", "ada:secret", &url]).ok().text(),
+            wanted,
+            "{name}"
+        );
+        for claim in ["ada:wrong", "x:y"] {
+            curl(&["-u", claim, &url]).is(401);
+        }
+    }
 }
 
 /// The same over SCGI, once.

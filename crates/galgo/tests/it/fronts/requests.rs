@@ -5,6 +5,7 @@ use super::*;
 list![
     a_request_and_its_variables,
     names_that_no_front_may_make_variables_of,
+    a_user_whom_no_front_has_verified_is_told_to_no_program,
     the_last_of_equal_variables_counts,
     the_program_is_named_by_its_file,
     everything_else_on_a_kept_connection,
@@ -118,6 +119,46 @@ fn names_that_no_front_may_make_variables_of() {
     watch.after(&["ok"; 5]);
 }
 
+/// nginx sends the name that a client claims as REMOTE_USER, and HAProxy also AUTH_TYPE: neither has asked for a password.
+fn a_user_whom_no_front_has_verified_is_told_to_no_program() {
+    let (server, fcgi, scgi) = serve(new_site());
+    let watch = Watch::begin(&server);
+    let claims = [
+        &[("REMOTE_USER", "eve")][..],
+        &[("REMOTE_USER", "eve"), ("AUTH_TYPE", "")],
+        &[
+            ("REMOTE_USER", "eve"),
+            ("AUTH_TYPE", "Basic"),
+            ("SERVER_SOFTWARE", "HAProxy 2.6.12"),
+        ],
+    ];
+    for claim in claims {
+        let mut front = Front::connect(&fcgi);
+        let params = params("GET", "/cgi-bin/t?head&env", claim);
+        front.send(request(1, false, &params, b""));
+        let text = front.reply(1).text();
+        assert!(text.contains("SCRIPT_NAME=/cgi-bin/t\n"), "{text}");
+        assert!(
+            !text.contains("REMOTE_USER") && !text.contains("AUTH_TYPE"),
+            "{text}"
+        );
+        let named = claim
+            .iter()
+            .map(|(name, value)| format!("{name}\0{value}\0"));
+        let headers = format!(
+            "CONTENT_LENGTH\x000\0SCGI\x001\0SCRIPT_NAME\0/cgi-bin/t\0QUERY_STRING\0head&env\0{}",
+            named.collect::<String>()
+        );
+        let mut front = Front::connect(&scgi);
+        front.send(format!("{}:{headers},", headers.len()));
+        let mut said = String::new();
+        front.0.stream.read_to_string(&mut said).unwrap();
+        assert!(said.contains("SCRIPT_NAME=/cgi-bin/t\n"), "{said}");
+        assert!(!said.contains("REMOTE_USER"), "{said}");
+    }
+    watch.after(&["ok"; 6]);
+}
+
 /// nginx sends both, where a `fastcgi_param` stands beside an include that has it. What frames the body must be said once.
 fn the_last_of_equal_variables_counts() {
     let (server, fcgi, _) = serve(new_site().config("workers = 1"));
@@ -127,6 +168,7 @@ fn the_last_of_equal_variables_counts() {
         let twice = [params("GET", "/cgi-bin/t?head&env", more), pairs(more)].concat();
         let more = [
             ("REMOTE_USER", "ada"),
+            ("AUTH_TYPE", "Basic"),
             ("HTTP_X_A", "2"),
             ("SERVER_PORT", "8443"),
         ];

@@ -28,7 +28,8 @@ fn a_program_named_by_its_file_is_guarded() {
     let watch = Watch::begin(&server);
     let file = |name: &str| format!("{}/guarded/{name}", server.site.folder().display());
     let ask = |file: &str, key: &[(&str, &str)]| {
-        let named = [&[("SCRIPT_FILENAME", file), ("REMOTE_USER", "eve")], key].concat();
+        let user = [("REMOTE_USER", "eve"), ("AUTH_TYPE", "Basic")];
+        let named = [&[("SCRIPT_FILENAME", file)], &user[..], key].concat();
         let mut front = Front::connect(&fcgi);
         let params = params("GET", "/elsewhere?head&env", &named);
         front.send(request(1, false, &params, b""));
