@@ -10,7 +10,6 @@ use galgo_spawn::sandbox::{
     FileAccess::{self, Change, Make, Read},
     VisibleFiles,
 };
-use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use crate::{
     certificates::store,
@@ -137,11 +136,10 @@ fn authority() -> Vec<PathBuf> {
     resolver.into_iter().chain(told).collect()
 }
 
-/// Where the file system has files without a name, no others need be made.
+/// Where no file gets a name, none need be made.
 fn spooling(folder: &Path) -> FileAccess {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
-    match openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(_) => Change,
-        Err(_) => Make,
+    match spool::takes_names(folder) {
+        true => Make,
+        false => Change,
     }
 }

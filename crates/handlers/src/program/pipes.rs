@@ -9,7 +9,7 @@ use crate::{sock::Sock, spool::Stored};
 
 /// The three standard streams: the program's ends, and ours.
 pub(super) struct Pipes {
-    /// `None` where it reads a file or nothing.
+    /// `None` where it reads nothing.
     stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
@@ -21,7 +21,7 @@ pub(crate) struct ServerEnds {
     pub(crate) stdin: Option<Sock>,
     /// Standard input of a program that may be given the connection: nothing is written to it before.
     pub(crate) held: Option<Sock>,
-    /// The file that the program reads.
+    /// What the program reads, if that is a file.
     pub(crate) file: Option<Stored>,
     pub(crate) stdout: Sock,
     pub(crate) stderr: Sock,
@@ -34,12 +34,13 @@ impl Pipes {
         body: BodyLen,
         upgrades: bool,
     ) -> std::io::Result<Self> {
-        let (stdin, to_stdin) = match file.is_none() && (upgrades || body != BodyLen::None) {
-            true => {
+        let (stdin, to_stdin) = match &file {
+            Some(file) => (Some(file.readable()?), None),
+            None if upgrades || body != BodyLen::None => {
                 let (theirs, ours) = pipe(|(_, ours)| ours)?;
                 (Some(theirs), Some(Sock::writer(ours)))
             }
-            false => (None, None),
+            None => (None, None),
         };
         let (to_stdin, held) = match upgrades {
             true => (None, to_stdin),
@@ -64,12 +65,8 @@ impl Pipes {
 
     /// The program's ends; `null` where it gets no body.
     pub(super) fn stdio<'p>(&'p self, null: &'p OwnedFd) -> [BorrowedFd<'p>; 3] {
-        let stdin = match (&self.stdin, &self.ours.file) {
-            (Some(pipe), _) => pipe.as_fd(),
-            (None, Some(file)) => file.as_fd(),
-            (None, None) => null.as_fd(),
-        };
-        [stdin, self.stdout.as_fd(), self.stderr.as_fd()]
+        let stdin = self.stdin.as_ref().unwrap_or(null);
+        [stdin.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
     }
 }
 

@@ -1,41 +1,72 @@
 //! Files without a name: when the last descriptor is closed their space is free again, however the server ends.
 
-use std::{fs::File, io, os::fd::OwnedFd, path::Path};
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+    path::Path,
+};
 
 use rustix::{
-    fs::{AtFlags, CWD, Mode, OFlags, openat, unlinkat},
+    fs::{AtFlags, CWD, Mode, OFlags, fstat, open, openat, unlinkat},
     io::Errno,
 };
 
 /// Names that are tried where the file system knows no files without one.
 const TRIES: usize = 8;
 
-/// A file in `folder` for this server's user alone.
-pub(super) fn nameless(folder: &Path) -> io::Result<File> {
-    let mode = Mode::RUSR | Mode::WUSR;
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
-    match openat(CWD, folder, flags, mode) {
-        Ok(fd) => Ok(fd.into()),
-        // NFS, and older kernels for FUSE and overlays (open(2)).
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => unlinked(folder, mode),
+/// Nobody opens such a file for writing a second time: programs get a description of the file that can only be read.
+pub(super) const MODE: Mode = Mode::RUSR;
+
+const TEMPORARY: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::TMPFILE);
+
+/// A file in `folder`: what the server writes by, and what a program may have, which can only be read.
+pub(super) fn nameless(folder: &Path) -> io::Result<(File, OwnedFd)> {
+    match openat(CWD, folder, TEMPORARY, MODE).and_then(|fd| Ok((reopen(&fd)?, fd))) {
+        Ok((readable, fd)) => Ok((fd.into(), readable)),
+        // NFS, and older kernels for FUSE and overlays (open(2)); and without /proc a file is opened twice by its name alone.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => unlinked(folder),
         Err(e) => Err(e.into()),
     }
 }
 
+/// Whether each file gets a name for a moment.
+pub(super) fn takes_names(folder: &Path) -> bool {
+    let file = openat(CWD, folder, TEMPORARY, MODE);
+    file.and_then(|fd| reopen(&fd)).is_err()
+}
+
+/// Opens a file once more, for reading alone.
+///
+/// # Errors
+/// NOENT: there is no /proc.
+pub(super) fn reopen(fd: &impl AsRawFd) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
 /// A file whose name is removed at once.
-fn unlinked(folder: &Path, mode: Mode) -> io::Result<File> {
-    // Both steps in the same folder, whatever its name leads to by then.
+fn unlinked(folder: &Path) -> io::Result<(File, OwnedFd)> {
+    // All steps in the same folder, whatever its name leads to by then.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder: OwnedFd = openat(CWD, folder, flags, Mode::empty())?;
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let new = flags | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
     for _ in 0..TRIES {
         let name = name()?;
-        match openat(&folder, &name, flags, mode) {
+        match openat(&folder, &name, new, MODE) {
             Err(Errno::EXIST) => {}
             Err(e) => return Err(e.into()),
             Ok(fd) => {
+                let readable = openat(&folder, &name, flags | OFlags::RDONLY, Mode::empty());
                 unlinkat(&folder, &name, AtFlags::empty())?;
-                return Ok(fd.into());
+                let readable = readable?;
+                // Others may write to that folder, too.
+                let [ours, theirs] = [fstat(&fd)?, fstat(&readable)?].map(|s| (s.st_dev, s.st_ino));
+                if ours != theirs {
+                    return Err(Errno::STALE.into());
+                }
+                return Ok((fd.into(), readable));
             }
         }
     }
@@ -53,25 +84,27 @@ fn name() -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Seek, Write};
+    use std::io::{Read, Write};
 
     use super::*;
 
     #[test]
-    fn both_ways_give_a_file_that_nobody_finds() {
+    fn both_ways_give_a_file_that_nobody_finds_and_programs_cannot_write() {
         let dir = tempfile::tempdir().unwrap();
-        let mode = Mode::RUSR | Mode::WUSR;
-        for mut file in [
-            nameless(dir.path()).unwrap(),
-            unlinked(dir.path(), mode).unwrap(),
-        ] {
+        for (mut file, readable) in [nameless(dir.path()).unwrap(), unlinked(dir.path()).unwrap()] {
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
             file.write_all(b"kept").unwrap();
-            file.rewind().unwrap();
+            let mut readable = File::from(readable);
             let mut got = String::new();
-            file.read_to_string(&mut got).unwrap();
+            readable.read_to_string(&mut got).unwrap();
             assert_eq!(got, "kept");
+            assert!(readable.write(b"more").is_err() && readable.set_len(0).is_err());
+            assert_eq!(
+                fstat(&readable).unwrap().st_mode & 0o777,
+                MODE.as_raw_mode()
+            );
         }
         assert!(nameless(&dir.path().join("none")).is_err());
+        assert!(!takes_names(dir.path()) && takes_names(Path::new("/proc")));
     }
 }

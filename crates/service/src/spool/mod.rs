@@ -132,6 +132,11 @@ pub fn folder(config: &SpoolSettings) -> PathBuf {
     })
 }
 
+/// Whether each file in the folder gets a name for a moment: for what the server may do there.
+pub fn takes_names(folder: &Path) -> bool {
+    folder::takes_names(folder)
+}
+
 /// Whether files can be made in the folder: for `galgo check`.
 ///
 /// # Errors

@@ -124,6 +124,22 @@ fn a_full_disk_is_507_and_its_room_comes_back() {
     watch.after(&["no_storage", "no_storage", "no_storage", "ok"]);
 }
 
+/// In memory and on the disk: what waits there is bounded for all requests, and no program writes past that.
+fn a_program_reads_its_body_and_cannot_write_it() {
+    let site = files();
+    site.program(
+        "tries",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n(echo more >&0) 2>/dev/null || echo refused\nwc -c\n",
+    );
+    let server = site.start();
+    let watch = Watch::begin(&server);
+    for size in [100, 3 * MB] {
+        let said = posting(&server, "/cgi-bin/tries", size).join().unwrap();
+        assert_eq!(said, (200, format!("refused\n{size}\n").into()));
+    }
+    watch.after(&["ok"; 2]);
+}
+
 fn all_files_together_have_one_bound() {
     let server = files().config("spool_limit = \"4M\"").start();
     let watch = Watch::begin(&server);
@@ -266,6 +282,7 @@ list![
     a_disk_that_stalls_holds_up_nobody_else,
     a_disk_that_stalls_for_too_long_is_503,
     a_full_disk_is_507_and_its_room_comes_back,
+    a_program_reads_its_body_and_cannot_write_it,
     all_files_together_have_one_bound,
     bodies_in_memory_have_one_bound,
     where_files_have_names_they_are_removed_at_once,
