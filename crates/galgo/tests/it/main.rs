@@ -89,6 +89,7 @@ fn main() -> ExitCode {
         logs::tests(),
         owners::tests(),
         passwords::tests(),
+        passwords::fail2ban::tests(),
         pages::tests(),
         places::tests(),
         proxied::tests(),
