@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -73,12 +72,6 @@ static void enter_domain(void) {
         _exit(127);
     close(ruleset);
     ruleset = -1;
-}
-
-void galgo_mark_own(void) {
-    struct rlimit own = {(rlim_t)getpid(), (rlim_t)getpid()};
-    if (setrlimit(RLIMIT_LOCKS, &own) != 0)
-        _exit(127);
 }
 
 /* Whether others of the same user may look into this process (PR_SET_DUMPABLE), as it was before it stopped. */

@@ -14,9 +14,6 @@ pid_t galgo_make_child(void);
    handles rights to files. */
 void galgo_make_ruleset(int files);
 
-/* The server knows by it whose the processes are that this one leaves running: a limit that Linux does not enforce. */
-void galgo_mark_own(void);
-
 /* From the first until the second nobody of the same user may look into this process, nor into its children:
    /proc/PID/mem can be written to. */
 void galgo_close_memory(void);

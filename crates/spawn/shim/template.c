@@ -285,13 +285,10 @@ int galgo_stop(const char *files, const char *obstacle) {
     if (hear(GALGO_CONTROL, &looked, 1, &none, 1) < 0)
         _exit(0);
     galgo_close_memory();
-    if (!galgo_forks) {
-        if (looked & 2)
-            galgo_mark_own();
+    if (!galgo_forks)
         return become(GALGO_CONTROL);
-    }
     if (looked & 1)
-        galgo_make_ruleset(looked & 4);
+        galgo_make_ruleset(looked & 2);
     /* What the server had this process made with, its children have, too: a session of its own, and a signal for
        when the server is gone. One that is gone already is noticed as the request is waited for. */
     int leads = getsid(0) == getpid(), orphaned = 0;
@@ -313,11 +310,7 @@ int galgo_stop(const char *files, const char *obstacle) {
             if (galgo_waits)
                 galgo_waits();
             say(socket, 'H', "", 0);
-            int asked = become(socket);
-            /* While it waited the server did not count it among its own, and would have ended it for this mark. */
-            if (looked & 2)
-                galgo_mark_own();
-            return asked;
+            return become(socket);
         }
         close(socket);
     }

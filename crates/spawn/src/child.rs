@@ -47,10 +47,10 @@ impl Child {
         Self(ChildHandle::Own(child))
     }
 
-    /// What it marks from now on may run as long as this is there.
-    pub(crate) fn hold(&mut self, mark: ProcessMark) {
+    /// Marks the process: what it starts from now on may run as long as this is there.
+    pub(crate) fn set_mark(&mut self, mark: ProcessMark) {
         if let ChildHandle::Own(child) = &mut self.0 {
-            child.hold(mark);
+            child.set_mark(mark);
         }
     }
 

@@ -24,8 +24,8 @@ static HELD: [Pids; 2] = [const { Pids([const { AtomicU64::new(0) }; PIDS / 64])
 pub(crate) enum ProcessMark {
     /// A program that has one request.
     Program,
-    /// A program that stays. A process can lower its limit, and not raise it: none of a request passes for one of a worker,
-    /// which would let it stay as long.
+    /// A program that stays. The filter keeps a process from changing its limit (`sandbox::calls::OWN_ONLY`). Without a filter it can lower its
+    /// limit, and not raise it: none of a request passes for one of a worker, which would let it stay as long.
     Worker,
 }
 
@@ -42,12 +42,13 @@ impl ProcessMark {
         }
     }
 
-    /// What is added to the number of the process.
-    pub(crate) fn offset(self) -> u64 {
-        match self {
+    /// The limit of the process `pid` and of all that it starts.
+    pub(crate) fn limit(self, pid: i32) -> u64 {
+        let offset = match self {
             Self::Program => 0,
             Self::Worker => Self::WORKER,
-        }
+        };
+        offset + pid as u64 // no id is negative
     }
 
     /// The mark, and the process, that a limit says.
@@ -137,8 +138,7 @@ mod tests {
     #[test]
     fn a_worker_is_held_by_a_mark_that_no_program_can_have() {
         let pid = PIDS as i32 - 3;
-        let limits =
-            [ProcessMark::Program, ProcessMark::Worker].map(|mark| mark.offset() + pid as u64);
+        let limits = [ProcessMark::Program, ProcessMark::Worker].map(|mark| mark.limit(pid));
         assert!(limits[1] > PIDS as u64);
         hold(ProcessMark::Worker, pid);
         assert_eq!(limits.map(is_held), [false, true]);

@@ -5,21 +5,23 @@ use crate::{
     exit::{Exit, peek, reap},
     raw::syscall,
     reaper,
+    sandbox::syscall_with_key,
     start::Priority,
 };
 use rustix::{
-    process::{Pid, PidfdFlags, getpid, pidfd_open, setpriority_pgrp},
-    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+    process::{PidfdFlags, getpid, pidfd_open},
+    thread::{CpuSet, sched_getaffinity},
 };
 use std::{
     io,
     mem::ManuallyDrop,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    ptr,
     sync::OnceLock,
 };
 
 /// The highest nice value (sched(7)).
-const LOWEST: i32 = 19;
+const LOWEST: usize = 19;
 
 /// The processors that this process may use, but for the first of them; `None` where it has only one.
 fn all_but_one() -> Option<&'static CpuSet> {
@@ -72,10 +74,18 @@ impl OwnChild {
         }
     }
 
-    /// It had no mark, and has one from now on.
-    pub(crate) fn hold(&mut self, mark: ProcessMark) {
+    /// Marks the process, and so all that it starts from now on. A process marks itself only between `clone` and `execve`,
+    /// where it has the key.
+    pub(crate) fn set_mark(&mut self, mark: ProcessMark) {
         claims::hold(mark, self.pid);
         self.mark = Some(mark);
+        let limit = [mark.limit(self.pid); 2];
+        let (process, resource) = (self.pid as usize, libc::RLIMIT_LOCKS as usize);
+        // SAFETY: the kernel reads a soft and a hard limit, which outlive the call. A process that has just ended needs none.
+        unsafe {
+            let limit = limit.as_ptr() as usize;
+            syscall_with_key(libc::SYS_prlimit64, [process, resource, limit, 0])
+        };
     }
 
     /// Whether it was reaped.
@@ -128,18 +138,25 @@ impl OwnChild {
             return;
         }
         let lowest = 0_i32;
-        let parameters = &raw const lowest as usize;
+        let (process, parameters) = (self.pid as usize, &raw const lowest as usize);
         let policy = libc::SCHED_IDLE as usize;
-        let call = [self.pid as usize, policy, parameters, 0, 0, 0];
-        // SAFETY: the kernel reads an `int` at `parameters` (sched_setscheduler(2)). Not libc's: that of musl refuses.
-        unsafe { syscall(libc::SYS_sched_setscheduler, call) };
-        let process = Pid::from_raw(self.pid);
+        // SAFETY: the kernel reads an `int` at `parameters` (sched_setscheduler(2)), which outlives the call.
+        unsafe {
+            syscall_with_key(
+                libc::SYS_sched_setscheduler,
+                [process, policy, parameters, 0],
+            )
+        };
+        let group = libc::PRIO_PGRP as usize;
         // One that is not in its group yet has started nothing.
-        let _ = setpriority_pgrp(process, LOWEST);
+        // SAFETY: numbers only.
+        unsafe { syscall_with_key(libc::SYS_setpriority, [group, process, LOWEST, 0]) };
         if to == Priority::IdleLeavingOne
             && let Some(others) = all_but_one()
         {
-            let _ = sched_setaffinity(process, others);
+            let set = [size_of::<CpuSet>(), ptr::from_ref(others) as usize];
+            // SAFETY: the kernel reads as many bytes as it is told to from a set that outlives the call.
+            unsafe { syscall_with_key(libc::SYS_sched_setaffinity, [process, set[0], set[1], 0]) };
         }
     }
 

@@ -9,12 +9,13 @@ use crate::{
     claims::ProcessMark,
     error::StartStage::{self, Chdir, Descriptors, Domain, Exec, Limits},
     raw::syscall,
+    sandbox::syscall_with_key,
 };
 use std::{
     convert::Infallible,
     ffi::c_char,
     os::fd::RawFd,
-    slice,
+    ptr, slice,
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -104,8 +105,12 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     c.limits.iter().flatten().try_for_each(limit)?;
     if let Some(mark) = c.mark {
         // SAFETY: takes no arguments.
-        let own = unsafe { syscall(libc::SYS_getpid, [0; 6]) } as u64 + mark.offset();
-        limit(&(LOCKS, own, own))?;
+        let own = mark.limit(unsafe { syscall(libc::SYS_getpid, [0; 6]) } as i32);
+        match limit(&(LOCKS, own, own)) {
+            // A galgo that is itself a program of another galgo does not have that one's key.
+            Err((_, libc::EPERM)) => {}
+            marked => marked?,
+        }
     }
     if let Some(orphaned) = c.orphaned {
         die_with_parent(orphaned)?;
@@ -178,28 +183,24 @@ fn descriptors(context: &ChildContext) -> Step {
     )
 }
 
-/// Sets a limit; where it is above what the server itself may have, that.
+/// Sets a limit; where it is above what the server itself may have, that. With the key, for RLIMIT_LOCKS.
 fn limit(&(resource, soft, hard): &(u32, u64, u64)) -> Step {
     let resource = resource as usize;
-    let new = [soft, hard];
-    let set = |new: &[u64; 2]| {
-        call(
-            Limits,
-            libc::SYS_prlimit64,
-            [0, resource, new.as_ptr() as usize, 0],
-        )
+    let prlimit = |new: *const [u64; 2], old: *mut [u64; 2]| {
+        let args = [0, resource, new as usize, old as usize];
+        // SAFETY: each pointer is null, or of two live numbers, which the kernel reads or writes.
+        match unsafe { syscall_with_key(libc::SYS_prlimit64, args) } {
+            0.. => Ok(()),
+            errno => Err((Limits, -errno as i32)),
+        }
     };
-    if set(&new).is_ok() {
+    if prlimit(&[soft, hard], ptr::null_mut()).is_ok() {
         return Ok(());
     }
     let mut old = [0u64; 2];
-    call(
-        Limits,
-        libc::SYS_prlimit64,
-        [0, resource, 0, old.as_mut_ptr() as usize],
-    )?;
+    prlimit(ptr::null(), &raw mut old)?;
     let [_, most] = old;
-    set(&[soft.min(most), hard.min(most)])
+    prlimit(&[soft.min(most), hard.min(most)], ptr::null_mut())
 }
 
 fn call(stage: StartStage, number: libc::c_long, [a, b, c, d]: [usize; 4]) -> Step {

@@ -15,7 +15,8 @@ macro_rules! refused {
 /// unshare are answered with EPERM where they ask for a namespace (`NAMESPACES`).
 pub(super) const REFUSED: &[&[(libc::c_long, &str)]] = &[
     refused!("another process is looked into or changed, which Landlock forbids only where the kernel has it":
-        SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp),
+        SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp
+        SYS_process_madvise SYS_process_mrelease),
     refused!("file systems are mounted or moved":
         SYS_mount SYS_umount2 SYS_pivot_root SYS_open_tree SYS_move_mount SYS_fsopen SYS_fsconfig SYS_fsmount SYS_fspick
         SYS_mount_setattr),
@@ -44,6 +45,100 @@ pub(super) const MODES: &[(libc::c_long, u32)] = &[
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
     (libc::SYS_fchmodat2, 2),
+];
+
+/// What a comparison of an argument decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The call is allowed.
+    Allow,
+    /// The call is allowed with the key ([`key`](super::key)) alone; otherwise EPERM.
+    WithKey,
+    /// The next comparison decides; behind the last one the call is allowed.
+    Next,
+    /// The comparison after the next one decides.
+    Skip,
+}
+use Verdict::{Allow, Next, Skip, WithKey};
+
+/// A comparison of half an argument: which argument, from 0; its upper half or its lower one; with what; the verdict if they are
+/// equal, and if not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Comparison {
+    pub(super) argument: u32,
+    pub(super) upper: bool,
+    pub(super) with: u32,
+    pub(super) equal: Verdict,
+    pub(super) other: Verdict,
+}
+
+impl Comparison {
+    const fn new(argument: u32, with: u32, equal: Verdict, other: Verdict) -> Self {
+        Self {
+            argument,
+            upper: false,
+            with,
+            equal,
+            other,
+        }
+    }
+}
+
+/// The argument must be this number.
+const fn only(argument: u32, with: u32) -> Comparison {
+    Comparison::new(argument, with, Next, WithKey)
+}
+
+/// The first argument is the process or thread: 0, which is the calling one.
+const ITSELF: &[Comparison] = &[only(0, 0)];
+
+/// The argument must be another limit than RLIMIT_LOCKS, which marks the processes of a request ([`crate::reaper`]).
+#[allow(clippy::unnecessary_cast)] // the constant's type is not that of every libc
+const fn unmarked(argument: u32) -> Comparison {
+    Comparison::new(argument, libc::RLIMIT_LOCKS as u32, WithKey, Next)
+}
+
+/// Of setpriority(2).
+const PRIO_PROCESS: u32 = 0;
+/// IOPRIO_WHO_PROCESS, ioprio_set(2).
+const IOPRIO_PROCESS: u32 = 1;
+
+/// Calls that change limits, priority, scheduling or memory of a process, and what their arguments must be so that a program
+/// reaches itself alone. Landlock knows nothing of most of them, and the kernel allows them for each process of the same user. No filter
+/// knows the number of its own process: so a program names itself by 0. A process group is refused, too, for a program may join the group of
+/// the server (setpgid(2)). Those that a start makes come first: for all behind an entry the filter takes longer.
+pub(super) const OWN_ONLY: &[(libc::c_long, &str, &[Comparison])] = &[
+    (
+        libc::SYS_prlimit64,
+        "prlimit64",
+        &[
+            // Without a new limit it only tells the old one.
+            Comparison {
+                upper: true,
+                ..Comparison::new(2, 0, Next, Skip)
+            },
+            Comparison::new(2, 0, Allow, Next),
+            only(0, 0),
+            unmarked(1),
+        ],
+    ),
+    (libc::SYS_setrlimit, "setrlimit", &[unmarked(0)]),
+    (
+        libc::SYS_setpriority,
+        "setpriority",
+        &[only(0, PRIO_PROCESS), only(1, 0)],
+    ),
+    (
+        libc::SYS_ioprio_set,
+        "ioprio_set",
+        &[only(0, IOPRIO_PROCESS), only(1, 0)],
+    ),
+    (libc::SYS_sched_setaffinity, "sched_setaffinity", ITSELF),
+    (libc::SYS_sched_setscheduler, "sched_setscheduler", ITSELF),
+    (libc::SYS_sched_setparam, "sched_setparam", ITSELF),
+    (libc::SYS_sched_setattr, "sched_setattr", ITSELF),
+    (libc::SYS_migrate_pages, "migrate_pages", ITSELF),
+    (libc::SYS_move_pages, "move_pages", ITSELF),
 ];
 
 /// Flags of clone(2) and unshare(2) that make namespaces: a program in a user namespace of its own is root there, and

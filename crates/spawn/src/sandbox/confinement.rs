@@ -218,6 +218,8 @@ impl Prepared {
     /// # Errors
     /// The kernel refuses what it has.
     pub fn confine(&self) -> io::Result<()> {
-        install::enter(FilteredThreads::This, || filter::strict(self.network))
+        install::enter(FilteredThreads::This, |key| {
+            filter::strict(self.network, key)
+        })
     }
 }

@@ -2,18 +2,24 @@
 
 use super::{
     allowed::ALLOWED,
-    calls::{MODES, NAMESPACES, REFUSED},
+    calls::{Comparison, MODES, NAMESPACES, OWN_ONLY, REFUSED, Verdict},
     kernel::kernel,
     network::Network,
 };
-use libc::{BPF_ABS, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_LD, BPF_RET, BPF_W, sock_filter};
+use libc::{
+    BPF_ABS, BPF_ALU, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_LD, BPF_MISC, BPF_OR, BPF_RET,
+    BPF_TAX, BPF_W, BPF_X, BPF_XOR, sock_filter,
+};
 
-/// Offsets in the kernel's `struct seccomp_data`; of the first argument the lower half, where its flags are.
+/// Offsets in the kernel's `struct seccomp_data`; of an argument the lower half.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
 const ARGUMENT: u32 = 8;
+const UPPER_HALF: u32 = 4;
 const THIRD_ARGUMENT: u32 = 32;
+/// Where the key is ([`key`](super::key)).
+const SIXTH_ARGUMENT: u32 = 56;
 
 /// `AUDIT_ARCH_X86_64` or `AUDIT_ARCH_AARCH64`.
 const OURS: u32 = if cfg!(target_arch = "x86_64") {
@@ -33,8 +39,8 @@ const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
 
 /// What `sandbox = "standard"` refuses, and `more` calls. Its length does not count: of calls that are always allowed the kernel
 /// keeps a map.
-pub(super) fn standard(more: &[libc::c_long]) -> Vec<sock_filter> {
-    let mut filter = refusing();
+pub(super) fn standard(more: &[libc::c_long], key: u64) -> Vec<sock_filter> {
+    let mut filter = refusing(OWN_ONLY.iter().flat_map(|call| own_only(*call, key)));
     for call in more {
         filter.extend(answer(BPF_JEQ, number(*call), 0, 1, EPERM));
     }
@@ -43,8 +49,10 @@ pub(super) fn standard(more: &[libc::c_long]) -> Vec<sock_filter> {
 }
 
 /// What a strict sandbox allows; beside what is refused with EPERM all else is answered as by a kernel that does not have it.
-pub(super) fn strict(network: Network) -> Vec<sock_filter> {
-    let mut filter = refusing();
+pub(super) fn strict(network: Network, key: u64) -> Vec<sock_filter> {
+    let allowed = |call| ALLOWED.iter().copied().flatten().any(|a| *a == call);
+    let own = OWN_ONLY.iter().filter(|call| allowed(call.0));
+    let mut filter = refusing(own.flat_map(|call| own_only(*call, key)));
     filter.extend(sockets(network));
     let abi = kernel().landlock;
     // Where Landlock does not know of it.
@@ -93,12 +101,51 @@ fn sockets(network: Network) -> Vec<sock_filter> {
         .collect()
 }
 
-/// What no program gets. It leaves the number of the call loaded.
-fn refusing() -> Vec<sock_filter> {
+/// A call that the filter allows on the calling process alone, or with the key: with the number of the call loaded, and so it is
+/// left.
+fn own_only(
+    (call, _, comparisons): (libc::c_long, &str, &[Comparison]),
+    key: u64,
+) -> Vec<sock_filter> {
+    let with_key = 2 * comparisons.len() as u8 + 1; // a few
+    let mut checks = Vec::new();
+    for (at, comparison) in (0..).step_by(2).zip(comparisons) {
+        // From behind the comparison.
+        let jump = |verdict| match verdict {
+            Verdict::Next => 0,
+            Verdict::Skip => 2,
+            Verdict::Allow => with_key - 1 - (at + 2),
+            Verdict::WithKey => with_key - (at + 2),
+        };
+        let half = if comparison.upper { UPPER_HALF } else { 0 };
+        let (equal, other) = (jump(comparison.equal), jump(comparison.other));
+        checks.push(load(FIRST_ARGUMENT + ARGUMENT * comparison.argument + half));
+        checks.push(step(BPF_JMP | BPF_JEQ, equal, other, comparison.with));
+    }
+    checks.extend([
+        step(BPF_RET, 0, 0, ALLOW),
+        // All bits of the key at once.
+        load(SIXTH_ARGUMENT),
+        step(BPF_ALU | BPF_XOR, 0, 0, key as u32), // its lower half
+        step(BPF_MISC | BPF_TAX, 0, 0, 0),
+        load(SIXTH_ARGUMENT + UPPER_HALF),
+        step(BPF_ALU | BPF_XOR, 0, 0, (key >> 32) as u32),
+        step(BPF_ALU | BPF_OR | BPF_X, 0, 0, 0),
+    ]);
+    checks.extend(answer(BPF_JEQ, 0, 0, 1, ALLOW));
+    checks.push(step(BPF_RET, 0, 0, EPERM));
+    let past = checks.len() as u8; // two dozen
+    let call = step(BPF_JMP | BPF_JEQ, 0, past, number(call));
+    std::iter::once(call).chain(checks).collect()
+}
+
+/// What no program gets; `own_only` first. It leaves the number of the call loaded.
+fn refusing(own_only: impl Iterator<Item = sock_filter>) -> Vec<sock_filter> {
     let mut filter = vec![load(ARCHITECTURE)];
     filter.extend(answer(BPF_JEQ, OURS, 1, 0, KILL));
     filter.push(load(NUMBER));
     filter.extend(answer(BPF_JGE, X32, 0, 1, ENOSYS));
+    filter.extend(own_only);
     for (call, _) in REFUSED.iter().copied().flatten() {
         filter.extend(answer(BPF_JEQ, number(*call), 0, 1, EPERM));
     }

@@ -1,5 +1,6 @@
 //! How a process enters a filter.
 
+use super::key;
 use crate::raw::syscall;
 use libc::sock_filter;
 use rustix::thread::set_no_new_privs;
@@ -14,14 +15,14 @@ pub(super) enum FilteredThreads {
     All,
 }
 
-/// Gives up new privileges, and enters the filter where the kernel has such.
+/// Gives up new privileges, and enters the filter where the kernel has such: made with the key of this process.
 pub(super) fn enter(
     threads: FilteredThreads,
-    filter: impl FnOnce() -> Vec<sock_filter>,
+    filter: impl FnOnce(u64) -> Vec<sock_filter>,
 ) -> io::Result<()> {
     set_no_new_privs(true)?;
     match is_available() {
-        true => install(threads, &filter()),
+        true => install(threads, &filter(key::make()?)),
         false => Ok(()),
     }
 }

@@ -18,6 +18,7 @@ mod confinement;
 mod filter;
 mod install;
 mod kernel;
+mod key;
 pub(crate) mod listed;
 mod loopback;
 mod namespaces;
@@ -32,6 +33,7 @@ pub use changes::ListedFileWatch;
 pub use confinement::{Confinement, ForWorker, Prepared};
 pub use install::is_available;
 pub use kernel::{Kernel, kernel};
+pub(crate) use key::syscall_with_key;
 pub use network::Network;
 pub use outside::Outside;
 pub use visible::{FileAccess, VisibleFiles};
@@ -64,7 +66,7 @@ impl Sandbox {
 /// # Errors
 /// The kernel refuses what it has.
 pub fn confine() -> io::Result<()> {
-    install::enter(FilteredThreads::This, || filter::standard(&[]))
+    install::enter(FilteredThreads::This, |key| filter::standard(&[], key))
 }
 
 /// The same for all threads of this process, which executes nothing from now on: for a server whose programs are all started by
@@ -74,5 +76,7 @@ pub fn confine() -> io::Result<()> {
 /// As [`confine`].
 pub fn confine_and_execute_nothing() -> io::Result<()> {
     let executing = [libc::SYS_execve, libc::SYS_execveat];
-    install::enter(FilteredThreads::All, || filter::standard(&executing))
+    install::enter(FilteredThreads::All, |key| {
+        filter::standard(&executing, key)
+    })
 }

@@ -7,7 +7,7 @@ use super::{
     reports::{LoadedTemplate, Reports},
     shim,
 };
-use crate::{Child, Launch, Sandbox, StartError};
+use crate::{Child, Launch, Sandbox, StartError, claims::ProcessMark};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     send, sendmsg, socketpair, sockopt::set_socket_passcred,
@@ -28,6 +28,8 @@ pub(crate) struct TemplateStart {
     kind: TemplateKind,
     uses: Uses,
     looked: u8,
+    /// What marks each of its children; `None`: what they leave running may outlive them.
+    mark: Option<ProcessMark>,
     control: OwnedFd,
 }
 
@@ -38,6 +40,8 @@ pub(crate) struct OwnTemplate {
     pub(super) kind: TemplateKind,
     pub(super) uses: Uses,
     looked: u8,
+    /// What marks each of its children; `None`: what they leave running may outlive them.
+    mark: Option<ProcessMark>,
     control: OwnedFd,
     reports: Reports,
 }
@@ -47,10 +51,8 @@ mod looked {
     pub(super) const NOTHING: u8 = b'@';
     /// Its children are in domains of their own.
     pub(super) const APART: u8 = 1;
-    /// What its children leave running ends with them.
-    pub(super) const ENDS: u8 = 2;
     /// It is in a domain that handles rights to files.
-    pub(super) const FILES: u8 = 4;
+    pub(super) const FILES: u8 = 2;
 }
 
 impl TemplateStart {
@@ -65,8 +67,9 @@ impl TemplateStart {
         let files = shim::files(kind).map_err(StartError::descriptors)?;
         kind.add_env(uses, &mut launch.env);
         launch.limits.cpu = None;
-        // A limit cannot be raised again: its children have numbers of their own.
-        let may_stay = mem::replace(&mut launch.limits.may_stay, true);
+        // Its children have marks of their own.
+        let mark = launch.limits.mark();
+        launch.limits.may_stay = true;
         let apart = launch.sandbox == Sandbox::Standard;
         let mut modules = kind.names(modules).join(&b'\n');
         modules.truncate(whole_lines(&modules, MODULES_MAX));
@@ -84,9 +87,8 @@ impl TemplateStart {
         Ok(Self {
             kind,
             uses,
-            looked: looked::NOTHING
-                | if apart { looked::APART } else { 0 }
-                | if may_stay { 0 } else { looked::ENDS },
+            looked: looked::NOTHING | if apart { looked::APART } else { 0 },
+            mark,
             control,
         })
     }
@@ -98,6 +100,7 @@ impl TemplateStart {
             kind: self.kind,
             uses: self.uses,
             looked: self.looked | if files { looked::FILES } else { 0 },
+            mark: self.mark,
             control: self.control,
             reports: Reports::default(),
         }
@@ -135,12 +138,12 @@ impl OwnTemplate {
         control.push(SendAncillaryMessage::ScmRights(&fds));
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&self.control, &[IoSlice::new(b"C")], &mut control, flags)?;
-        Ok(OwnPreforked::new(ours))
+        Ok(OwnPreforked::new(ours, self.mark))
     }
 
     /// As [`Template::itself`](super::Template::itself).
     pub(crate) fn itself(self) -> OwnPreforked {
-        OwnPreforked::parked(self.control, self.child)
+        OwnPreforked::parked(self.control, self.child, self.mark)
     }
 
     /// Whether the process is still there.

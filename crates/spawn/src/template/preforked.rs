@@ -60,6 +60,8 @@ pub(crate) struct OwnPreforked {
     /// `None` once it was given away.
     socket: Option<OwnedFd>,
     child: Option<Child>,
+    /// What marks it from its request on; `None`: what it leaves running may outlive it.
+    mark: Option<ProcessMark>,
 }
 
 /// A child that serves its request.
@@ -125,19 +127,19 @@ impl PreforkedChild {
 }
 
 impl OwnPreforked {
-    pub(super) fn new(socket: OwnedFd) -> Self {
+    pub(super) fn new(socket: OwnedFd, mark: Option<ProcessMark>) -> Self {
         Self {
             socket: Some(socket),
             child: None,
+            mark,
         }
     }
 
-    pub(super) fn parked(socket: OwnedFd, mut child: Child) -> Self {
-        // Loaded without a mark, it gets one with its request, as every child does.
-        child.hold(ProcessMark::Program);
+    pub(super) fn parked(socket: OwnedFd, child: Child, mark: Option<ProcessMark>) -> Self {
         Self {
             socket: Some(socket),
             child: Some(child),
+            mark,
         }
     }
 
@@ -161,9 +163,13 @@ impl OwnPreforked {
         request: &ChildRequest<'_>,
         report: Option<BorrowedFd<'_>>,
     ) -> io::Result<(Child, OwnedFd)> {
-        let (Some(child), Some(socket)) = (self.child.take(), self.socket.take()) else {
+        let (Some(mut child), Some(socket)) = (self.child.take(), self.socket.take()) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
+        // Not while it waits: a template that dies has left it to this process, which would end it for the mark.
+        if let Some(mark) = self.mark {
+            child.set_mark(mark);
+        }
         let none = u64::MAX; // RLIM_INFINITY
         let dir = request.dir.map_or(&[][..], CStr::to_bytes_with_nul);
         let (soft, hard) = request
@@ -292,6 +298,5 @@ fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
     if !claims::claim(Pid::as_raw(Some(pid))) {
         return Err(io::Error::other("the child has ended"));
     }
-    let mark = Some(ProcessMark::Program);
-    Ok(Some(Child::new(pidfd, pid.as_raw_pid(), mark, None)))
+    Ok(Some(Child::new(pidfd, pid.as_raw_pid(), None, None)))
 }

@@ -56,7 +56,7 @@ int main(void) {
         if (!strcmp(way, "lower")) { struct rlimit no = {1, 1}; setrlimit(RLIMIT_LOCKS, &no); }
         if (!strncmp(way, "as:", 3)) {
             struct rlimit other = {atol(way + 3), atol(way + 3)};
-            if (setrlimit(RLIMIT_LOCKS, &other)) abort();
+            setrlimit(RLIMIT_LOCKS, &other); /* EPERM */
         }
         stay(path);
     }

@@ -7,6 +7,7 @@ use galgo_testkit::{Server, Site};
 
 list![
     calls_are_refused,
+    limits_and_priority_are_its_own,
     no_program_leaves_a_set_user_id_file,
     what_programs_need_works,
     another_architecture_ends_the_program,
@@ -146,6 +147,32 @@ fn calls_are_refused() {
         said.iter().all(|s| s == "filter=2 privileges=0\n"),
         "{said:?}"
     );
+}
+
+/// Also what `attack/limits-and-priority` runs.
+const LIMITS: &str = include_str!("../../../../../attack/src/limits.c");
+
+fn limits_and_priority_are_its_own() {
+    let server = site().compiled("cgi-bin/l", LIMITS, &[]).start();
+    let mut other = server.connect();
+    other.get("/cgi-bin/l?stay");
+    assert_eq!(other.head().status, 200, "{}", server.errors());
+    let other_pid = String::from_utf8(other.chunk().unwrap()).unwrap();
+    let pids = [server.pid().to_string(), other_pid.trim().to_owned()];
+    let kept = "nice 1 limit 1 affinity 1 class 1 ioprio 1 others' limit read 1\n";
+    let queries = [
+        (format!("attack:{}", pids[0]), "reached 0\n"),
+        (format!("attack:{}", pids[1]), "reached 0\n"),
+        ("marks".into(), "mark kept\n"),
+        ("itself".into(), kept),
+    ];
+    // The last answers of the warm route are of children of a template.
+    for path in ["/cgi-bin/l", "/warm/l", "/warm/l"] {
+        for (query, answer) in &queries {
+            let said = server.get(&format!("{path}?{query}")).text();
+            assert!(said.ends_with(answer), "{path}?{query}: {said}");
+        }
+    }
 }
 
 /// Its owner's rights would be there for whoever executes it.
