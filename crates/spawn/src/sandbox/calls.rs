@@ -6,8 +6,17 @@
 
 macro_rules! refused {
     ($_why:literal: $($call:ident)*) => {
-        &[$((libc::$call, name(stringify!($call)))),*]
+        &[$((numbers::$call, name(stringify!($call)))),*]
     };
+}
+
+/// The numbers of system calls, also of those that libc does not know yet.
+mod numbers {
+    pub(super) use libc::*;
+
+    /// Linux 6.15; the same number on all architectures.
+    #[allow(non_upper_case_globals)]
+    pub(super) const SYS_open_tree_attr: c_long = 467;
 }
 
 /// Number and name of those that are refused for each reason: answered with EPERM, all of them. Beside these: clone3 is
@@ -18,8 +27,10 @@ pub(super) const REFUSED: &[&[(libc::c_long, &str)]] = &[
         SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp
         SYS_process_madvise SYS_process_mrelease),
     refused!("file systems are mounted or moved":
-        SYS_mount SYS_umount2 SYS_pivot_root SYS_open_tree SYS_move_mount SYS_fsopen SYS_fsconfig SYS_fsmount SYS_fspick
-        SYS_mount_setattr),
+        SYS_mount SYS_umount2 SYS_pivot_root SYS_open_tree SYS_open_tree_attr SYS_move_mount SYS_fsopen SYS_fsconfig
+        SYS_fsmount SYS_fspick SYS_mount_setattr),
+    refused!("opening a file waits for the permission of this process, or tells it of what others open":
+        SYS_fanotify_init SYS_fanotify_mark),
     refused!("a file is opened by number, past the folders that lead to it": SYS_open_by_handle_at),
     refused!("another namespace is entered": SYS_setns),
     refused!("code is loaded into the kernel": SYS_bpf SYS_init_module SYS_finit_module SYS_delete_module),
@@ -31,7 +42,7 @@ pub(super) const REFUSED: &[&[(libc::c_long, &str)]] = &[
         SYS_userfaultfd),
     refused!("I/O is done past every filter of system calls": SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register),
     refused!("the clock of the machine is set": SYS_clock_settime SYS_settimeofday SYS_adjtimex SYS_clock_adjtime),
-    refused!("the machine is administered": SYS_swapon SYS_swapoff SYS_acct SYS_quotactl SYS_syslog SYS_sethostname
+    refused!("the machine is administered": SYS_swapon SYS_swapoff SYS_acct SYS_quotactl SYS_quotactl_fd SYS_syslog SYS_sethostname
         SYS_setdomainname SYS_vhangup SYS_nfsservctl),
     #[cfg(target_arch = "x86_64")]
     refused!("ports of devices are opened, or segments made for 16-bit programs": SYS_ioperm SYS_iopl SYS_modify_ldt),
@@ -149,8 +160,13 @@ pub(super) const NAMESPACES: u32 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWCGROUP)
+    | libc::CLONE_NEWCGROUP
+    // For clone(2) this is part of the signal at the end of the child, which no signal's number has.
+    | CLONE_NEWTIME)
     .cast_unsigned();
+
+/// Linux 5.6.
+const CLONE_NEWTIME: libc::c_int = 0x80;
 
 /// The name of `SYS_name`.
 const fn name(constant: &'static str) -> &'static str {
