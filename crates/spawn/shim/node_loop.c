@@ -27,6 +27,11 @@ static ino_t pipe_of(int fd) {
     return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) ? status.st_ino : 0;
 }
 
+static int is_file(int fd) {
+    struct stat status;
+    return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
 uint32_t galgo_node_parts(void) {
     parts_count = 0;
     DIR *fds = opendir("/proc/self/fd");
@@ -43,8 +48,8 @@ uint32_t galgo_node_parts(void) {
 void galgo_node_replace_parts(void) {
     int mine = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     for (uint32_t i = 0; i < parts_count; i++)
-        /* libuv's fork handler has made the pipe that is its lock anew, under the same numbers. */
-        if (pipe_of(parts[i].fd) == parts[i].pipe)
+        /* libuv's fork handler has made the pipe that is its lock anew, under the same numbers; files the child has opened. */
+        if (!is_file(parts[i].fd) && pipe_of(parts[i].fd) == parts[i].pipe)
             dup3(mine, parts[i].fd, O_CLOEXEC);
     close(mine);
 }

@@ -191,6 +191,21 @@ static const char *more_threads(void) {
     return threads() > 1 + (timed && *timed == 't') ? "runs threads that Ruby does not know of" : NULL;
 }
 
+/* Ruby makes its own pipes and queues of events anew in each child. */
+static const char *more_pipes(void) {
+    int (*is_own)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "rb_reserved_fd_p"), found = 0;
+    DIR *all = is_own ? opendir("/proc/self/fd") : NULL;
+    struct dirent *entry;
+    while (all && (entry = readdir(all))) {
+        struct stat about;
+        int fd = atoi(entry->d_name), other = fd > GALGO_SOURCE && fd != dirfd(all) && !is_own(fd);
+        found |= other && fstat(fd, &about) == 0 && (S_ISFIFO(about.st_mode) || !(about.st_mode & S_IFMT));
+    }
+    if (all)
+        closedir(all);
+    return found ? "opens a pipe, or waits for events, while loading" : NULL;
+}
+
 /* It waits for work a moment after it was started: the server looks whether it does. */
 static void let_threads_wait(void) {
     int running = 1;
@@ -236,6 +251,8 @@ GALGO_EXPORT int ruby_run_node(void *node) {
         load_learned();
     if (!obstacle)
         obstacle = galgo_early();
+    if (!obstacle)
+        obstacle = more_pipes();
     const char *files = text_of("[*$LOADED_FEATURES, File.expand_path($0)].join(\"\\n\") + \"\\n\"");
     before = strdup(files ? files : "");
     if (!before)

@@ -125,38 +125,65 @@ static ssize_t hear(int socket, void *bytes, size_t length, int *fds, int most) 
 /* ---- files left open ---- */
 
 /* A file that is only read may stay open where the program stops (Perl's DATA). Two children must
-   not share its offset: it is closed here, and each child opens it for itself, at the same number
-   and place. */
+   not share its offset: each opens it for itself. In the template a descriptor of O_PATH keeps its number,
+   so that nothing else gets that, and its inode: it has no offset, and cannot be read. */
 enum { FILES = 64, FIRST = GALGO_CONTROL + 1 };
-struct file { int fd, flags, cloexec; dev_t device; ino_t inode; off_t offset; char *path; };
+struct file { int fd, flags, cloexec, same; dev_t device; ino_t inode; off_t offset; };
 static struct file files_open[FILES];
 static int files_left;
 
-/* Notes the file behind `fd` where it is such a file, and closes it. */
-static void put_away(int fd) {
-    char link[32], path[4096];
-    struct stat stat;
-    struct file *file = &files_open[files_left];
+static char *link_of(int fd) {
+    static char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return link;
+}
+
+/* A lock belongs to the open file (flock(2), fcntl_locking(2)): a child that opened it anew would not have it. */
+static int is_locked(int fd) {
+    char path[40], line[256];
+    int locked = 0;
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    FILE *about = fopen(path, "re");
+    while (about && fgets(line, sizeof line, about))
+        locked |= strncmp(line, "lock:", 5) == 0;
+    if (about)
+        fclose(about);
+    return locked;
+}
+
+/* Whether two descriptors are of one open file: they share an offset. */
+static int is_same(const struct file *file, const struct file *other) {
+    if (file->inode != other->inode || file->device != other->device || file->offset != other->offset)
+        return 0;
+    int same = lseek(file->fd, file->offset + 1, SEEK_SET) >= 0 && lseek(other->fd, 0, SEEK_CUR) != other->offset;
+    lseek(file->fd, file->offset, SEEK_SET);
+    return same;
+}
+
+/* Notes the file behind `fd` where it is such a file. */
+static void note_file(int fd) {
+    char path[4096];
+    struct stat stat, again;
     int flags = fcntl(fd, F_GETFL);
-    if (files_left == FILES || flags < 0 || (flags & O_ACCMODE) != O_RDONLY || fstat(fd, &stat) ||
+    if (files_left == FILES || flags < 0 || flags & O_PATH || (flags & O_ACCMODE) != O_RDONLY || fstat(fd, &stat) ||
         !S_ISREG(stat.st_mode))
         return;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, path, sizeof path - 2);
+    ssize_t length = readlink(link_of(fd), path, sizeof path - 2);
     if (length <= 0 || path[0] != '/')
         return;
     path[length] = 0;
-    struct stat again;
-    if (lstat(path, &again) || again.st_ino != stat.st_ino || again.st_dev != stat.st_dev)
+    if (lstat(path, &again) || again.st_ino != stat.st_ino || again.st_dev != stat.st_dev || is_locked(fd))
         return;
-    *file = (struct file){fd, flags, fcntl(fd, F_GETFD), stat.st_dev, stat.st_ino,
-                          lseek(fd, 0, SEEK_CUR), strdup(path)};
+    struct file file = {fd, flags, fcntl(fd, F_GETFD), -1, stat.st_dev, stat.st_ino, lseek(fd, 0, SEEK_CUR)};
+    for (int i = 0; i < files_left && file.same < 0; i++)
+        if (is_same(&file, &files_open[i]))
+            file.same = files_open[i].same < 0 ? i : files_open[i].same;
+    files_open[files_left++] = file;
     strcpy(path + length, "\n");
     say(GALGO_CONTROL, 'F', path, (size_t)length + 1);
-    close(fd);
-    files_left++;
 }
 
+/* One that cannot be put away stays open: the server sees it then. */
 static void put_files_away(void) {
     DIR *listing = opendir("/proc/self/fd");
     struct dirent *entry;
@@ -164,24 +191,27 @@ static void put_files_away(void) {
         return;
     while ((entry = readdir(listing)))
         if (atoi(entry->d_name) >= FIRST && atoi(entry->d_name) != dirfd(listing))
-            put_away(atoi(entry->d_name));
+            note_file(atoi(entry->d_name));
     closedir(listing);
+    for (int i = 0; i < files_left; i++) {
+        int place = open(link_of(files_open[i].fd), O_PATH | O_CLOEXEC);
+        if (place >= 0 && dup3(place, files_open[i].fd, O_CLOEXEC) >= 0)
+            close(place);
+    }
 }
 
-/* The server forgets a template whose files have changed; what changed just now ends the child. */
+/* In a child, at the same numbers: all other descriptors have others. The server forgets a template whose files have
+   changed. */
 static void open_files(void) {
     for (int i = 0; i < files_left; i++) {
         struct file *file = &files_open[i];
-        struct stat stat;
-        int fd = open(file->path, file->flags | O_CLOEXEC);
-        if (fd < 0 || fstat(fd, &stat) || stat.st_ino != file->inode || stat.st_dev != file->device)
+        int own = file->same < 0, cloexec = file->cloexec & FD_CLOEXEC ? O_CLOEXEC : 0;
+        int fd = own ? open(link_of(file->fd), (file->flags & ~O_NOFOLLOW) | O_CLOEXEC) : files_open[file->same].fd;
+        if (fd < 0 || dup3(fd, file->fd, cloexec) < 0)
             _exit(127);
-        lseek(fd, file->offset, SEEK_SET);
-        if (fd != file->fd) {
-            dup3(fd, file->fd, file->cloexec & FD_CLOEXEC ? O_CLOEXEC : 0);
+        if (own) {
             close(fd);
-        } else {
-            fcntl(fd, F_SETFD, file->cloexec);
+            lseek(file->fd, file->offset, SEEK_SET);
         }
     }
 }
@@ -224,7 +254,6 @@ static int become(int socket) {
             dup2(fds[i], i);
             close(fds[i]);
         }
-    open_files();
     struct rlimit cpu = {request.cpu_soft, request.cpu_hard};
     if (request.cpu_soft != RLIM_INFINITY)
         setrlimit(RLIMIT_CPU, &cpu);
@@ -241,9 +270,8 @@ static int become(int socket) {
 
 /* A language without a source of ours may have opened something of its own at that number. */
 static void close_ours(int fd) {
-    char link[32], target[8] = "";
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (readlink(link, target, sizeof target - 1) > 0 && !strncmp(target, "/memfd:", 7))
+    char target[8] = "";
+    if (readlink(link_of(fd), target, sizeof target - 1) > 0 && !strncmp(target, "/memfd:", 7))
         close(fd);
 }
 
@@ -285,8 +313,10 @@ int galgo_stop(const char *files, const char *obstacle) {
     if (hear(GALGO_CONTROL, &looked, 1, &none, 1) < 0)
         _exit(0);
     galgo_close_memory();
-    if (!galgo_forks)
+    if (!galgo_forks) {
+        open_files();
         return become(GALGO_CONTROL);
+    }
     if (looked & 1)
         galgo_make_ruleset(looked & 2);
     /* What the server had this process made with, its children have, too: a session of its own, and a signal for
@@ -309,6 +339,7 @@ int galgo_stop(const char *files, const char *obstacle) {
             close(GALGO_CONTROL);
             if (galgo_waits)
                 galgo_waits();
+            open_files();
             say(socket, 'H', "", 0);
             return become(socket);
         }

@@ -31,6 +31,11 @@ impl FileId {
         self
     }
 
+    /// Whether it is the same file, whatever it holds.
+    pub fn is_same_file(&self, other: &Self) -> bool {
+        self.0[..2] == other.0[..2]
+    }
+
     /// Bytes.
     pub fn size(&self) -> i64 {
         self.0[2]

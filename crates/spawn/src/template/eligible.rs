@@ -7,6 +7,8 @@ use super::{
     kind::{TemplateKind, Uses},
     reports::LoadedTemplate,
 };
+use crate::FileId;
+use rustix::fs::OFlags;
 use std::{
     fs,
     io::{self, ErrorKind},
@@ -22,6 +24,7 @@ pub(super) fn examine(
     pid: i32,
     kind: TemplateKind,
     uses: Uses,
+    streams: &[FileId; 3],
     loaded: &mut LoadedTemplate,
 ) -> io::Result<()> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
@@ -33,6 +36,7 @@ pub(super) fn examine(
             Uses::Once => None,
         };
         loaded.obstacle = threads
+            .or(replaced(&proc, streams))
             .or(descriptors(&proc, kind)?)
             .or(shared)
             .or(timers(&proc, kind)?)
@@ -116,11 +120,32 @@ fn waits_for_work(task: &Path, name: &str) -> bool {
     !other && (SLEEPS.contains(&call) || POLLS.contains(&call))
 }
 
+/// Each child has the request's streams there: one that the program has put in their place would be lost.
+fn replaced(proc: &Path, streams: &[FileId; 3]) -> Option<String> {
+    let names = ["input", "output", "error"];
+    let mut all = names.iter().zip(streams).enumerate();
+    let (_, (name, _)) = all.find(|(number, (_, stream))| {
+        let now = rustix::fs::stat(proc.join(format!("fd/{number}")));
+        now.map_or(true, |now| !FileId::of(&now).is_same_file(stream))
+    })?;
+    Some(format!(
+        "closes or replaces its standard {name} while loading: do that below the first line, or keep the program cold"
+    ))
+}
+
+/// Whether a descriptor only names a file (O_PATH): there is nothing that children could share.
+fn only_names(proc: &Path, number: i32) -> io::Result<bool> {
+    let about = told(&proc.join(format!("fdinfo/{number}")))?;
+    let flags = about.lines().find_map(|l| l.strip_prefix("flags:"));
+    let flags = flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok());
+    Ok(flags.is_some_and(|flags| OFlags::from_bits_retain(flags).contains(OFlags::PATH)))
+}
+
 fn descriptors(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
     for entry in fs::read_dir(proc.join("fd"))? {
         let entry = entry?;
         let number: i32 = entry.file_name().to_string_lossy().parse().unwrap_or(-1);
-        if number <= EXPECTED {
+        if number <= EXPECTED || only_names(proc, number)? {
             continue;
         }
         let target = fs::read_link(entry.path())?.display().to_string();

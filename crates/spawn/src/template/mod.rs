@@ -70,7 +70,7 @@ impl Template {
         uses: Uses,
         modules: &[u8],
     ) -> Result<Self, StartError> {
-        let start = TemplateStart::new(&mut launch, kind, uses, modules)?;
+        let start = TemplateStart::new(&mut launch, kind, uses, modules, stdio)?;
         let child = spawner.launch(launch, stdio).map_err(|f| f.error)?;
         let template = start.started(child, false);
         Ok(Self(TemplateHandle::Own(Box::new(template))))

@@ -7,7 +7,8 @@ use super::{
     reports::{LoadedTemplate, Reports},
     shim,
 };
-use crate::{Child, Launch, Sandbox, StartError, claims::ProcessMark};
+use crate::{Child, FileId, Launch, Sandbox, StartError, claims::ProcessMark};
+use rustix::fs::fstat;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     send, sendmsg, socketpair, sockopt::set_socket_passcred,
@@ -30,6 +31,7 @@ pub(crate) struct TemplateStart {
     looked: u8,
     /// What marks each of its children; `None`: what they leave running may outlive them.
     mark: Option<ProcessMark>,
+    streams: [FileId; 3],
     control: OwnedFd,
 }
 
@@ -42,6 +44,8 @@ pub(crate) struct OwnTemplate {
     looked: u8,
     /// What marks each of its children; `None`: what they leave running may outlive them.
     mark: Option<ProcessMark>,
+    /// Its standard streams, as it was given them.
+    streams: [FileId; 3],
     control: OwnedFd,
     reports: Reports,
 }
@@ -62,7 +66,9 @@ impl TemplateStart {
         kind: TemplateKind,
         uses: Uses,
         modules: &[u8],
+        stdio: [BorrowedFd<'_>; 3],
     ) -> Result<Self, StartError> {
+        let streams = streams(stdio).map_err(StartError::descriptors)?;
         let (control, theirs) = pair().map_err(StartError::descriptors)?;
         let files = shim::files(kind).map_err(StartError::descriptors)?;
         kind.add_env(uses, &mut launch.env);
@@ -89,6 +95,7 @@ impl TemplateStart {
             uses,
             looked: looked::NOTHING | if apart { looked::APART } else { 0 },
             mark,
+            streams,
             control,
         })
     }
@@ -101,6 +108,7 @@ impl TemplateStart {
             uses: self.uses,
             looked: self.looked | if files { looked::FILES } else { 0 },
             mark: self.mark,
+            streams: self.streams,
             control: self.control,
             reports: Reports::default(),
         }
@@ -114,7 +122,13 @@ impl OwnTemplate {
             return Ok(None);
         }
         let mut loaded = mem::take(&mut self.reports.loaded);
-        eligible::examine(self.child.pid(), self.kind, self.uses, &mut loaded)?;
+        eligible::examine(
+            self.child.pid(),
+            self.kind,
+            self.uses,
+            &self.streams,
+            &mut loaded,
+        )?;
         send(
             &self.control,
             &[self.looked],
@@ -156,6 +170,14 @@ impl AsFd for OwnTemplate {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
+}
+
+fn streams(stdio: [BorrowedFd<'_>; 3]) -> io::Result<[FileId; 3]> {
+    let mut streams = [FileId::default(); 3];
+    for (stream, fd) in streams.iter_mut().zip(stdio) {
+        *stream = FileId::of(&fstat(fd)?);
+    }
+    Ok(streams)
 }
 
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {

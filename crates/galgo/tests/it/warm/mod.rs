@@ -5,6 +5,7 @@
 
 mod changes;
 mod children;
+mod descriptors;
 mod faults;
 mod limits;
 pub mod parked;
@@ -27,6 +28,7 @@ pub fn tests() -> Vec<Test> {
     [
         changes::tests(),
         children::tests(),
+        descriptors::tests(),
         faults::tests(),
         reports::tests(),
         limits::tests(),

@@ -309,12 +309,14 @@ impl HelperTemplates {
     ) -> Result<(OwnTemplate, Wanted), TemplateRefusal> {
         let not_now = |e: StartError| (NoTemplate::NotNow, e.to_string());
         let (mut launch, wanted) = self.wanted(terms, order)?;
-        let start = TemplateStart::new(&mut launch, wanted.kind, order.uses, &wanted.modules);
+        let stdio = stdio.map(AsFd::as_fd);
+        let modules = &wanted.modules;
+        let start = TemplateStart::new(&mut launch, wanted.kind, order.uses, modules, stdio);
         let start = start.map_err(not_now)?;
         let more: Vec<_> = launch.more.iter().map(AsFd::as_fd).collect();
         let child = direct.start(&Start {
             more: &more,
-            ..launch.start(stdio.map(AsFd::as_fd))
+            ..launch.start(stdio)
         });
         let child = child.map_err(not_now)?;
         let strict = terms.remit.terms.strict.is_some();
