@@ -12,7 +12,7 @@ use std::{
 use galgo_spawn::{
     inspect,
     owners::StoppedTemplate,
-    template::{LoadedTemplate, Template, TemplateKind, Unfit, Unwatched, Uses, dates},
+    template::{FileWatch, LoadedTemplate, Template, TemplateKind, Unfit, Unwatched, Uses, dates},
 };
 use tokio::io::Interest;
 
@@ -31,6 +31,9 @@ use crate::{
 
 /// Longer than a tick of the clock that files are dated by.
 const SETTLED: Duration = Duration::from_millis(20);
+
+/// How often files are looked at that may change without an event.
+const UNHEARD: Duration = Duration::from_secs(1);
 
 /// Once a script of a PHP program has changed, those that changed so long ago are compiled ahead.
 const RESTED: Duration = Duration::from_secs(60);
@@ -64,8 +67,30 @@ pub(super) fn start(
             biased;
             Ok(_) = phase.wait_for(|p| *p != Phase::Serving) => program.keeper_ended(),
             () = keeps => {}
+            () = look_at_unheard(&warm, &program) => {}
         }
     });
+}
+
+/// Looks each second at files that may change without an event. Does not end. Where the file system does not answer in time,
+/// nothing tells that they are the same: a cold start waits for it as well.
+async fn look_at_unheard(warm: &Arc<Warm>, program: &Arc<WarmProgram>) {
+    loop {
+        tokio::time::sleep(UNHEARD).await;
+        let is_due = |watch: &FileWatch<WarmProgram>| watch.is_due(program);
+        if !warm.watch.as_ref().is_some_and(is_due) {
+            continue;
+        }
+        let (of, files) = (program.clone(), warm.clone());
+        let looks = off_loop("stat", move || {
+            let watch = files.watch.as_ref();
+            watch.is_some_and(|watch| watch.has_changed(&of))
+        });
+        let changed = tokio::time::timeout(UNHEARD, looks).await;
+        if !matches!(changed, Ok(Ok(false))) {
+            program.retire_changed();
+        }
+    }
 }
 
 async fn load(

@@ -16,6 +16,7 @@ pub(crate) mod preforked;
 mod reports;
 mod search;
 mod shim;
+mod unheard;
 mod watch;
 
 pub use kind::{TemplateKind, Unfit, Uses};

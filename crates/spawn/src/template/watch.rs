@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use super::{dates, reports::LoadedTemplate};
+use super::{dates, reports::LoadedTemplate, unheard::UnheardFiles};
 use crate::FileId;
 use rustix::{
     fs::{
@@ -54,6 +54,7 @@ pub struct FileWatch<P> {
     watched: Mutex<Watched<P>>,
     /// A thread has read which files have changed, and still lets go of what was made of them.
     reading: AtomicBool,
+    unheard: UnheardFiles<P>,
 }
 
 /// Why a template cannot be used: what it was made of may not be what there is.
@@ -99,6 +100,7 @@ impl<P> FileWatch<P> {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
             watched: Mutex::default(),
             reading: AtomicBool::new(false),
+            unheard: UnheardFiles::new(),
         })
     }
 
@@ -137,6 +139,9 @@ impl<P> FileWatch<P> {
         since: Duration,
     ) -> Result<(), Unwatched> {
         self.add(loaded, program).map_err(Unwatched::Unable)?;
+        let ways = ways(loaded.files.iter().map(PathBuf::as_path));
+        let ways = ways.iter().map(PathBuf::as_path);
+        self.unheard.note(loaded, ways, program);
         let come = loaded.absent.iter().find(|file| file.exists());
         let newer = dates::newer(&loaded.files, own, since);
         match newer.or(come.map(PathBuf::as_path)) {
@@ -180,9 +185,47 @@ impl<P> FileWatch<P> {
             return false;
         };
         self.reading.store(true, Ordering::SeqCst);
-        self.changed(&mut watched).iter().for_each(|p| retire(p));
+        for program in self.changed(&mut watched) {
+            self.unheard.forget(&program);
+            retire(&program);
+        }
         self.reading.store(false, Ordering::SeqCst);
         true
+    }
+
+    /// Whether [`has_changed`](Self::has_changed) is to be asked: a file of the program may change without an event, or what is
+    /// mounted has changed. To be asked once a second.
+    pub fn is_due(&self, program: &Arc<P>) -> bool {
+        self.unheard.look_at_mounts();
+        self.unheard.is_due(program)
+    }
+
+    /// Whether a file of the program has changed, by stat(2). Not for an event loop.
+    pub fn has_changed(&self, program: &Arc<P>) -> bool {
+        self.unheard.has_changed(program)
+    }
+
+    /// As [`is_due`](Self::is_due), of all programs: whether there is one with such a file.
+    pub(crate) fn has_unheard(&self) -> bool {
+        self.unheard.any()
+    }
+
+    /// To be waited for with POLLPRI: then the mounts [have changed](Self::mounts_changed).
+    pub(crate) fn mounts(&self) -> Option<BorrowedFd<'_>> {
+        self.unheard.mounts()
+    }
+
+    pub(crate) fn mounts_changed(&self) {
+        self.unheard.mounts_changed();
+    }
+
+    /// Has each program `retire` with a file that has changed, by stat(2).
+    pub(crate) fn look_at_unheard(&self, retire: impl Fn(&P)) {
+        for program in self.unheard.due() {
+            if self.unheard.has_changed(&program) {
+                retire(&program);
+            }
+        }
     }
 
     fn changed(&self, watched: &mut Watched<P>) -> Vec<Arc<P>> {

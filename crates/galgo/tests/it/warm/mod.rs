@@ -11,6 +11,7 @@ mod limits;
 pub mod parked;
 pub mod reports;
 mod unfit;
+mod unheard;
 
 use std::{fs, time::Duration};
 
@@ -34,6 +35,7 @@ pub fn tests() -> Vec<Test> {
         limits::tests(),
         parked::tests(),
         unfit::tests(),
+        unheard::tests(),
     ]
     .concat()
 }

@@ -30,8 +30,11 @@ use std::{
     },
     path::Path,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
+
+/// How often files are looked at that may change without an event.
+const UNHEARD: Duration = Duration::from_secs(1);
 
 /// What a helper keeps loaded: templates, and children of theirs that wait.
 #[derive(Default)]
@@ -40,6 +43,8 @@ pub(in super::super) struct HelperTemplates {
     children: Vec<WaitingProcess>,
     /// `None` while there is nothing to watch.
     watch: Option<FileWatch<TemplateOrigin>>,
+    /// When files that may change without an event were last looked at.
+    looked: Option<Instant>,
     /// Where programs look for modules, by their files, as templates without learned ones told.
     known: HashMap<CString, KnownSearchPath>,
 }
@@ -111,6 +116,8 @@ impl HelperTemplates {
         let all = made.chain(self.children.iter().flat_map(WaitingProcess::fds));
         let all = all.chain(self.watch.as_ref().map(AsFd::as_fd));
         fds.extend(all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let mounts = self.watch.as_ref().and_then(FileWatch::mounts);
+        fds.extend(mounts.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::PRI)));
     }
 
     /// Does what there is to do: `ready` says which descriptors are. Children that have been given a request, each with its
@@ -130,6 +137,8 @@ impl HelperTemplates {
         // Before any message is read: what was asked for after a change meets nothing that was made before it.
         if let Some(watch) = &self.watch {
             watch.look(TemplateOrigin::retire);
+            let is_remounted = ready.nth(1).unwrap_or(false);
+            look_at_unheard(watch, is_remounted, &mut self.looked);
         }
         // Templates first: who finds that a child is gone finds why.
         for (made, ready) in made {
@@ -375,6 +384,21 @@ impl HelperTemplates {
         };
         Ok((program.launch(terms), wanted))
     }
+}
+
+/// Looks at files that may change without an event, at most once in [`UNHEARD`], or where the mounts have changed.
+fn look_at_unheard(
+    watch: &FileWatch<TemplateOrigin>,
+    is_remounted: bool,
+    looked: &mut Option<Instant>,
+) {
+    if is_remounted {
+        watch.mounts_changed();
+    } else if !watch.has_unheard() || looked.is_some_and(|at| at.elapsed() < UNHEARD) {
+        return;
+    }
+    watch.look_at_unheard(TemplateOrigin::retire);
+    *looked = Some(Instant::now());
 }
 
 /// Whether /proc is that of this process's own PID namespace.

@@ -1,0 +1,219 @@
+//! Files that may change without an event of inotify(7): on file systems that others change too, and where something is
+//! mounted over them. They are looked at by stat(2).
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::File,
+    os::fd::{AsFd, BorrowedFd},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use super::reports::LoadedTemplate;
+use crate::FileId;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{AtFlags, CWD, StatxFlags, stat, statfs, statx},
+};
+
+/// File systems that nothing changes but calls to this kernel, which inotify tells of, by their numbers (statfs(2)): ext2 to 4,
+/// XFS, Btrfs, tmpfs, ramfs, overlay, F2FS, ZFS, bcachefs, JFS, ReiserFS, NILFS, UDF, FAT, exFAT, NTFS, Squashfs, EROFS, cramfs, ISO 9660.
+const HEARD: [u32; 20] = [
+    0xEF53,
+    0x5846_5342,
+    0x9123_683E,
+    0x0102_1994,
+    0x8584_58F6,
+    0x794C_7630,
+    0xF2F5_2010,
+    0x2FC1_2FC1,
+    0xCA45_1A4E,
+    0x3153_464A,
+    0x5265_4973,
+    0x3434,
+    0x1501_3346,
+    0x4D44,
+    0x2011_BAB0,
+    0x7366_746E,
+    0x7371_7368,
+    0xE0F5_E1E2,
+    0x28CD_3D45,
+    0x9660,
+];
+
+/// What the templates of programs were made of, as it was then.
+#[derive(Debug)]
+pub(super) struct UnheardFiles<P> {
+    programs: Mutex<HashMap<usize, Noted<P>>>,
+    /// Some program has a file on a file system that is not heard.
+    any: AtomicBool,
+    /// The table of mounts, which tells when it has changed (proc_pid_mountinfo(5)); `None`: nothing tells.
+    mounts: Option<File>,
+    /// How often that has changed.
+    changes: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Noted<P> {
+    program: Weak<P>,
+    files: Arc<BTreeMap<PathBuf, Option<FileId>>>,
+    /// One of them may change without an event.
+    unheard: bool,
+    /// Mounts as of when it was last looked at.
+    changes: u64,
+}
+
+impl<P> UnheardFiles<P> {
+    pub(super) fn new() -> Self {
+        Self {
+            programs: Mutex::default(),
+            any: AtomicBool::new(false),
+            mounts: File::open("/proc/self/mountinfo").ok(),
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes what a template was made of, the `ways` to its files included. If another template of the program was made of another
+    /// version of a file, that version counts: it has changed.
+    pub(super) fn note<'f>(
+        &self,
+        loaded: &'f LoadedTemplate,
+        ways: impl Iterator<Item = &'f Path>,
+        program: &Arc<P>,
+    ) {
+        let changes = self.changes.load(Ordering::SeqCst);
+        let mut heard = HashMap::new();
+        let folders = loaded.absent.iter().filter_map(|file| file.parent());
+        let all = loaded.files.iter().map(PathBuf::as_path);
+        let mut all = all.chain(ways).chain(folders);
+        let unheard = all.any(|path| !is_heard(path, &mut heard));
+        let named = loaded.files.iter().chain(&loaded.absent);
+        let mut files: BTreeMap<_, _> = named.map(|file| (file.clone(), version(file))).collect();
+        let mut programs = self.programs();
+        programs.retain(|_, noted| noted.program.strong_count() > 0);
+        let mut is_same = true;
+        if let Some(known) = programs.get(&key(program)) {
+            for (file, then) in known.files.iter() {
+                is_same &= files
+                    .insert(file.clone(), *then)
+                    .is_none_or(|now| now == *then);
+            }
+        }
+        let noted = Noted {
+            program: Arc::downgrade(program),
+            files: files.into(),
+            unheard: unheard || !is_same,
+            changes,
+        };
+        programs.insert(key(program), noted);
+        self.any.fetch_or(unheard, Ordering::SeqCst);
+    }
+
+    /// Whether some program has a file that may change without an event.
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::SeqCst)
+    }
+
+    /// Readable with exceptional conditions (POLLPRI) once the mounts have changed.
+    pub(super) fn mounts(&self) -> Option<BorrowedFd<'_>> {
+        self.mounts.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Notes that the mounts have changed, where they have.
+    pub(super) fn look_at_mounts(&self) {
+        let Some(mounts) = self.mounts() else {
+            return;
+        };
+        let mut fds = [PollFd::from_borrowed_fd(mounts, PollFlags::PRI)];
+        if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+            self.mounts_changed();
+        }
+    }
+
+    pub(super) fn mounts_changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether the files of a program are to be looked at.
+    pub(super) fn is_due(&self, program: &Arc<P>) -> bool {
+        let changes = self.changes.load(Ordering::SeqCst);
+        let programs = self.programs();
+        let noted = programs.get(&key(program));
+        noted.is_some_and(|noted| noted.unheard || noted.changes != changes)
+    }
+
+    /// All programs whose files are to be looked at.
+    pub(super) fn due(&self) -> Vec<Arc<P>> {
+        let all: Vec<_> = self
+            .programs()
+            .values()
+            .filter_map(|noted| noted.program.upgrade())
+            .collect();
+        all.into_iter()
+            .filter(|program| self.is_due(program))
+            .collect()
+    }
+
+    /// Whether a file of the program has changed. Waits for file systems.
+    pub(super) fn has_changed(&self, program: &Arc<P>) -> bool {
+        let changes = self.changes.load(Ordering::SeqCst);
+        let Some(files) = self
+            .programs()
+            .get(&key(program))
+            .map(|noted| noted.files.clone())
+        else {
+            return false;
+        };
+        let changed = files.iter().any(|(file, then)| version(file) != *then);
+        let mut programs = self.programs();
+        match programs.get_mut(&key(program)) {
+            // It was loaded anew meanwhile.
+            Some(noted) if !Arc::ptr_eq(&noted.files, &files) => {}
+            Some(_) if changed => drop(programs.remove(&key(program))),
+            Some(noted) => noted.changes = changes,
+            None => {}
+        }
+        changed
+    }
+
+    /// The program has let go of its templates.
+    pub(super) fn forget(&self, program: &Arc<P>) {
+        self.programs().remove(&key(program));
+    }
+
+    fn programs(&self) -> MutexGuard<'_, HashMap<usize, Noted<P>>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key<P>(program: &Arc<P>) -> usize {
+    Arc::as_ptr(program).addr()
+}
+
+/// What is there by that name, asked of the file system itself, which may keep an answer for a moment.
+fn version(file: &Path) -> Option<FileId> {
+    // Where the system has no such call, the answer below is as old as it is.
+    let _ = statx(
+        CWD,
+        file,
+        AtFlags::STATX_FORCE_SYNC,
+        StatxFlags::BASIC_STATS,
+    );
+    stat(file).ok().map(|stat| FileId::of(&stat))
+}
+
+/// Whether inotify tells of all changes there.
+fn is_heard(path: &Path, known: &mut HashMap<u64, bool>) -> bool {
+    let Ok(about) = stat(path) else {
+        return true; // nothing is there
+    };
+    *known.entry(about.st_dev).or_insert_with(|| {
+        // The numbers have 32 bits; some machines extend them by their sign.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let number = |f_type| f_type as u32;
+        statfs(path).is_ok_and(|about| HEARD.contains(&number(about.f_type)))
+    })
+}
