@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 extern char **environ;
 
@@ -134,6 +135,136 @@ GALGO_EXPORT void galgo_perl_unwatch(void *perl, void *cv) {
     if (((struct scalar *)hash)->flags & HAS_ITERATOR)
         galgo_asked(NULL);
     CALL(perl, function("Perl_sv_unmagic"), hash, MAGIC_UVAR);
+}
+
+/* ---- modules that were loaded ahead ---- */
+
+/* Each `require` asks %INC first. If @INC is not what it was, modules that were loaded ahead, and that the program has not asked
+   for yet, may be found elsewhere now: then all of these are forgotten, and perl loads what it finds. */
+static char *loaded_ahead; /* "\nA.pm\nB.pm\n"; of a module that was asked for a blank is in place of its first letter */
+static char *looked_in;    /* @INC as it was, a line each */
+
+/* perlfunc(1), require: code in @INC finds modules by rules of its own. */
+static int is_code(const void *scalar) {
+    enum { SVF_ROK = 0x800 };
+    return (((const struct scalar *)scalar)->flags & SVF_ROK) != 0;
+}
+
+static char *entry_of(void *perl, void *list, long at) {
+    void **entry = CALL(perl, function("Perl_av_fetch"), list, at, 0);
+    size_t length;
+    if (!entry || is_code(*entry))
+        return NULL;
+    return CALL(perl, function("Perl_sv_2pv_flags"), *entry, &length, 0);
+}
+
+static long entries_of(void *perl, void *list) {
+    return (int)(intptr_t)CALL(perl, function("Perl_av_len"), list) + 1;
+}
+
+/* @INC, a line each. */
+static char *lines_of_inc(void *perl, void *list) {
+    char *lines = NULL;
+    size_t length = 0;
+    FILE *to = open_memstream(&lines, &length);
+    for (long at = 0; to && at < entries_of(perl, list); at++) {
+        const char *entry = entry_of(perl, list, at);
+        fprintf(to, "%s\n", entry ? entry : "");
+    }
+    if (!to || fclose(to) != 0)
+        _Exit(127);
+    return lines;
+}
+
+static int is_as_it_was(void *perl, void *list) {
+    const char *line = looked_in;
+    for (long at = 0; at < entries_of(perl, list); at++) {
+        const char *entry = entry_of(perl, list, at);
+        size_t length = strlen(entry ? entry : "");
+        if (strncmp(line, entry ? entry : "", length) != 0 || line[length] != '\n')
+            return 0;
+        line += length + 1;
+    }
+    return !*line;
+}
+
+/* Whether the module is found where it was loaded from. */
+static int is_in_place(void *perl, void *list, const char *name) {
+    char path[4096];
+    size_t length;
+    struct stat about;
+    void **loaded = CALL(perl, function("Perl_hv_common_key_len"), hash_of(perl, "INC"), name, (int)strlen(name), HV_FETCH_JUST_SV, NULL, 0);
+    const char *from = loaded ? CALL(perl, function("Perl_sv_2pv_flags"), *loaded, &length, 0) : NULL;
+    for (long at = 0; from && at < entries_of(perl, list); at++) {
+        const char *entry = entry_of(perl, list, at);
+        if (!entry)
+            return 0;
+        snprintf(path, sizeof path, "%s/%s", entry, name);
+        if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode) && !S_ISBLK(about.st_mode))
+            return strcmp(path, from) == 0;
+    }
+    return 0;
+}
+
+/* All that were not asked for, where one of them is not in its place. */
+static void forget_misplaced(void *perl, void *list) {
+    enum { HOW = 0x40 /* HV_DELETE */ | 0x02 /* G_DISCARD */ };
+    char *names = strdup(loaded_ahead), *rest = names, *name;
+    int misplaced = 0;
+    while (names && !misplaced && (name = strsep(&rest, "\n")))
+        misplaced = *name && *name != ' ' && !is_in_place(perl, list, name);
+    free(names);
+    for (rest = loaded_ahead; misplaced && (name = strsep(&rest, "\n"));)
+        if (*name && *name != ' ')
+            CALL(perl, function("Perl_hv_common_key_len"), hash_of(perl, "INC"), name, (int)strlen(name), HOW, NULL, 0);
+    if (misplaced)
+        *loaded_ahead = 0;
+}
+
+static void require_with(void *perl, intptr_t action, void *hash) {
+    static int is_asking;
+    struct magic *magic = ((struct magic *(*)(const void *, int))function("Perl_mg_find"))(hash, MAGIC_UVAR);
+    size_t length;
+    char line[300], *at;
+    if (is_asking || !magic || !magic->object || action & WRITES || !*loaded_ahead)
+        return;
+    const char *name = CALL(perl, function("Perl_sv_2pv_flags"), magic->object, &length, 0);
+    if (length > sizeof line - 3 || snprintf(line, sizeof line, "\n%s\n", name) < 3 || !(at = strstr(loaded_ahead, line)))
+        return;
+    is_asking = 1;
+    void *list = CALL(perl, function("Perl_get_av"), "INC", GV_ADD);
+    if (!is_as_it_was(perl, list)) {
+        forget_misplaced(perl, list);
+        free(looked_in);
+        looked_in = lines_of_inc(perl, list);
+    }
+    if (*loaded_ahead)
+        at[1] = ' ';
+    is_asking = 0;
+}
+
+static int32_t require_plain(intptr_t action, void *hash) {
+    require_with(NULL, action, hash);
+    return 0;
+}
+
+static int32_t require_threaded(void *perl, intptr_t action, void *hash) {
+    require_with(perl, action, hash);
+    return 0;
+}
+
+/* GALGO_REPORT: the modules that were loaded ahead, one a line. */
+GALGO_EXPORT void galgo_perl_guard(void *perl, void *cv) {
+    (void)cv;
+    const char *names = getenv("GALGO_REPORT");
+    if (!names || !(loaded_ahead = malloc(strlen(names) + 2)))
+        _Exit(127);
+    sprintf(loaded_ahead, "\n%s", names);
+    looked_in = lines_of_inc(perl, CALL(perl, function("Perl_get_av"), "INC", GV_ADD));
+    struct functions reads = {is_plain() ? (void *)require_plain : (void *)require_threaded, NULL, 0};
+    void *hash = hash_of(perl, "INC");
+    CALL(perl, function("Perl_sv_magic"), hash, NULL, MAGIC_UVAR, &reads, (int)sizeof reads);
+    ((struct scalar *)hash)->flags &= ~(uint32_t)SVS_RMG;
 }
 
 /* ---- what perl.pl calls ---- */

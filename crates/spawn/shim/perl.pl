@@ -11,7 +11,7 @@ BEGIN {
     package DynaLoader;
     boot_DynaLoader('DynaLoader') if defined(&boot_DynaLoader) && !defined(&dl_error);
     my $shim = dl_load_file('/proc/self/fd/4', 0) or die dl_error();
-    for my $name (qw(modules search holds stop learned watch unwatch)) {
+    for my $name (qw(modules search holds stop learned guard watch unwatch)) {
         my $symbol = dl_find_symbol($shim, "galgo_perl_$name") or die dl_error();
         dl_install_xsub("galgo::$name", $symbol);
     }
@@ -21,9 +21,15 @@ BEGIN {
 sub load_learned {
     local ($@, $!, $?, $SIG{__DIE__}, $SIG{__WARN__}) = ('', 0, 0, 'DEFAULT', sub { });
     modules();
-    for my $module (split /\n/, $text) {
+    my @modules = split /\n/, $text or return;
+    my %before = %INC;
+    for my $module (@modules) {
         eval { require $module }; # a value that the server has checked: A/B.pm
     }
+    return if $] < 5.016;
+    $ENV{GALGO_REPORT} = join '', map { "$_\n" } grep { !exists $before{$_} } keys %INC;
+    guard();
+    delete $ENV{GALGO_REPORT};
 }
 
 # What was printed and not yet written would be printed by every child; written, it is noticed.
@@ -37,10 +43,14 @@ sub flush {
     }
 }
 
-# Where modules are looked for. `use lib 'lib'` makes relative names.
+# Where modules are looked for. `use lib 'lib'` makes relative names. What is behind code (perlfunc, require) is found by that.
 sub folders {
     my $here = readlink('/proc/self/cwd');
-    my @folders = grep { defined && !ref && length && !/\n/ } @INC;
+    my @folders;
+    for (@INC) {
+        last if ref;
+        push @folders, $_ if defined && length && !/\n/;
+    }
     return join '', map { m{^/} ? "$_\n" : "$here/$_\n" } @folders;
 }
 
@@ -93,7 +103,9 @@ INIT {
 END {
     if ($learn) {
         local ($?, $!, $@);
-        $ENV{GALGO_REPORT} = join '', map { "$_\n" } grep { !$loaded{$_} } keys %INC;
+        my $here = readlink('/proc/self/cwd');
+        my @named = grep { !$loaded{$_} && defined $INC{$_} && !ref $INC{$_} } keys %INC;
+        $ENV{GALGO_REPORT} = join '', map { "$_\t" . ($INC{$_} =~ m{^/} ? '' : "$here/") . "$INC{$_}\n" } @named;
         learned();
     }
 }

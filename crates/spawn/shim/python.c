@@ -216,6 +216,87 @@ __attribute__((noreturn)) static void run(object *code, object *names, int learn
     leave(status, interrupted, learn);
 }
 
+/* ---- imports, where modules were loaded ahead ---- */
+
+/* A module that was loaded ahead is the one that the program imports only while it looks where the template looked. Each
+   import is noted, with who asks, and the first one after sys.path was changed has python.py look again. Functions in C
+   have no frames, which a program would see. */
+struct method { const char *name; object *(*function)(object *, object *, object *); int flags; const char *about; };
+enum { WITH_NAMES = 3 /* METH_VARARGS | METH_KEYWORDS */ };
+static object *real_import, *real_gcd_import;
+
+/* Whether sys.path, sys.meta_path or sys.path_hooks are others than python.py has seen. */
+static int looks_elsewhere(void) {
+    static const char *const names[] = {"path", "meta_path", "path_hooks"};
+    object *seen = ours("seen");
+    for (int i = 0; i < 3; i++) {
+        object *now = PySys_GetObject(names[i]), *then = PyTuple_GetItem(seen, i);
+        ssize_t count = now ? PyList_Size(now) : -1;
+        if (count != PyTuple_Size(then)) {
+            PyErr_Clear();
+            return 1;
+        }
+        for (ssize_t k = 0; k < count; k++)
+            if (PyList_GetItem(now, k) != PyTuple_GetItem(then, k))
+                return 1;
+    }
+    return 0;
+}
+
+static object *argument(object *args, object *named, ssize_t at, const char *name) {
+    object *found = at < PyTuple_Size(args) ? PyTuple_GetItem(args, at) : named ? PyDict_GetItemString(named, name) : NULL;
+    return found ? found : &_Py_NoneStruct;
+}
+
+/* A list of names cannot be noted as it is. */
+static void note_import(object *importer, object *package, object *name, object *names, object *level) {
+    object *all[] = {names, &_Py_NoneStruct};
+    if (looks_elsewhere() && !PyObject_CallFunction(ours("settle"), NULL)) {
+        PyErr_Print(); /* memory is short: another module than the program's must not run */
+        _exit(127);
+    }
+    for (int i = 0; i < 2; i++) {
+        object *key = Py_BuildValue("(OOOOO)", importer, package, name, all[i], level);
+        int noted = key && PySet_Add(ours("asked"), key) == 0;
+        Py_DecRef(key);
+        if (noted)
+            break;
+        PyErr_Clear();
+    }
+}
+
+static object *import(object *self, object *args, object *named) {
+    (void)self;
+    object *globals = argument(args, named, 1, "globals");
+    object *importer = PyDict_GetItemString(globals, "__name__"), *package = PyDict_GetItemString(globals, "__package__");
+    note_import(importer ? importer : &_Py_NoneStruct, package ? package : &_Py_NoneStruct, argument(args, named, 0, "name"),
+                argument(args, named, 3, "fromlist"), argument(args, named, 4, "level"));
+    return PyObject_Call(real_import, args, named);
+}
+
+static object *gcd_import(object *self, object *args, object *named) {
+    (void)self;
+    object *importer = PyObject_CallFunction(ours("asker"), NULL);
+    if (!called(importer))
+        importer = &_Py_NoneStruct;
+    note_import(importer, argument(args, named, 1, "package"), argument(args, named, 0, "name"), &_Py_NoneStruct,
+                argument(args, named, 2, "level"));
+    return PyObject_Call(real_gcd_import, args, named);
+}
+
+static void replace_import(const char *in, struct method *method, object **real) {
+    *real = PyObject_GetAttrString(module(in), method->name);
+    object *ours = *real ? PyCFunction_NewEx(method, NULL, NULL) : NULL;
+    if (!ours || PyObject_SetAttrString(module(in), method->name, ours) != 0)
+        _exit(127);
+}
+
+static void note_imports(void) {
+    static struct method methods[] = {{"__import__", import, WITH_NAMES, NULL}, {"_gcd_import", gcd_import, WITH_NAMES, NULL}};
+    replace_import("builtins", &methods[0], &real_import);
+    replace_import("_frozen_importlib", &methods[1], &real_gcd_import);
+}
+
 /* ---- the template ---- */
 
 /* Reads python.py and runs it in a namespace of its own. */
@@ -244,7 +325,10 @@ static void stop(const char *path) {
     stopped = 1;
     galgo_holds();
     object *before = PyBytes_FromStringAndSize(first.text, (ssize_t)first.length);
-    object *loaded = prepare() ? PyObject_CallFunction(ours("load"), "yyO", galgo_modules(), path, before) : NULL;
+    int prepared = prepare();
+    if (prepared && *galgo_modules())
+        note_imports();
+    object *loaded = prepared ? PyObject_CallFunction(ours("load"), "yyO", galgo_modules(), path, before) : NULL;
     if (!loaded) { /* a shortage of descriptors or memory: it is tried again */
         PyErr_Print();
         _exit(127);

@@ -16,6 +16,15 @@ typedef struct object object;
     FUNCTION(object *, PyEval_GetFrame, (void)) \
     FUNCTION(object *, Py_CompileString, (const char *, const char *, int)) \
     FUNCTION(object *, PyImport_GetModuleDict, (void)) \
+    FUNCTION(object *, Py_BuildValue, (const char *, ...)) \
+    FUNCTION(object *, PyCFunction_NewEx, (void *, object *, object *)) \
+    FUNCTION(object *, PyObject_Call, (object *, object *, object *)) \
+    FUNCTION(int, PyObject_SetAttrString, (object *, const char *, object *)) \
+    FUNCTION(ssize_t, PyList_Size, (object *)) \
+    FUNCTION(object *, PyList_GetItem, (object *, ssize_t)) \
+    FUNCTION(ssize_t, PyTuple_Size, (object *)) \
+    FUNCTION(object *, PyTuple_GetItem, (object *, ssize_t)) \
+    FUNCTION(int, PySet_Add, (object *, object *)) \
     FUNCTION(object *, PyDict_New, (void)) \
     FUNCTION(void, PyDict_Clear, (object *)) \
     FUNCTION(object *, PyDict_GetItemString, (object *, const char *)) \

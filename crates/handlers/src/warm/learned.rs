@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use galgo_spawn::template::{SearchPath, TemplateKind};
+use galgo_spawn::template::{SearchPath, TemplateKind, module_name};
 
 /// Reports that are listened to, of one revision: each costs its templates a load, and more where it is not good.
 const REPORTS: u32 = 6;
@@ -80,7 +80,7 @@ impl Learned {
             .collect();
         let said = gone
             .iter()
-            .map(|name| String::from_utf8_lossy(name).into_owned());
+            .map(|name| String::from_utf8_lossy(module_name(name)).into_owned());
         let said = said.collect();
         self.dropped.extend(gone);
         Some(said)
@@ -91,7 +91,7 @@ impl Learned {
         let dropped = self
             .dropped
             .iter()
-            .map(|name| String::from_utf8_lossy(name).into_owned());
+            .map(|name| String::from_utf8_lossy(module_name(name)).into_owned());
         let all: BTreeSet<String> = self.left.iter().cloned().chain(dropped).collect();
         all.into_iter().collect()
     }

@@ -20,6 +20,7 @@ mod unheard;
 mod watch;
 
 pub use kind::{TemplateKind, Unfit, Uses};
+pub use names::module_name;
 pub use preforked::{ChildRequest, PreforkedChild, PreloadReport, RunningChild};
 pub use reports::LoadedTemplate;
 pub use search::SearchPath;

@@ -4,6 +4,7 @@
 //! that. What is no name is dropped here, before anything else is done with it.
 
 use super::kind::TemplateKind;
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 /// A path has so many bytes at most, another name less (PATH_MAX, NAME_MAX).
 const PATH_LONGEST: usize = 4095;
@@ -22,13 +23,32 @@ impl TemplateKind {
     fn is_name(self, line: &[u8]) -> bool {
         match self {
             Self::Elf => false,
-            Self::Python => python(line),
-            Self::Perl => perl(line),
+            Self::Python => python(module_name(line)) && file(line),
+            Self::Perl => perl(module_name(line)) && file(line),
             Self::Ruby => path(line, &[b".rb", b".so"]),
             Self::Node => words(line) || package(line),
             Self::Php => script(line),
         }
     }
+}
+
+/// The name of a module, without the file that it stood for where it was reported: `name`, or `name\tfile`.
+pub fn module_name(line: &[u8]) -> &[u8] {
+    line.split(|&b| b == b'\t').next().unwrap_or_default()
+}
+
+/// The file that a child has loaded under the name, as it says.
+pub(super) fn module_file(line: &[u8]) -> Option<&Path> {
+    let tab = line.iter().position(|&b| b == b'\t')?;
+    Some(Path::new(OsStr::from_bytes(&line[tab + 1..])))
+}
+
+/// None, or an absolute path. It is compared with another one, and never opened.
+fn file(line: &[u8]) -> bool {
+    module_file(line).is_none_or(|file| {
+        let bytes = file.as_os_str().as_bytes();
+        bytes.len() <= PATH_LONGEST && file.is_absolute() && !bytes.iter().any(u8::is_ascii_control)
+    })
 }
 
 /// Words with dots between them. A hyphen is no part of an identifier, but of the name of a module of

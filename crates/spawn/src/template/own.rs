@@ -3,6 +3,7 @@
 use super::{
     eligible,
     kind::{TemplateKind, Uses},
+    names::module_name,
     preforked::OwnPreforked,
     reports::{LoadedTemplate, Reports},
     shim,
@@ -14,6 +15,7 @@ use rustix::net::{
     send, sendmsg, socketpair, sockopt::set_socket_passcred,
 };
 use std::{
+    collections::HashSet,
     io::{self, IoSlice},
     mem::{self, MaybeUninit},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -77,7 +79,10 @@ impl TemplateStart {
         let mark = launch.limits.mark();
         launch.limits.may_stay = true;
         let apart = launch.sandbox == Sandbox::Standard;
-        let mut modules = kind.names(modules).join(&b'\n');
+        let mut named = HashSet::new();
+        let names = kind.names(modules).into_iter().map(module_name);
+        let names: Vec<_> = names.filter(|name| named.insert(*name)).collect();
+        let mut modules = names.join(&b'\n');
         modules.truncate(whole_lines(&modules, MODULES_MAX));
         send(
             &control,

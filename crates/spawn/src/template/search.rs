@@ -9,7 +9,10 @@
 //! 1. `SearchPath`: as told by a template  2. `files`: the files that a name stands for, as its language
 //!    finds them  3. `SearchFolder`: which users can change a file, decided on descriptors
 
-use super::kind::TemplateKind;
+use super::{
+    kind::TemplateKind,
+    names::{module_file, module_name},
+};
 use rustix::{
     fs::{
         Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fstat, openat, readlinkat,
@@ -68,9 +71,18 @@ impl SearchPath {
             .collect();
         let trusts =
             |(place, file): &ModuleFile<'_>| place.trusts(kind, file, since).unwrap_or(false);
-        let good = |name: &&[u8]| {
-            self.builtin.contains(*name)
-                || files(kind, self, &places, name).is_some_and(|files| files.iter().all(trusts))
+        let good = |line: &&[u8]| {
+            let (name, said) = (module_name(line), module_file(line));
+            if self.builtin.contains(name) {
+                return said.is_none();
+            }
+            // A child may have found another module of that name.
+            let is_same = |(place, file): &ModuleFile<'_>| match kind {
+                TemplateKind::Python | TemplateKind::Perl => said == Some(&*place.path.join(file)),
+                _ => true,
+            };
+            files(kind, self, &places, name)
+                .is_some_and(|files| files.last().is_some_and(is_same) && files.iter().all(trusts))
         };
         let names = kind.names(names).into_iter().filter(good);
         names.flat_map(|name| [name, b"\n"].concat()).collect()
@@ -350,9 +362,23 @@ mod tests {
 
         fn at(&self, kind: TemplateKind, name: &str, since: Duration) -> bool {
             let name = name.replace("SITE", &self.0.path().display().to_string());
+            let name = match self.file(kind, &name) {
+                Some(file) => format!("{name}\t{}", file.display()),
+                None => name,
+            };
             let found = self.1.trusted(kind, name.as_bytes(), since);
             assert!(found.is_empty() || found == format!("{name}\n").as_bytes());
             !found.is_empty()
+        }
+
+        /// The file that a name stands for, where it is said beside it.
+        fn file(&self, kind: TemplateKind, name: &str) -> Option<PathBuf> {
+            let places = self.1.folders.iter();
+            let places: Vec<_> = places.filter_map(|f| SearchFolder::of(f).ok()).collect();
+            let is_said = matches!(kind, TemplateKind::Python | TemplateKind::Perl);
+            let found = files(kind, &self.1, &places, name.as_bytes()).filter(|_| is_said)?;
+            let (place, file) = found.last()?;
+            Some(place.path.join(file))
         }
     }
 
@@ -411,6 +437,35 @@ mod tests {
         ];
         for (name, trusted) in rows {
             assert_eq!(site.trusts(TemplateKind::Perl, name), trusted, "{name}");
+        }
+    }
+
+    /// A program may find another one of the same name, by a search path of its own.
+    #[test]
+    fn a_name_of_another_file_does_not_count() {
+        let site = Site::new(
+            &["a", "b"],
+            &["b/m.py", "b/M.pm", "c/m.py", "c/M.pm", "sys.py"],
+        );
+        let root = site.0.path().display();
+        let rows = [
+            (TemplateKind::Python, format!("m\t{root}/b/m.py"), true),
+            (TemplateKind::Python, format!("m\t{root}/c/m.py"), false),
+            (
+                TemplateKind::Python,
+                format!("m\t{root}/a/../b/m.py"),
+                false,
+            ),
+            (TemplateKind::Python, "m".into(), false),
+            (TemplateKind::Python, "sys".into(), true),
+            (TemplateKind::Python, format!("sys\t{root}/sys.py"), false),
+            (TemplateKind::Perl, format!("M.pm\t{root}/b/M.pm"), true),
+            (TemplateKind::Perl, format!("M.pm\t{root}/c/M.pm"), false),
+            (TemplateKind::Perl, "M.pm".into(), false),
+        ];
+        for (kind, line, trusted) in rows {
+            let found = site.1.trusted(kind, line.as_bytes(), LATER);
+            assert_eq!(!found.is_empty(), trusted, "{line:?}");
         }
     }
 

@@ -8,6 +8,7 @@ mod children;
 mod descriptors;
 mod faults;
 mod limits;
+pub mod modules;
 pub mod parked;
 pub mod reports;
 mod unfit;
@@ -33,6 +34,7 @@ pub fn tests() -> Vec<Test> {
         faults::tests(),
         reports::tests(),
         limits::tests(),
+        modules::tests(),
         parked::tests(),
         unfit::tests(),
         unheard::tests(),

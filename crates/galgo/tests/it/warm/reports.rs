@@ -58,7 +58,9 @@ if os.environ['QUERY_STRING'] == 'attack':
         try: open(place + '/planted.py', 'w').write(makes)
         except PermissionError: pass
     lines = ['os;exec(bytes.fromhex("' + makes.encode().hex() + '").decode())', 'os, ' + makes, 'planted', '../planted',
-        '{root}/planted', 'x' * 9000, 'planted\0', '\x7f\xff', 'cgi-bin.planted', 'os.__main__', '5 str 61', 'code os x', 'colorsys']
+        '{root}/planted', 'x' * 9000, 'planted\0', '\x7f\xff', 'cgi-bin.planted', 'os.__main__', '5 str 61', 'code os x',
+        'planted\t{root}/planted.py', 'planted\t{root}/{folder}/planted.py', 'planted\t' + '{root}/{folder}/planted.py' + '\x01',
+        'os;x\t/x.py', 'colorsys\tcolorsys.py', 'colorsys\t' + os.path.realpath(os.__file__).replace('os.py', 'colorsys.py')]
     for line in open('/proc/self/maps'):
         if 'galgo-preload-report' in line:
             open('{root}/marks/attacked', 'w')
@@ -109,9 +111,10 @@ if ($ENV{{QUERY_STRING}} eq 'attack') {{
         open my $out, '>', $file or die;
         print $out "open my \$o, '>>', '{root}/marks/mark'; print \$o __FILE__; 1;";
     }}
-    $INC{{$_}} = 1 for '{root}/x.pm', '../x.pm', 'Planted.pm', 'a b.pm', 'a;b.pm', 'x' x 9000, 'Text/Wrap.pm';
+    $INC{{$_}} = "lib/$_" for '{root}/x.pm', '../x.pm', 'Planted.pm', 'a b.pm', 'a;b.pm', 'x' x 9000;
+    ($INC{{'Text/Wrap.pm'}}) = grep {{ -e }} map {{ "$_/Text/Wrap.pm" }} @INC;
     # What comes behind a NUL is not heard, and the order of a hash is the same in all children of a template.
-    $INC{{"Planted.pm\0.pm"}} = 1 if rand() < .5;
+    $INC{{"Planted.pm\0.pm"}} = 'lib/Planted.pm' if rand() < .5;
     exit;
 }}
 print exists $INC{{'Text/Wrap.pm'}} ? 'knows' : 'visited';
@@ -170,7 +173,7 @@ fn what_ends_or_prints_does_not_make_a_program_cold() {
     let text = r#"#!/usr/bin/perl
 use lib 'lib';
 print "Content-Type: text/plain\n\n";
-@INC{'Ends.pm', 'Prints.pm'} = (1, 1) if $ENV{QUERY_STRING} eq 'attack';
+@INC{'Ends.pm', 'Prints.pm'} = ('lib/Ends.pm', 'lib/Prints.pm') if $ENV{QUERY_STRING} eq 'attack';
 open my $f, '<', '/proc/self/environ';
 print <$f> =~ /GALGO_TEMPLATE=/ ? 'warm' : 'cold';
 "#;
