@@ -1,16 +1,18 @@
 //! Programs that are kept loaded as another user, and in strict sandboxes: helpers have their templates.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use crate::{
     harness::list,
     secrets::STAYS,
     warm::{
         becomes, c,
+        modules::{PYTHON, same_as, with_python},
         parked::have_parked,
         perl, python,
         reports::{attack_at, writes_code},
         says,
+        unheard::{Over, Shown, module, soon},
     },
 };
 use galgo_testkit::{
@@ -28,6 +30,8 @@ list![
     what_cannot_be_forked_is_parked,
     one_template_of_php_serves_all_scripts,
     modules_are_learned_and_code_is_not,
+    modules_are_those_of_a_cold_start,
+    files_change_without_an_event,
     the_next_request_sees_a_change,
     a_helper_that_dies_takes_its_templates_along,
     a_helper_that_leaves_has_the_next_one_load,
@@ -232,6 +236,52 @@ fn modules_are_learned_and_code_is_not() {
 }
 
 /// Of a module that is part of the template.
+fn modules_are_those_of_a_cold_start() {
+    let site = with_python(site(), "games");
+    own(&site, "games/t.py", GAMES);
+    let server = site.start();
+    for route in ["warm", "warm-strict"] {
+        let warm = format!("/{route}/t.py");
+        same_as(&server, &warm, "/games/t.py", PYTHON);
+        let known = server.get(&format!("{warm}?known")).text();
+        assert!(
+            known.contains("'two', 'uses'"),
+            "{known} {}",
+            server.errors()
+        );
+    }
+}
+
+fn files_change_without_an_event() {
+    let site = site()
+        .file("real/M.pm", module("0"), 0o644)
+        .file("games/lib/M.pm", module("0"), 0o644)
+        .file("v1/M.pm", module("1"), 0o644);
+    let shown = Shown::new(&site, "real", "games/shown");
+    let uses = |folder: &Path| {
+        perl(
+            &format!("use lib '{}'; use M;", folder.display()),
+            "M::says()",
+        )
+    };
+    let site = with(site, "p", &uses(&shown.at));
+    let lib = site.path("games/lib");
+    let server = with(site, "m", &uses(&lib)).start();
+    for (n, route) in ["warm", "warm-strict"].iter().enumerate() {
+        let target = format!("/{route}/p");
+        becomes(&server, &target, &format!("warm {n}"));
+        let says = (n + 1).to_string();
+        fs::write(server.path("real/M.pm"), module(&says)).unwrap();
+        soon(&server, &target, &says);
+    }
+    becomes(&server, "/warm/m", "warm 0");
+    let over = Over::new(&server.path("v1"), lib);
+    soon(&server, "/warm/m", "1");
+    drop(over);
+    soon(&server, "/warm/m", "0");
+    drop(server);
+}
+
 fn the_next_request_sees_a_change() {
     let program = perl("use lib '.'; use Says;", "$Says::says, ' ', $<");
     let site = with(site(), "p", &program);

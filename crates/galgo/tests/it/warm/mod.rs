@@ -12,7 +12,7 @@ pub mod modules;
 pub mod parked;
 pub mod reports;
 mod unfit;
-mod unheard;
+pub mod unheard;
 
 use std::{fs, time::Duration};
 

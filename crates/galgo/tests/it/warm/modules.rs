@@ -101,11 +101,15 @@ pub const PYTHON: &[&str] = &[
 ];
 
 /// Asks in each way, cold and warm in turn.
-pub fn same(server: &Server, warm: &str, ways: &[&str]) {
-    let cold = warm.rsplit_once('/').unwrap().1;
+fn same(server: &Server, warm: &str, ways: &[&str]) {
+    let name = warm.rsplit_once('/').unwrap().1;
+    same_as(server, warm, &format!("/cold/{name}"), ways);
+}
+
+pub fn same_as(server: &Server, warm: &str, cold: &str, ways: &[&str]) {
     for round in 0..ROUNDS {
         for way in ways {
-            let [warm, cold] = [warm, &format!("/cold/{cold}")].map(|target| {
+            let [warm, cold] = [warm, cold].map(|target| {
                 let reply = server.get(&format!("{target}?{way}"));
                 (reply.status, reply.text())
             });

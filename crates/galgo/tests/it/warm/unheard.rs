@@ -31,13 +31,13 @@ list![
 const SOON: Duration = Duration::from_secs(10);
 
 /// A folder, shown elsewhere by a process (fuse(4)).
-struct Shown {
+pub struct Shown {
     process: Child,
-    at: PathBuf,
+    pub at: PathBuf,
 }
 
 impl Shown {
-    fn new(site: &Site, folder: &str, at: &str) -> Self {
+    pub fn new(site: &Site, folder: &str, at: &str) -> Self {
         needs_root();
         let flags = ["-I/usr/include/fuse3", "-D_FILE_OFFSET_BITS=64", "-lfuse3"];
         let program = compile(site.folder(), "through", include_str!("through.c"), &flags);
@@ -61,10 +61,10 @@ impl Drop for Shown {
 }
 
 /// A folder that is mounted over another one.
-struct Over(PathBuf);
+pub struct Over(PathBuf);
 
 impl Over {
-    fn new(from: &Path, to: PathBuf) -> Self {
+    pub fn new(from: &Path, to: PathBuf) -> Self {
         needs_root();
         mount_bind(from, &to).unwrap();
         Self(to)
@@ -77,12 +77,12 @@ impl Drop for Over {
     }
 }
 
-fn module(says: &str) -> String {
+pub fn module(says: &str) -> String {
     format!("package M; sub says {{ '{says}' }} 1;\n")
 }
 
 /// What is said from now on. One of two templates may have been loaded before the change, the other one after it.
-fn soon(server: &Server, target: &str, text: &str) {
+pub fn soon(server: &Server, target: &str, text: &str) {
     let time = RunningTime::start();
     let is_new = || server.get(target).text().ends_with(text);
     wait_until("new code", || (0..4).all(|_| is_new()));
