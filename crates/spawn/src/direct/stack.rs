@@ -14,7 +14,8 @@ pub(super) struct Stack {
     base: NonNull<c_void>,
 }
 
-// SAFETY: the mapping belongs to this value alone and is reached through `&mut Direct` only.
+// SAFETY: this value alone has the mapping's address, and no method reads or writes what is there. Of which thread the child is
+// that runs on it makes no difference to the mapping.
 unsafe impl Send for Stack {}
 
 impl Stack {
@@ -45,8 +46,9 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`. No child uses it: each has left it before `start`
-        // returned. A failure leaves the mapping in place, which does no harm.
+        // SAFETY: the mapping made in `new`. No child uses it: one that is waited for (CLONE_VFORK) has left it before the call
+        // that made it returned, and `Launches` forgets the stack of any other that may not have left. A failure leaves the
+        // mapping in place, which does no harm.
         let _ = unsafe { munmap(self.base.as_ptr(), GUARD + SIZE) };
     }
 }
