@@ -291,8 +291,15 @@ mod tests {
             f.push("Range", [b"bytes=", &value[..]].concat());
             f.push("If-Range", &value);
             f.push("If-Match", &value);
-            evaluate(&Method::Get, &f, CURRENT, size, 16);
-            cond::evaluate(&Method::Get, &f, Some(CURRENT));
+            let again = f.clone();
+            let got = evaluate(&Method::Get, &f, CURRENT, size, 16);
+            if let Ranges::Partial(list) = &got {
+                prop_assert!(list.iter().all(|part| part.start < part.end && part.end <= size));
+            }
+            // Neither keeps anything, nor changes what it looks at.
+            prop_assert_eq!(evaluate(&Method::Get, &again, CURRENT, size, 16), got);
+            let met = cond::evaluate(&Method::Get, &f, Some(CURRENT));
+            prop_assert_eq!(cond::evaluate(&Method::Get, &again, Some(CURRENT)), met);
         }
 
         #[test]

@@ -155,10 +155,7 @@ fn of_two_starts_at_once_one_fails_with_words() {
 
 #[test]
 fn root_opens_no_log_by_the_link_of_another_user() {
-    if !is_root() {
-        eprintln!("skipped root_opens_no_log_by_the_link_of_another_user: it needs root");
-        return;
-    }
+    assert!(is_root(), "this test needs root");
     use std::os::unix::fs::{PermissionsExt, symlink};
     let site = new_site();
     let (logs, secret) = (site.path("logs"), site.path("secret"));
@@ -191,10 +188,7 @@ fn root_opens_no_log_by_the_link_of_another_user() {
 /// The disk of a log is full in the middle of a line: that one is lost, and no other with it.
 #[test]
 fn a_full_disk_mixes_no_lines() {
-    if !is_root() {
-        eprintln!("skipped a_full_disk_mixes_no_lines: it needs root, to mount");
-        return;
-    }
+    assert!(is_root(), "this test needs root, to mount");
     let site = new_site();
     fs::create_dir(site.path("logs")).unwrap();
     site.write(

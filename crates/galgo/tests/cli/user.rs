@@ -35,10 +35,7 @@ except PermissionError:
 
 #[test]
 fn server_and_programs_are_that_user_and_stay_so() {
-    if !is_root() {
-        eprintln!("skipped server_and_programs_are_that_user_and_stay_so: it needs root");
-        return;
-    }
+    assert!(is_root(), "this test needs root");
     let site = new_site();
     site.program("regain", REGAIN);
     // Groups of root that must be gone.
@@ -74,10 +71,7 @@ fn server_and_programs_are_that_user_and_stay_so() {
 /// systemd's AmbientCapabilities=, which let a server that is not root bind low ports.
 #[test]
 fn programs_do_not_inherit_the_capabilities_of_the_server() {
-    if !is_root() {
-        eprintln!("skipped programs_do_not_inherit_the_capabilities_of_the_server: it needs root");
-        return;
-    }
+    assert!(is_root(), "this test needs root");
     let site = new_site();
     site.program("regain", REGAIN);
     let mut command = Command::new("setpriv");
@@ -102,12 +96,7 @@ fn programs_do_not_inherit_the_capabilities_of_the_server() {
 
 #[test]
 fn run_and_check_meet_the_permissions_of_the_configured_user() {
-    if !is_root() {
-        eprintln!(
-            "skipped run_and_check_meet_the_permissions_of_the_configured_user: it needs root"
-        );
-        return;
-    }
+    assert!(is_root(), "this test needs root");
     use std::os::unix::fs::PermissionsExt;
     let site = new_site();
     site.sh("who", "printf 'Content-Type: text/plain\n\n'; id -u");
@@ -131,12 +120,7 @@ fn run_and_check_meet_the_permissions_of_the_configured_user() {
 #[test]
 fn folders_that_are_closed_to_the_user_are_named_with_the_mend() {
     use std::os::unix::fs::PermissionsExt;
-    if !is_root() {
-        eprintln!(
-            "skipped folders_that_are_closed_to_the_user_are_named_with_the_mend: it needs root"
-        );
-        return;
-    }
+    assert!(is_root(), "this test needs root");
     let site = new_site();
     site.sh("hello", "");
     site.sh("sub/hello", "");
@@ -193,10 +177,7 @@ fn folders_that_are_closed_to_the_user_are_named_with_the_mend() {
 #[test]
 fn a_site_in_a_closed_folder_is_not_called_empty() {
     use std::os::unix::fs::PermissionsExt;
-    if !is_root() {
-        eprintln!("skipped a_site_in_a_closed_folder_is_not_called_empty: it needs root");
-        return;
-    }
+    assert!(is_root(), "this test needs root");
     let site = new_site();
     site.sh("hello", "");
     let folder = site.path("");

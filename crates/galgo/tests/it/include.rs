@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::harness::{list, new_site};
+use crate::harness::{list, needs_root, new_site};
 use galgo_testkit::{Client, Server, Site, eventually, file::whole_lines, wait_until};
 
 list![
@@ -185,9 +185,7 @@ fn logs_are_opened_again() {
 
 /// Root without a user to become follows no link of others to a log, as with the server's own logs.
 fn a_log_that_is_a_link() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    needs_root();
     let site = two();
     let folder = site.path("theirs");
     fs::create_dir(&folder).unwrap();

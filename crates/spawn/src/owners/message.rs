@@ -518,6 +518,7 @@ mod tests {
     fn whatever_comes_is_read_or_refused() {
         let mut x = 0x9e37_79b9_7f4a_7c15u64;
         let valid = [&[NORMAL, 1, 0][..], b"/p\0one\0A=b\0"].concat();
+        let (mut read, mut refused) = (0, 0);
         for _ in 0..1_000_000 {
             x ^= x << 13;
             x ^= x >> 7;
@@ -528,7 +529,21 @@ mod tests {
             bytes.truncate((x >> 16) as usize % (bytes.len() + 1));
             read_all(&bytes);
             read_all(&[&b"T"[..], &bytes].concat());
-            read_all(&[&b"S"[..], &bytes].concat());
+            let start = [&b"S"[..], &bytes].concat();
+            read_all(&start);
+            match HelperOrder::decode(&start) {
+                Some(HelperOrder::Start(order)) => {
+                    // All of it counts: the program and its arguments are in what came, one behind the other.
+                    let program = order.program.as_bytes_with_nul();
+                    assert!(start.windows(program.len()).any(|part| part == program));
+                    read += 1;
+                }
+                _ => refused += 1,
+            }
         }
+        assert!(
+            read > 1000 && refused > 1000,
+            "{read} read, {refused} refused"
+        );
     }
 }
