@@ -56,6 +56,7 @@ has_started_or_ended() { is_listening || ! kill -0 "$SERVER"; }
 
 # try_start [COMMAND...]: starts galgo, by a command if one is given; fails if it does not start.
 try_start() {
+  : >"$W/log/out" # what an earlier galgo has said there is not this one's
   "$@" "$GALGO" serve --config "$W/galgo.toml" >"$W/log/out" 2>"$W/log/start" </dev/null &
   SERVER=$!
   eventually 20 has_started_or_ended

@@ -20,7 +20,7 @@ use std::{io, sync::Arc};
 
 use galgo_front::shared::{Handle, Shared};
 use galgo_handlers::{upstream::WorkersThread, wasm};
-use galgo_spawn::{Direct, Outside, sandbox};
+use galgo_spawn::{Direct, Outside, guard, sandbox};
 use rustix::process::DumpableBehavior;
 use tokio::{runtime::Runtime, sync::watch};
 
@@ -69,6 +69,8 @@ impl ReadyServer {
         // Early, while descriptor numbers are low: see `Direct`.
         let (spawners, workers) = spawners(&config)?;
         let spawning = Spawning::start(&config, &program, &inherited.passed)?;
+        let spawner = spawning.as_ref().map(Spawning::process);
+        guard::start(spawner).map_err(|e| format!("cannot start the guard: {e}"))?;
         let (new, certificates) = open(&config, &mut inherited)?;
         let executes = Spawning::needs_execve(spawning.as_ref(), &config);
         // Before there are other threads, those of logs are the first: each has the domain of the one that starts it.

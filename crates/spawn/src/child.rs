@@ -54,6 +54,18 @@ impl Child {
         }
     }
 
+    /// Whether what it starts is marked.
+    pub(crate) fn is_marked(&self) -> bool {
+        matches!(&self.0, ChildHandle::Own(child) if child.mark.is_some())
+    }
+
+    /// Ends all that has its mark, but for the process itself.
+    pub(crate) fn drop_mark(&mut self) {
+        if let ChildHandle::Own(child) = &mut self.0 {
+            child.mark = None;
+        }
+    }
+
     /// One that a helper starts.
     pub(crate) fn remote(child: RemoteChild) -> Self {
         Self(ChildHandle::Remote(Box::new(child)))

@@ -1,11 +1,17 @@
-//! Which of this process's children are waited for, and which are not done with: a bit for each process id.
+//! Which of this process's children are waited for, and which marks are held: a bit for each process id, and for each mark.
 //!
 //! The system may hand over children that this process did not start: a program that forks with
-//! CLONE_PARENT, and orphans where the server is process 1 of a container. Only those are the
+//! CLONE_PARENT, and orphans, which become this process's children (PR_SET_CHILD_SUBREAPER). Only those are the
 //! reaper's to find ([`crate::reaper`]). A request claims and releases without a lock.
+//!
+//! A mark is a value of RLIMIT_LOCKS, which Linux does not enforce, and which a process passes on to all that it starts. The marks of
+//! one server and of its helpers lie in one range ([`MarkRange`]), so that its guard finds all of them ([`crate::guard`]).
 
-use rustix::process::Rlimit;
-use std::sync::atomic::{AtomicU64, Ordering};
+use rustix::process::{Resource, Rlimit, getpid, getrlimit};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU32, AtomicU64, Ordering},
+};
 
 /// PID_MAX_LIMIT of 64-bit systems, proc(5). Pages of the table are there once they are touched.
 const PIDS: usize = 1 << 22;
@@ -15,52 +21,149 @@ struct Pids([AtomicU64; PIDS / 64]);
 
 /// Those that are waited for.
 static CLAIMED: Pids = Pids([const { AtomicU64::new(0) }; PIDS / 64]);
-/// Those of which a [`Child`](crate::Child) is still held, reaped or not, by their mark.
-static HELD: [Pids; 2] = [const { Pids([const { AtomicU64::new(0) }; PIDS / 64]) }; 2];
 
-/// What RLIMIT_LOCKS says of a process and of all that it starts ([`crate::reaper`]): the number of the process that was started
-/// here, and so much more.
+/// Marks of each kind that a process has. A mark is used again after all others of its kind.
+const MARKS: u64 = 1 << 20;
+/// Marks that are held, of both kinds.
+static HELD: [AtomicU64; (2 * MARKS / 64) as usize] =
+    [const { AtomicU64::new(0) }; (2 * MARKS / 64) as usize];
+/// How many marks of each kind were taken.
+static TAKEN: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+
+/// What a mark is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProcessMark {
+pub(crate) enum MarkKind {
     /// A program that has one request.
     Program,
-    /// A program that stays. The filter keeps a process from changing its limit (`sandbox::calls::OWN_ONLY`). Without a filter it can lower its
-    /// limit, and not raise it: none of a request passes for one of a worker, which would let it stay as long.
-    Worker,
+    /// A worker or a template. The filter keeps a process from changing its limit (`sandbox::calls::OWN_ONLY`). Without a filter
+    /// a process can lower its limit, and not raise it: so no program passes for what a worker has started.
+    Lasting,
 }
 
+/// The mark of a process and of all that it starts. They may run until this is dropped.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ProcessMark(u64);
+
 impl ProcessMark {
-    /// What the limit is larger by than any process id.
-    const WORKER: u64 = 1 << 32;
+    /// A mark that no process has.
+    pub(crate) fn new(kind: MarkKind) -> Self {
+        let first = kind as u64 * MARKS;
+        loop {
+            // Downwards: a process without a filter can take the mark of a later request only.
+            let taken = u64::from(TAKEN[kind as usize].fetch_add(1, Ordering::Relaxed));
+            let index = first + (MARKS - 1 - taken % MARKS);
+            let (word, bit) = place(index);
+            if word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+                return Self(index);
+            }
+        }
+    }
 
-    /// The limit of a helper: all that it starts has this one, or a lower one.
-    pub(crate) fn of_helpers() -> Rlimit {
-        let most = Some(2 * Self::WORKER);
+    /// RLIMIT_LOCKS, soft and hard. The soft limit is the mark. This process can raise that of a template again.
+    pub(crate) fn limits(&self) -> [u64; 2] {
+        let own = MarkRange::own();
+        let mark = own.first + self.0;
+        match self.0 < MARKS {
+            true => [mark; 2],
+            false => [mark, own.last()],
+        }
+    }
+}
+
+impl Drop for ProcessMark {
+    fn drop(&mut self) {
+        let (word, bit) = place(self.0);
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+/// Whether processes with this limit may run. Every limit that is no mark of this process counts as one that nobody holds.
+pub(crate) fn is_held(limit: u64) -> bool {
+    let index = limit.checked_sub(MarkRange::own().first);
+    index
+        .filter(|index| *index < 2 * MARKS)
+        .is_some_and(|index| {
+            let (word, bit) = place(index);
+            word.load(Ordering::Relaxed) & bit != 0
+        })
+}
+
+/// The word and bit of a mark in [`HELD`].
+fn place(index: u64) -> (&'static AtomicU64, u64) {
+    (&HELD[(index / 64) as usize], 1 << (index % 64))
+}
+
+/// Marks that one server has for itself and its helpers, or that one of these processes has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MarkRange {
+    first: u64,
+    count: u64,
+}
+
+impl MarkRange {
+    /// So many numbers lie apart those of two processes. The last one of a helper is its own limit, and no mark.
+    const OF_PROCESS: u64 = 4 * MARKS;
+    /// A server has the first of these itself; the rest is for its helpers.
+    const OF_SERVER: u64 = 1 << 41;
+
+    /// Those of the server with this process id. No other server of this machine has the same.
+    pub(crate) fn of_server(pid: i32) -> Self {
+        let pid = u64::from(pid.unsigned_abs()); // below 2^22 (PID_MAX_LIMIT)
+        Self {
+            first: pid * Self::OF_SERVER,
+            count: Self::OF_SERVER,
+        }
+    }
+
+    /// Those of the server's helper with this number, from 0.
+    pub(crate) fn of_helper(self, number: u64) -> Self {
+        let helpers = self.count / Self::OF_PROCESS - 1;
+        Self {
+            first: self.first + (1 + number % helpers) * Self::OF_PROCESS,
+            count: Self::OF_PROCESS,
+        }
+    }
+
+    /// Those of all helpers of a server.
+    pub(crate) fn of_helpers(self) -> Self {
+        Self {
+            first: self.first + Self::OF_PROCESS,
+            count: self.count - Self::OF_PROCESS,
+        }
+    }
+
+    /// The limit of a process that makes these marks, if it is a helper: all that it starts has this one, or a lower one.
+    pub(crate) fn limit(self) -> Rlimit {
+        let last = Some(self.last());
         Rlimit {
-            current: most,
-            maximum: most,
+            current: last,
+            maximum: last,
         }
     }
 
-    /// The limit of the process `pid` and of all that it starts.
-    pub(crate) fn limit(self, pid: i32) -> u64 {
-        let offset = match self {
-            Self::Program => 0,
-            Self::Worker => Self::WORKER,
-        };
-        offset + pid as u64 // no id is negative
+    fn last(self) -> u64 {
+        self.first + self.count - 1
     }
 
-    /// The mark, and the process, that a limit says.
-    fn of(limit: u64) -> (Self, Option<i32>) {
-        match limit.checked_sub(Self::WORKER) {
-            Some(pid) => (Self::Worker, i32::try_from(pid).ok()),
-            None => (Self::Program, i32::try_from(limit).ok()),
-        }
+    /// Those of this process: a helper knows them by its limit.
+    fn own() -> Self {
+        static OWN: OnceLock<MarkRange> = OnceLock::new();
+        *OWN.get_or_init(|| {
+            let limit = getrlimit(Resource::Locks).current;
+            let is_last = |last: &u64| last % Self::OF_PROCESS == Self::OF_PROCESS - 1;
+            match limit.filter(is_last) {
+                Some(last) => Self {
+                    first: last + 1 - Self::OF_PROCESS,
+                    count: Self::OF_PROCESS,
+                },
+                None => Self::of_server(getpid().as_raw_pid()),
+            }
+        })
     }
 
-    fn held(self) -> &'static Pids {
-        &HELD[self as usize]
+    /// Whether a limit is one of these marks.
+    pub(crate) fn contains(self, limit: u64) -> bool {
+        limit.wrapping_sub(self.first) < self.count
     }
 }
 
@@ -76,22 +179,6 @@ pub(crate) fn release(pid: i32) {
 
 pub(crate) fn is_claimed(pid: i32) -> bool {
     CLAIMED.contains(pid)
-}
-
-/// From now on what `pid` leaves running may run.
-pub(crate) fn hold(mark: ProcessMark, pid: i32) {
-    mark.held().insert(pid);
-}
-
-/// What `pid` has left running must end.
-pub(crate) fn let_go(mark: ProcessMark, pid: i32) {
-    mark.held().remove(pid);
-}
-
-/// Whether a process with this limit may run.
-pub(crate) fn is_held(limit: u64) -> bool {
-    let (mark, pid) = ProcessMark::of(limit);
-    pid.is_some_and(|pid| mark.held().contains(pid))
 }
 
 impl Pids {
@@ -122,6 +209,8 @@ impl Pids {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -136,20 +225,45 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_held_by_a_mark_that_no_program_can_have() {
-        let pid = PIDS as i32 - 3;
-        let limits = [ProcessMark::Program, ProcessMark::Worker].map(|mark| mark.limit(pid));
-        assert!(limits[1] > PIDS as u64);
-        hold(ProcessMark::Worker, pid);
-        assert_eq!(limits.map(is_held), [false, true]);
-        hold(ProcessMark::Program, pid);
-        let_go(ProcessMark::Worker, pid);
-        assert_eq!(limits.map(is_held), [true, false]);
-        let_go(ProcessMark::Program, pid);
-        assert!(
-            ![1, ProcessMark::WORKER, ProcessMark::WORKER - 1, u64::MAX]
-                .iter()
-                .any(|limit| is_held(*limit))
-        );
+    fn a_mark_is_held_until_it_is_dropped() {
+        let marks = [MarkKind::Program, MarkKind::Lasting].map(ProcessMark::new);
+        let [program, lasting] = marks.each_ref().map(|mark| mark.limits()[0]);
+        assert!(program < lasting && is_held(program) && is_held(lasting));
+        let others: Vec<_> = (0..100)
+            .map(|_| ProcessMark::new(MarkKind::Program))
+            .collect();
+        assert!(others.iter().all(|other| !marks.contains(other)));
+        drop(marks);
+        assert!(!is_held(program) && !is_held(lasting));
+    }
+
+    #[test]
+    fn no_other_number_is_held() {
+        let first = MarkRange::own().first;
+        for limit in [
+            0,
+            1,
+            first - 1,
+            first + 2 * MARKS,
+            1 << 22,
+            1 << 32,
+            u64::MAX,
+        ] {
+            assert!(!is_held(limit), "{limit}");
+        }
+    }
+
+    #[test]
+    fn processes_of_a_server_have_marks_of_their_own() {
+        let server = MarkRange::of_server((1 << 22) - 1);
+        let helpers = [0, 1, 77].map(|number| server.of_helper(number));
+        for helper in helpers {
+            let last = helper.limit().maximum.unwrap();
+            assert!(helper.contains(last) && server.contains(last) && !helper.contains(last + 1));
+            assert!(!helper.contains(server.first) && helper.contains(helper.first));
+        }
+        assert!(!helpers[0].contains(helpers[1].first) && !helpers[1].contains(helpers[0].first));
+        let other = MarkRange::of_server((1 << 22) - 2);
+        assert!(!server.contains(other.limit().maximum.unwrap()));
     }
 }

@@ -1,10 +1,11 @@
 //! Descriptors that whoever started this process left open for it.
 
+use crate::raw::syscall;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use std::{
     io,
     mem::size_of,
-    os::fd::{FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
 };
 
 /// Where they begin, behind the standard ones: SD_LISTEN_FDS_START of sd_listen_fds(3).
@@ -52,4 +53,20 @@ pub fn first_is_from() -> Option<i32> {
         )
     };
     (got == 0 && made_by.pid > 0).then_some(made_by.pid)
+}
+
+/// In a child of this process: closes all descriptors but the standard streams and `kept`.
+pub(crate) fn close_all_but<const N: usize>(kept: [Option<&OwnedFd>; N]) {
+    let kept = kept.into_iter().flatten();
+    let mut kept: Vec<_> = kept.map(|fd| fd.as_raw_fd() as usize).collect();
+    kept.sort_unstable();
+    let ends = kept.iter().map(|fd| fd - 1).chain([u32::MAX as usize]);
+    let begins = std::iter::once(3).chain(kept.iter().map(|fd| fd + 1));
+    for (from, to) in begins.zip(ends) {
+        if from <= to {
+            // SAFETY: numbers only. What has these descriptors in memory the child neither uses nor drops:
+            // it ends by `_exit`.
+            unsafe { syscall(libc::SYS_close_range, [from, to, 0, 0, 0, 0]) };
+        }
+    }
 }

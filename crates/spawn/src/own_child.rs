@@ -42,7 +42,7 @@ pub(crate) struct OwnChild {
     pidfd: ManuallyDrop<OwnedFd>,
     pub(crate) pid: i32,
     /// What it leaves running may run as long as this is there: it is known by that.
-    mark: Option<ProcessMark>,
+    pub(crate) mark: Option<ProcessMark>,
     /// How it ended; once set, the process is reaped and its numbers may be reused.
     exit: Option<Exit>,
     gone: bool,
@@ -60,9 +60,6 @@ impl OwnChild {
         launch_number: Option<u64>,
     ) -> Self {
         claims::claim(pid);
-        if let Some(mark) = mark {
-            claims::hold(mark, pid);
-        }
         Self {
             mark,
             pidfd: ManuallyDrop::new(pidfd),
@@ -77,15 +74,8 @@ impl OwnChild {
     /// Marks the process, and so all that it starts from now on. A process marks itself only between `clone` and `execve`,
     /// where it has the key.
     pub(crate) fn set_mark(&mut self, mark: ProcessMark) {
-        claims::hold(mark, self.pid);
+        set_limits(self.pid, &mark);
         self.mark = Some(mark);
-        let limit = [mark.limit(self.pid); 2];
-        let (process, resource) = (self.pid as usize, libc::RLIMIT_LOCKS as usize);
-        // SAFETY: the kernel reads a soft and a hard limit, which outlive the call. A process that has just ended needs none.
-        unsafe {
-            let limit = limit.as_ptr() as usize;
-            syscall_with_key(libc::SYS_prlimit64, [process, resource, limit, 0])
-        };
     }
 
     /// Whether it was reaped.
@@ -215,9 +205,7 @@ impl Drop for OwnChild {
             // Ends stopped processes too.
             let _ = self.signal_group(libc::SIGKILL);
         }
-        if let Some(mark) = self.mark {
-            claims::let_go(mark, self.pid);
-        }
+        self.mark = None;
         // SAFETY: nothing uses the field after `drop`.
         let pidfd = unsafe { ManuallyDrop::take(&mut self.pidfd) };
         // A process in the middle of its I/O, or with much memory to give back, is not gone at once, and an event loop
@@ -229,6 +217,15 @@ impl Drop for OwnChild {
             reaper::adopt(pidfd);
         }
     }
+}
+
+/// Gives a child of this process a mark. A process that has just ended needs none.
+pub(crate) fn set_limits(pid: i32, mark: &ProcessMark) {
+    let limits = mark.limits();
+    let (process, resource) = (pid as usize, libc::RLIMIT_LOCKS as usize);
+    let args = [process, resource, limits.as_ptr() as usize, 0];
+    // SAFETY: the kernel reads a soft and a hard limit, which outlive the call.
+    unsafe { syscall_with_key(libc::SYS_prlimit64, args) };
 }
 
 impl AsFd for OwnChild {

@@ -1,6 +1,6 @@
 //! What to start.
 
-use crate::{claims::ProcessMark, env::EnvBlock, sandbox::Sandbox};
+use crate::{claims::MarkKind, env::EnvBlock, sandbox::Sandbox};
 use std::{
     ffi::CString,
     os::fd::{BorrowedFd, OwnedFd},
@@ -27,8 +27,7 @@ pub struct Limits {
     /// RLIMIT_NPROC. Counts every process and thread of the user, the server's own among them.
     pub processes: Option<u64>,
     /// Processes that it leaves running outside of its group may outlive it. Otherwise they are ended
-    /// ([`end_orphans`](crate::end_orphans)); they are known by RLIMIT_LOCKS, which Linux does not enforce: it is the number
-    /// of the process that was started.
+    /// ([`end_orphans`](crate::end_orphans)); they are known by RLIMIT_LOCKS, which Linux does not enforce.
     pub may_stay: bool,
     /// It is a worker, which takes one request after another: what it leaves running may run as long as it does.
     pub is_worker: bool,
@@ -40,12 +39,12 @@ impl Limits {
         self.memory.is_some() || self.processes.is_some() || self.cpu_percent.is_some()
     }
 
-    /// What it marks all that it starts with; `None`: nothing.
-    pub(crate) fn mark(&self) -> Option<ProcessMark> {
+    /// What marks it and all that it starts; `None`: nothing.
+    pub(crate) fn mark(&self) -> Option<MarkKind> {
         match (self.may_stay, self.is_worker) {
             (true, _) => None,
-            (false, true) => Some(ProcessMark::Worker),
-            (false, false) => Some(ProcessMark::Program),
+            (false, true) => Some(MarkKind::Lasting),
+            (false, false) => Some(MarkKind::Program),
         }
     }
 

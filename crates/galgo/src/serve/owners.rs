@@ -70,6 +70,11 @@ impl Spawning {
         }))
     }
 
+    /// Its process.
+    pub(super) fn process(&self) -> BorrowedFd<'_> {
+        self.child.as_fd()
+    }
+
     /// Whether what a configuration asks for can be started.
     ///
     /// # Errors

@@ -102,6 +102,7 @@ impl Live {
     pub(super) fn is_old(&self, learned: usize, now: Instant) -> bool {
         self.knows < learned
             || self.served >= SERVES
+            || self.template.is_worn()
             || now.saturating_duration_since(self.since) >= LIVES
     }
 }

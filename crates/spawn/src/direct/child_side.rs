@@ -6,7 +6,6 @@
 
 use super::signals;
 use crate::{
-    claims::ProcessMark,
     error::StartStage::{self, Chdir, Descriptors, Domain, Exec, Limits},
     raw::syscall,
     sandbox::syscall_with_key,
@@ -33,8 +32,8 @@ pub(super) struct ChildContext {
     pub(super) more_len: usize,
     /// Resource, soft, hard.
     pub(super) limits: [Option<(u32, u64, u64)>; 6],
-    /// `None`: what it leaves running may outlive it.
-    pub(super) mark: Option<ProcessMark>,
+    /// RLIMIT_LOCKS; `None`: what it leaves running may outlive it.
+    pub(super) mark: Option<[u64; 2]>,
     pub(super) umask: Option<u32>,
     pub(super) no_new_privs: bool,
     /// What it makes a domain of ([`crate::domain`]), where the kernel has such.
@@ -103,10 +102,8 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     }
     call(Chdir, libc::SYS_chdir, [c.dir as usize, 0, 0, 0])?;
     c.limits.iter().flatten().try_for_each(limit)?;
-    if let Some(mark) = c.mark {
-        // SAFETY: takes no arguments.
-        let own = mark.limit(unsafe { syscall(libc::SYS_getpid, [0; 6]) } as i32);
-        match limit(&(LOCKS, own, own)) {
+    if let Some([soft, hard]) = c.mark {
+        match limit(&(LOCKS, soft, hard)) {
             // A galgo that is itself a program of another galgo does not have that one's key.
             Err((_, libc::EPERM)) => {}
             marked => marked?,

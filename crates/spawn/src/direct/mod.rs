@@ -11,6 +11,7 @@ mod stack;
 
 use crate::{
     child::Child,
+    claims::ProcessMark,
     domain,
     env::STRING_MAX,
     error::{StartError, StartStage},
@@ -129,9 +130,11 @@ impl Direct {
         let envp = start.env.pointers();
         let more = above(start.more.iter().copied())?;
         let numbers: Vec<RawFd> = more.iter().map(AsRawFd::as_raw_fd).collect();
+        let mark = start.limits.mark().map(ProcessMark::new);
         let context = ChildContext {
             more: numbers.as_ptr(),
             more_len: numbers.len(),
+            mark: mark.as_ref().map(ProcessMark::limits),
             ..self.context(start, &argv, &envp, self.slots.numbers())
         };
         let filled = self.slots.fill(&start.stdio);
@@ -142,7 +145,7 @@ impl Direct {
                 // the child has left this memory; `&mut self` makes the stack ours alone.
                 unsafe { clone_call::child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context) }
             })
-            .map(|(pidfd, pid)| Child::new(pidfd, pid, start.limits.mark(), None));
+            .map(|(pidfd, pid)| Child::new(pidfd, pid, mark, None));
         let cleared = self.slots.clear().map_err(StartError::descriptors);
         let mut child = child?;
         if let Some((stage, errno)) = context.failure() {
@@ -169,9 +172,11 @@ impl Direct {
         };
         let (argv, envp) = (pointers(start.args), start.env.pointers());
         let numbers: Vec<RawFd> = more.iter().map(AsRawFd::as_raw_fd).collect();
+        let mark = launch.limits.mark().map(ProcessMark::new);
         let context = ChildContext {
             more: numbers.as_ptr(),
             more_len: numbers.len(),
+            mark: mark.as_ref().map(ProcessMark::limits),
             knocks: launch.knocks,
             ..self.context(&start, &argv, &envp, memory.slots.numbers())
         };
@@ -190,7 +195,7 @@ impl Direct {
             in_use: AtomicU32::new(1),
         });
         let priority = data.launch.priority;
-        let child = self.begin(memory, data)?;
+        let child = self.begin(memory, data, mark)?;
         child.lower(priority);
         Ok(child)
     }
@@ -200,17 +205,17 @@ impl Direct {
         &mut self,
         memory: LaunchMemory,
         data: Box<LaunchData>,
+        mark: Option<ProcessMark>,
     ) -> Result<Child, Box<FailedLaunch>> {
         let data = NonNull::from(Box::leak(data));
         // SAFETY: data and memory stay as they are until the kernel has cleared `in_use`, as the child leaves this
         // memory: `Launches` sees to that. No other child has them.
-        let (cloned, mark) = unsafe {
+        let cloned = unsafe {
             let LaunchData {
                 context, in_use, ..
             } = data.as_ref();
             let flags = libc::CLONE_CHILD_CLEARTID;
-            let cloned = clone_call::child(flags, &memory.stack, in_use.as_ptr(), context);
-            (cloned, context.mark)
+            clone_call::child(flags, &memory.stack, in_use.as_ptr(), context)
         };
         match cloned {
             Ok((pidfd, pid)) => {
@@ -265,7 +270,7 @@ impl Direct {
             more: NonNull::dangling().as_ptr(),
             more_len: 0,
             limits: rlimits(&start.limits),
-            mark: start.limits.mark(),
+            mark: None,
             umask: self.umask,
             no_new_privs: start.no_new_privs,
             ruleset: self

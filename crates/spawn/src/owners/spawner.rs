@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{
     NamelessListener,
-    claims::ProcessMark,
+    claims::MarkRange,
     identity::Identity,
-    inherited,
-    raw::syscall,
-    reaper::{ENDED, children},
+    inherited::{close_all_but, inherited},
+    leftover::{children, mark_of},
+    reaper::ENDED,
 };
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -24,14 +24,14 @@ use rustix::{
     io::Errno,
     net::{RecvFlags, SendFlags, sockopt::socket_type},
     process::{
-        DumpableBehavior, Pid, PidfdFlags, Resource, Signal, WaitId, getpid, kill_process,
+        DumpableBehavior, Pid, PidfdFlags, Resource, Signal, WaitId, getpid, getppid, kill_process,
         pidfd_open, set_child_subreaper, set_dumpable_behavior, setrlimit, waitid,
     },
 };
 use std::{
     collections::HashMap,
-    fs, io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    io,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
     time::Instant,
@@ -72,6 +72,9 @@ pub fn serve(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), Strin
         socket,
         remits: Remits::default(),
         helpers: Vec::new(),
+        // Its server has started this process, and does not end before it.
+        marks: MarkRange::of_server(getppid().map_or(0, Pid::as_raw_pid)),
+        made: 0,
         cgroups: Cgroups::default(),
         upgrade: Upgrade::default(),
         strays: false,
@@ -113,6 +116,9 @@ struct SpawnerProcess {
     socket: OwnedFd,
     remits: Remits,
     helpers: Vec<HelperProcess>,
+    /// The marks of the server and its helpers, and how many helpers were made.
+    marks: MarkRange,
+    made: u64,
     cgroups: Cgroups,
     upgrade: Upgrade,
     /// There may be children that are no helpers: a helper has ended, and has left them behind.
@@ -248,6 +254,8 @@ impl SpawnerProcess {
         let (ours, theirs) = pair()?;
         let program = remit.terms.modules.as_ref().map(|_| host.modules());
         let here = remit.has_own_ids().then(own_ids).transpose()?;
+        let marks = self.marks.of_helper(self.made);
+        self.made += 1;
         // SAFETY: this process has one thread, so that the child has all there is of it: no lock is held by a thread
         // that is not there.
         let pid = match unsafe { libc::fork() } {
@@ -255,7 +263,7 @@ impl SpawnerProcess {
                 let opened = program.as_ref().and_then(|program| program.as_ref().ok());
                 close_all_but([Some(&theirs), opened]);
                 let given = (theirs, program);
-                let ready = mark().and_then(|()| leave_streams());
+                let ready = mark(marks).and_then(|()| leave_streams());
                 let served = ready.and_then(|()| helper::serve(remit, user, given, group));
                 let code = match served {
                     Ok(()) => 0,
@@ -306,10 +314,11 @@ impl SpawnerProcess {
         strays.retain(|pid| !self.helpers.iter().any(|h| h.pid == *pid) && !self.upgrade.is(*pid));
         // After the look for children: a server that serves has told so before it left any.
         let mut found = self.upgrade.look(Instant::now());
-        let spares = self.upgrade.serves();
+        // What a server that is to take over has started, and is none of a helper's.
+        let spares = self.upgrade.is_there();
         for pid in strays {
             // It is this process's child, and only reaped here: the number is its own.
-            if !(spares && is_of_no_helper(pid)) {
+            if !(spares && self.is_of_no_helper(pid)) {
                 let _ = kill_process(pid, Signal::KILL);
                 found = true;
             }
@@ -334,6 +343,11 @@ impl SpawnerProcess {
             let _ = poll(&mut [], Some(&LOOK));
         }
     }
+
+    /// Whether a process has no mark of a helper.
+    fn is_of_no_helper(&self, pid: Pid) -> bool {
+        mark_of(pid.as_raw_pid()).is_some_and(|mark| !self.marks.contains(mark))
+    }
 }
 
 /// Has the next children be in a PID namespace of their own, the first of them its init; what is to be entered after that. Such
@@ -346,28 +360,14 @@ fn own_ids() -> io::Result<OwnedFd> {
     Ok(here)
 }
 
-/// Whether a process has the limit of this one, and so no helper's mark. By proc(5): prlimit(2) wants CAP_SYS_RESOURCE for
-/// other users' processes, which root in a container does not have.
-fn is_of_no_helper(pid: Pid) -> bool {
-    let limit = |process: &str| {
-        let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
-        let mut lines = limits.lines();
-        lines
-            .find(|line| line.starts_with("Max file locks"))
-            .map(String::from)
-    };
-    let theirs = limit(&pid.to_string());
-    theirs.is_some() && theirs == limit("self")
-}
-
 /// Reaps a child that has ended; whether it is gone.
 fn reap(pid: Pid) -> bool {
     !matches!(waitid(WaitId::Pid(pid), ENDED), Ok(None))
 }
 
 /// In a child of the spawner: whatever it starts is known as a helper's, also when the helper has ended.
-fn mark() -> Result<(), String> {
-    setrlimit(Resource::Locks, ProcessMark::of_helpers())
+fn mark(marks: MarkRange) -> Result<(), String> {
+    setrlimit(Resource::Locks, marks.limit())
         .map_err(|e| format!("setrlimit: {}", io::Error::from(e)))
 }
 
@@ -380,22 +380,6 @@ fn leave_streams() -> Result<(), String> {
         dup2_stdout(io::stderr())
     })
     .map_err(|e| format!("opening /dev/null: {}", io::Error::from(e)))
-}
-
-/// In a child of the spawner: closes what it has of it, but for standard streams and `kept`.
-fn close_all_but(kept: [Option<&OwnedFd>; 2]) {
-    let kept = kept.into_iter().flatten();
-    let mut kept: Vec<_> = kept.map(|fd| fd.as_raw_fd() as usize).collect();
-    kept.sort_unstable();
-    let ends = kept.iter().map(|fd| fd - 1).chain([u32::MAX as usize]);
-    let begins = std::iter::once(3).chain(kept.iter().map(|fd| fd + 1));
-    for (from, to) in begins.zip(ends) {
-        if from <= to {
-            // SAFETY: numbers only. What the spawner has of these descriptors in memory the child neither uses nor drops:
-            // it ends by `_exit`.
-            unsafe { syscall(libc::SYS_close_range, [from, to, 0, 0, 0, 0]) };
-        }
-    }
 }
 
 #[cfg(test)]

@@ -160,9 +160,9 @@ impl Upgrade {
         self.server.as_ref().is_some_and(|server| server.pid == pid)
     }
 
-    /// Whether one serves, or has served.
-    pub(super) fn serves(&self) -> bool {
-        self.serves
+    /// Whether one runs, or has served.
+    pub(super) fn is_there(&self) -> bool {
+        self.serves || self.server.is_some()
     }
 
     /// What has become of it. Whether it was killed, and may have left others.

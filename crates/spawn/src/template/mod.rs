@@ -58,8 +58,7 @@ macro_rules! either {
 impl Template {
     /// Starts a program that is to stop before its first line, with the `modules` loaded that an
     /// earlier child was seen to load. `launch` is what a request's start would be, with an
-    /// environment that holds no request; there is no limit of CPU time until there is one. Not all
-    /// kinds can be for one use ([`TemplateKind::parks`]). Its `execve` is not waited for: [`begun`](Self::begun).
+    /// environment that holds no request. Not all kinds can be for one use ([`TemplateKind::parks`]). Its `execve` is not waited for: [`begun`](Self::begun).
     ///
     /// # Errors
     /// As [`Spawner::launch`]; also where the kernel gives no memory file to execute from
@@ -152,6 +151,11 @@ impl Template {
     /// Whether the process is still there.
     pub fn is_alive(&self) -> bool {
         either!(&self.0, template => template.is_alive(), template.is_alive())
+    }
+
+    /// Whether it has used half of the CPU time that its limit left when it had been loaded: another one is to take its place.
+    pub fn is_worn(&self) -> bool {
+        either!(&self.0, template => template.is_worn(), { let _ = template; false })
     }
 
     /// Whether it is gone because a file that it was made of has changed, where that is not this process's to know.

@@ -4,11 +4,15 @@ use super::{
     eligible,
     kind::{TemplateKind, Uses},
     names::module_name,
-    preforked::OwnPreforked,
+    preforked::{BirthMark, OwnPreforked},
     reports::{LoadedTemplate, Reports},
     shim,
 };
-use crate::{Child, FileId, Launch, Sandbox, StartError, claims::ProcessMark};
+use crate::{
+    Child, FileId, Launch, Sandbox, StartError,
+    claims::{MarkKind, ProcessMark},
+    own_child::set_limits,
+};
 use rustix::fs::fstat;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -19,11 +23,16 @@ use std::{
     io::{self, IoSlice},
     mem::{self, MaybeUninit},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::{Duration, Instant},
 };
 
 /// The longest list of learned modules a template is given, bytes; what is beyond is left for the
 /// children to load.
 const MODULES_MAX: usize = 96 << 10;
+
+/// Children with one mark are made for so long; then all of them must have said hello before there is another one.
+const BIRTHS: Duration = Duration::from_secs(1);
 
 /// A start of a program that is to stop before its first line, before it is started.
 #[derive(Debug)]
@@ -31,9 +40,9 @@ pub(crate) struct TemplateStart {
     kind: TemplateKind,
     uses: Uses,
     looked: u8,
-    /// What marks each of its children; `None`: what they leave running may outlive them.
-    mark: Option<ProcessMark>,
     streams: [FileId; 3],
+    /// RLIMIT_CPU, seconds.
+    cpu: Option<u64>,
     control: OwnedFd,
 }
 
@@ -44,10 +53,13 @@ pub(crate) struct OwnTemplate {
     pub(super) kind: TemplateKind,
     pub(super) uses: Uses,
     looked: u8,
-    /// What marks each of its children; `None`: what they leave running may outlive them.
-    mark: Option<ProcessMark>,
     /// Its standard streams, as it was given them.
     streams: [FileId; 3],
+    /// What marks it while children are on their way; `None`: what they leave running may outlive them.
+    births: Option<Mutex<Weak<BirthMark>>>,
+    cpu: Option<u64>,
+    /// The CPU time from which on it makes no children: it would end before long.
+    worn: Option<Duration>,
     control: OwnedFd,
     reports: Reports,
 }
@@ -74,10 +86,8 @@ impl TemplateStart {
         let (control, theirs) = pair().map_err(StartError::descriptors)?;
         let files = shim::files(kind).map_err(StartError::descriptors)?;
         kind.add_env(uses, &mut launch.env);
-        launch.limits.cpu = None;
-        // Its children have marks of their own.
-        let mark = launch.limits.mark();
-        launch.limits.may_stay = true;
+        // Its children have marks of their own, which are lower.
+        launch.limits.is_worker = true;
         let apart = launch.sandbox == Sandbox::Standard;
         let mut named = HashSet::new();
         let names = kind.names(modules).into_iter().map(module_name);
@@ -99,21 +109,24 @@ impl TemplateStart {
             kind,
             uses,
             looked: looked::NOTHING | if apart { looked::APART } else { 0 },
-            mark,
             streams,
+            cpu: launch.limits.cpu,
             control,
         })
     }
 
     /// It was started as `child`. `files`: in a domain that handles rights to files.
     pub(crate) fn started(self, child: Child, files: bool) -> OwnTemplate {
+        let births = child.is_marked().then(Mutex::default);
         OwnTemplate {
             child,
             kind: self.kind,
             uses: self.uses,
             looked: self.looked | if files { looked::FILES } else { 0 },
-            mark: self.mark,
             streams: self.streams,
+            births,
+            cpu: self.cpu,
+            worn: None,
             control: self.control,
             reports: Reports::default(),
         }
@@ -139,6 +152,11 @@ impl OwnTemplate {
             &[self.looked],
             SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
         )?;
+        // What was started while it loaded ends now.
+        self.child.drop_mark();
+        let spent = cpu_time(self.child.pid());
+        let left = |cpu| Duration::from_secs(cpu).saturating_sub(spent);
+        self.worn = self.cpu.map(|cpu| spent + left(cpu) / 2);
         Ok(Some(loaded))
     }
 
@@ -149,6 +167,8 @@ impl OwnTemplate {
 
     /// As [`Template::prefork`](super::Template::prefork).
     pub(crate) fn prefork(&self) -> io::Result<OwnPreforked> {
+        let births = self.births.as_ref();
+        let born_with = births.map(|births| self.birth_mark(births)).transpose()?;
         let (ours, theirs) = pair()?;
         set_socket_passcred(&ours, true)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -157,12 +177,44 @@ impl OwnTemplate {
         control.push(SendAncillaryMessage::ScmRights(&fds));
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(&self.control, &[IoSlice::new(b"C")], &mut control, flags)?;
-        Ok(OwnPreforked::new(ours, self.mark))
+        Ok(OwnPreforked::new(ours, born_with))
+    }
+
+    /// The mark of the next child until it has said hello. Fork handlers of the program run in it by then: what they start has
+    /// this mark, too, and ends once no child is on its way.
+    ///
+    /// # Errors
+    /// `WouldBlock`: children were on their way at each moment for too long.
+    fn birth_mark(&self, births: &Mutex<Weak<BirthMark>>) -> io::Result<Arc<BirthMark>> {
+        let mut births = births.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = births.upgrade() {
+            return match there.since.elapsed() < BIRTHS {
+                true => Ok(there),
+                false => Err(io::ErrorKind::WouldBlock.into()),
+            };
+        }
+        let new = Arc::new(BirthMark {
+            mark: ProcessMark::new(MarkKind::Lasting),
+            since: Instant::now(),
+        });
+        set_limits(self.child.pid(), &new.mark);
+        *births = Arc::downgrade(&new);
+        Ok(new)
+    }
+
+    /// As [`Template::is_worn`](super::Template::is_worn).
+    pub(crate) fn is_worn(&self) -> bool {
+        let most = self.worn.filter(|_| self.uses == Uses::Many);
+        most.is_some_and(|most| cpu_time(self.child.pid()) >= most)
     }
 
     /// As [`Template::itself`](super::Template::itself).
     pub(crate) fn itself(self) -> OwnPreforked {
-        OwnPreforked::parked(self.control, self.child, self.mark)
+        let mut child = self.child;
+        if self.births.is_some() {
+            child.set_mark(ProcessMark::new(MarkKind::Program));
+        }
+        OwnPreforked::parked(self.control, child)
     }
 
     /// Whether the process is still there.
@@ -183,6 +235,24 @@ fn streams(stdio: [BorrowedFd<'_>; 3]) -> io::Result<[FileId; 3]> {
         *stream = FileId::of(&fstat(fd)?);
     }
     Ok(streams)
+}
+
+/// The CPU time of a process that has not been reaped (clock_getcpuclockid(3)).
+fn cpu_time(pid: i32) -> Duration {
+    let mut clock = 0;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes to the two locals alone.
+    let read = unsafe {
+        libc::clock_getcpuclockid(pid, &raw mut clock) == 0
+            && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    match read {
+        true => Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32),
+        false => Duration::ZERO,
+    }
 }
 
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {

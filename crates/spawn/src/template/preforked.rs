@@ -2,7 +2,7 @@
 
 use crate::{
     Child, EnvBlock,
-    claims::{self, ProcessMark},
+    claims::{self, MarkKind, ProcessMark},
     exit::reap,
     owners::warm::remote::RemotePreforked,
     reaper,
@@ -22,6 +22,8 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+    time::Instant,
 };
 
 /// What a child is given.
@@ -60,8 +62,15 @@ pub(crate) struct OwnPreforked {
     /// `None` once it was given away.
     socket: Option<OwnedFd>,
     child: Option<Child>,
-    /// What marks it from its request on; `None`: what it leaves running may outlive it.
-    mark: Option<ProcessMark>,
+    /// The mark that the child was born with, until it has one of its own; `None`: what it leaves running may outlive it.
+    born_with: Option<Arc<BirthMark>>,
+}
+
+/// What marks a template while it makes children, and each of them until it has said hello.
+#[derive(Debug)]
+pub(super) struct BirthMark {
+    pub(super) mark: ProcessMark,
+    pub(super) since: Instant,
 }
 
 /// A child that serves its request.
@@ -127,19 +136,19 @@ impl PreforkedChild {
 }
 
 impl OwnPreforked {
-    pub(super) fn new(socket: OwnedFd, mark: Option<ProcessMark>) -> Self {
+    pub(super) fn new(socket: OwnedFd, born_with: Option<Arc<BirthMark>>) -> Self {
         Self {
             socket: Some(socket),
             child: None,
-            mark,
+            born_with,
         }
     }
 
-    pub(super) fn parked(socket: OwnedFd, child: Child, mark: Option<ProcessMark>) -> Self {
+    pub(super) fn parked(socket: OwnedFd, child: Child) -> Self {
         Self {
             socket: Some(socket),
             child: Some(child),
-            mark,
+            born_with: None,
         }
     }
 
@@ -147,6 +156,13 @@ impl OwnPreforked {
     pub(crate) fn ready(&mut self) -> io::Result<bool> {
         if self.child.is_none() {
             self.child = hello(self.socket())?;
+        }
+        if let Some(child) = &mut self.child
+            && let Some(born_with) = self.born_with.take()
+        {
+            child.set_mark(ProcessMark::new(MarkKind::Program));
+            // What others have started with it ends now, if no other child is on its way.
+            drop(born_with);
         }
         Ok(self.child.is_some())
     }
@@ -163,13 +179,9 @@ impl OwnPreforked {
         request: &ChildRequest<'_>,
         report: Option<BorrowedFd<'_>>,
     ) -> io::Result<(Child, OwnedFd)> {
-        let (Some(mut child), Some(socket)) = (self.child.take(), self.socket.take()) else {
+        let (Some(child), Some(socket)) = (self.child.take(), self.socket.take()) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        // Not while it waits: a template that dies has left it to this process, which would end it for the mark.
-        if let Some(mark) = self.mark {
-            child.set_mark(mark);
-        }
         let none = u64::MAX; // RLIM_INFINITY
         let dir = request.dir.map_or(&[][..], CStr::to_bytes_with_nul);
         let (soft, hard) = request

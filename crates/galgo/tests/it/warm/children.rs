@@ -86,7 +86,7 @@ fn as_if_it_had_been_executed() {
     });
     let shown = |target: &str| -> BTreeSet<String> {
         let text = server.get(target).text();
-        // RLIMIT_LOCKS is the number of the process.
+        // RLIMIT_LOCKS is another one for each process.
         let own = [
             "UNIQUE_ID=",
             "REMOTE_PORT=",
@@ -102,13 +102,18 @@ fn as_if_it_had_been_executed() {
     assert!(cold.remove("how cold") && warm.remove("how warm"));
     assert_eq!(cold, warm);
     let folder = server.path("cgi-bin");
-    for target in ["/cold/p", "/warm/p"] {
+    // By this the reaper knows what a program leaves running.
+    let marks = ["/cold/p", "/warm/p", "/warm/p"].map(|target| {
         let text = server.get(target).text();
-        let of = |what: &str| text.lines().find_map(|l| l.strip_prefix(what)).unwrap();
-        // By this the reaper knows what the program leaves running.
-        let mark: Vec<_> = of("limit Max file locks").split_whitespace().collect();
-        assert_eq!(mark[..2], [of("process "); 2], "{target}");
-    }
+        let mut lines = text.lines();
+        let line = lines.find_map(|l| l.strip_prefix("limit Max file locks"));
+        let mark: Vec<u64> = (line.unwrap().split_whitespace())
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        assert!(mark.len() == 2 && mark[0] == mark[1], "{target}: {text}");
+        mark[0]
+    });
+    assert!(marks[0] != marks[1] && marks[1] != marks[2], "{marks:?}");
     for line in [
         format!("argument {}/p", folder.display()),
         format!("in {}", folder.display()),

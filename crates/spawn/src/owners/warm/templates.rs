@@ -264,6 +264,9 @@ impl HelperTemplates {
                 let Some((socket, PREFORK, [])) = named else {
                     return;
                 };
+                if made.template.is_worn() {
+                    return made.tell(&TemplateReport::Changed);
+                }
                 // Where it gives none the connection is closed.
                 if let Ok(child) = made.template.prefork() {
                     let child = PreforkedStage::Coming(child);

@@ -1,0 +1,224 @@
+//! Ends what programs leave running outside of their process groups.
+//!
+//! The kernel makes orphans children of this process (PR_SET_CHILD_SUBREAPER). Which program an orphan comes from tells its
+//! [mark](crate::claims): the soft limit RLIMIT_LOCKS, which it inherits, whatever group or session it is in, and which the
+//! filter of system calls keeps it from changing. Nothing is decided by the number of a process alone: one that forks and exits
+//! again and again has another number at each look.
+//!
+//! 1. a look finds an orphan whose mark nobody holds any more: all processes below it get TERM, once for each mark
+//! 2. after [`GRACE`] they get KILL, and so does whatever the next looks find, which follow without a pause
+//! 3. two looks in a row find nothing
+//!
+//! A process that is killed cannot fork any more: fork(2) fails while a fatal signal is pending. So a process that forks at full speed
+//! ends with the first look that is faster than one of its forks.
+
+use crate::{claims, reaper::ENDED};
+use rustix::{
+    io::Errno,
+    process::{
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open,
+        pidfd_send_signal, waitid,
+    },
+};
+use std::{
+    collections::{HashMap, HashSet},
+    fs, mem, ptr,
+    time::{Duration, Instant},
+};
+
+/// The time between two looks while there is nothing to end.
+const ROUND: Duration = Duration::from_millis(250);
+/// The time between TERM and KILL.
+const GRACE: Duration = Duration::from_millis(300);
+/// The time between two looks if the last one has found only processes that were killed before.
+const DYING: Duration = Duration::from_millis(5);
+
+/// After so long what is still there is thought to hang in the kernel, so that looks without a pause are of no use.
+const HANGS: Duration = Duration::from_secs(10);
+
+/// What is known of children that no part of this process waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers {
+    /// Zombies of the last round.
+    zombies: HashSet<Pid>,
+    /// When the last round began.
+    round: Option<Instant>,
+    /// Marks whose processes are to end.
+    marks: HashMap<u64, EndingMark>,
+    killed: HashSet<Pid>,
+}
+
+/// A mark whose processes are to end.
+#[derive(Debug)]
+struct EndingMark {
+    /// When the first of them was found.
+    since: Instant,
+    /// They have got TERM.
+    is_told: bool,
+    /// How many looks in a row have found none.
+    quiet: u32,
+}
+
+impl Leftovers {
+    /// Looks at them once. Returns the time until the next look.
+    pub(crate) fn look(&mut self, now: Instant) -> Duration {
+        let is_round = self.round.is_none_or(|last| now - last >= ROUND);
+        let before = match is_round {
+            true => {
+                self.round = Some(now);
+                mem::take(&mut self.zombies)
+            }
+            false => HashSet::new(),
+        };
+        self.marks.values_mut().for_each(|mark| mark.quiet += 1);
+        let killed_before = mem::take(&mut self.killed);
+        for (pid, mark) in self.kill(now) {
+            if is_left_over(mark) {
+                self.end(pid, mark, now);
+            } else if is_round && is_zombie(pid) {
+                // A child that has just started may not be claimed yet: only a zombie that is met twice is reaped.
+                match before.contains(&pid) {
+                    true => drop(waitid(WaitId::Pid(pid), ENDED)),
+                    false => drop(self.zombies.insert(pid)),
+                }
+            }
+        }
+        self.marks.retain(|_, mark| mark.quiet < 2);
+        self.pause(now, &killed_before)
+    }
+
+    /// Returns the children that no part of this process waits for. Kills those that are to end by now before anything that takes longer,
+    /// the youngest first: they may be about to fork, and thousands of zombies may stand before them.
+    fn kill(&self, now: Instant) -> Vec<(Pid, u64)> {
+        let mut found = Vec::new();
+        for pid in children().into_iter().rev() {
+            if claims::is_claimed(pid.as_raw_pid()) {
+                continue;
+            }
+            let Some(mark) = mark_of(pid.as_raw_pid()) else {
+                continue;
+            };
+            let known = self.marks.get(&mark);
+            if known.is_some_and(|known| now - known.since >= GRACE) && is_left_over(mark) {
+                // It is this process's child, and only reaped here: the number is its own.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            found.push((pid, mark));
+        }
+        found
+    }
+
+    /// Reaps a child of this process if it has ended. Otherwise, ends it and all that is below it.
+    fn end(&mut self, pid: Pid, mark: u64, now: Instant) {
+        let mark = self.marks.entry(mark).or_insert(EndingMark {
+            since: now,
+            is_told: false,
+            quiet: 0,
+        });
+        // Also for a zombie: of a process that forks and exits at full speed a look may find nothing else.
+        mark.quiet = 0;
+        let kills = now - mark.since >= GRACE;
+        if matches!(waitid(WaitId::Pid(pid), ENDED), Ok(Some(_))) {
+            return;
+        }
+        let signal = match (mark.is_told, kills) {
+            (_, true) => Signal::KILL,
+            (false, false) => Signal::TERM,
+            (true, false) => return,
+        };
+        mark.is_told = true;
+        for pid in signal_all_below(pid, signal, &is_left_over) {
+            if signal == Signal::KILL {
+                self.killed.insert(pid);
+            }
+        }
+    }
+
+    fn pause(&self, now: Instant, killed_before: &HashSet<Pid>) -> Duration {
+        let is_dying = !self.killed.is_empty() && self.killed.is_subset(killed_before);
+        let left = self.marks.values().map(|mark| {
+            let age = now - mark.since;
+            match GRACE.saturating_sub(age) {
+                Duration::ZERO if age > HANGS => ROUND,
+                Duration::ZERO if is_dying => DYING,
+                left => left,
+            }
+        });
+        left.fold(ROUND, Duration::min)
+    }
+}
+
+/// Signals a process and all that are below it, and returns which were signalled. A process whose mark is not `to_end` is left
+/// out: its number may be another's by now.
+pub(crate) fn signal_all_below(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) -> bool) -> Vec<Pid> {
+    let mut signalled = Vec::new();
+    let mut left = vec![pid];
+    while let Some(pid) = left.pop() {
+        // First, because it may be about to fork. What is below a process that has ended is found by the next look.
+        if send(pid, signal, to_end).is_ok() {
+            signalled.push(pid);
+            left.extend(children_of(&format!("/proc/{}/task", pid.as_raw_pid())));
+        }
+    }
+    signalled
+}
+
+fn send(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) -> bool) -> Result<(), Errno> {
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    // Whose number it is is known only while the descriptor is open.
+    match mark_of(pid.as_raw_pid()).is_some_and(to_end) {
+        true => pidfd_send_signal(pidfd, signal),
+        false => Err(Errno::SRCH),
+    }
+}
+
+fn is_zombie(pid: Pid) -> bool {
+    let peeked = waitid(WaitId::Pid(pid), ENDED | WaitIdOptions::NOWAIT);
+    matches!(peeked, Ok(Some(_)))
+}
+
+/// Whether processes with this mark are to end; see [`Limits::may_stay`](crate::Limits::may_stay).
+fn is_left_over(mark: u64) -> bool {
+    Some(mark) != mark_of(0) && !claims::is_held(mark)
+}
+
+/// The mark of a process; of this one by 0. One that is not marked has that of the process that started galgo.
+pub(crate) fn mark_of(pid: i32) -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: no new limit is given; the kernel writes the old one to `limit`.
+    let read = unsafe { libc::prlimit(pid, libc::RLIMIT_LOCKS, ptr::null(), &raw mut limit) };
+    match read {
+        0 => Some(limit.rlim_cur),
+        _ => mark_by_proc(pid),
+    }
+}
+
+/// The same by proc(5): prlimit(2) wants CAP_SYS_RESOURCE for other users' processes, which root in a container does not have.
+fn mark_by_proc(pid: i32) -> Option<u64> {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max file locks"))?;
+    match line.split_ascii_whitespace().nth(3)? {
+        "unlimited" => Some(u64::MAX),
+        soft => soft.parse().ok(),
+    }
+}
+
+/// This process's children (proc(5), CONFIG_PROC_CHILDREN; none without it).
+pub(crate) fn children() -> Vec<Pid> {
+    children_of("/proc/self/task")
+}
+
+fn children_of(tasks: &str) -> Vec<Pid> {
+    let tasks = fs::read_dir(tasks).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let numbers = |list: String| -> Vec<Pid> {
+        let all = list.split_ascii_whitespace().map(str::parse);
+        all.filter_map(|n| Pid::from_raw(n.ok()?)).collect()
+    };
+    lists.flat_map(numbers).collect()
+}
