@@ -212,7 +212,7 @@ const SPAWNER_ENDED: &str = "the process that starts programs of other users has
 pub(crate) fn confine() -> Result<Arc<Outside>, String> {
     let words = |e| format!("cannot confine programs: {e}");
     let outside = Outside::new().map_err(words)?;
-    sandbox::confine().map_err(words)?;
+    sandbox::confine(sandbox::Ipc::Machine).map_err(words)?;
     Ok(Arc::new(outside))
 }
 

@@ -31,7 +31,7 @@ pub(super) struct ChildContext {
     pub(super) more: *const RawFd,
     pub(super) more_len: usize,
     /// Resource, soft, hard.
-    pub(super) limits: [Option<(u32, u64, u64)>; 6],
+    pub(super) limits: [Option<(u32, u64, u64)>; 7],
     /// RLIMIT_LOCKS; `None`: what it leaves running may outlive it.
     pub(super) mark: Option<[u64; 2]>,
     pub(super) umask: Option<u32>,

@@ -15,7 +15,7 @@ use crate::{
     domain,
     env::STRING_MAX,
     error::{StartError, StartStage},
-    sandbox::Sandbox,
+    sandbox::{Ipc, Sandbox},
     start::{Launch, Limits, MORE_MAX, Start},
 };
 use child_side::ChildContext;
@@ -57,6 +57,8 @@ pub struct Direct {
     orphaned: Option<(i32, i32)>,
     /// What programs make their domains of; `None`: the kernel has none.
     ruleset: Option<Arc<OwnedFd>>,
+    /// Whose message queues programs could make.
+    ipc: Ipc,
     /// Bytes of arguments and environment `execve` takes together.
     most: usize,
 }
@@ -93,6 +95,7 @@ impl Direct {
             umask: None,
             orphaned: None,
             ruleset: ruleset.clone(),
+            ipc: Ipc::Machine,
             most: arguments_max(),
         })
     }
@@ -101,6 +104,12 @@ impl Direct {
     /// server's.
     pub fn set_umask(&mut self, mask: Option<u32>) {
         self.umask = mask;
+    }
+
+    /// Whose IPC namespace this process is in. In the machine's, the default, programs of the standard sandbox make no message queue, for
+    /// that would outlive them.
+    pub(crate) fn set_ipc(&mut self, ipc: Ipc) {
+        self.ipc = ipc;
     }
 
     /// What programs make their domains of from the next start on, in the place of scopes alone. `None`: they enter none, and make
@@ -269,7 +278,7 @@ impl Direct {
             slots,
             more: NonNull::dangling().as_ptr(),
             more_len: 0,
-            limits: rlimits(&start.limits),
+            limits: rlimits(&start.limits, apart && self.ipc == Ipc::Machine),
             mark: None,
             umask: self.umask,
             no_new_privs: start.no_new_privs,
@@ -350,7 +359,7 @@ fn arguments_max() -> usize {
 }
 
 #[allow(clippy::unnecessary_cast)] // the constants' type is not that of every libc
-fn rlimits(l: &Limits) -> [Option<(u32, u64, u64)>; 6] {
+fn rlimits(l: &Limits, no_queues: bool) -> [Option<(u32, u64, u64)>; 7] {
     let same = |resource: libc::__rlimit_resource_t, value: Option<u64>| {
         value.map(|v| (resource as u32, v, v))
     };
@@ -362,5 +371,7 @@ fn rlimits(l: &Limits) -> [Option<(u32, u64, u64)>; 6] {
         same(libc::RLIMIT_FSIZE, l.file_size),
         same(libc::RLIMIT_NOFILE, l.open_files),
         same(libc::RLIMIT_NPROC, l.processes),
+        // The filter refuses mq_open(2), but not a new file in /dev/mqueue.
+        same(libc::RLIMIT_MSGQUEUE, no_queues.then_some(0)),
     ]
 }

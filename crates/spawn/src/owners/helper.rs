@@ -22,7 +22,7 @@ use crate::{
     Child, Direct, Launch, Limits, Sandbox,
     identity::{Identity, effective_uid},
     leave_signals_to_others, reaper,
-    sandbox::{self, Prepared},
+    sandbox::{self, Ipc, Prepared},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -81,6 +81,11 @@ pub(super) fn serve(
     }
     let own_ids = remit.has_own_ids();
     let prepared = prepare(remit, host.as_ref())?;
+    let ipc = match &prepared {
+        Some(prepared) => prepared.ipc(),
+        None if terms.sandbox == Sandbox::Standard => sandbox::enter_ipc(),
+        None => Ipc::Machine,
+    };
     if effective_uid() != user.uid {
         user.assume().map_err(|e| e.to_string())?;
     }
@@ -95,8 +100,9 @@ pub(super) fn serve(
     let mut direct = Direct::new().map_err(io("preparing to start programs"))?;
     direct.set_umask(Some(terms.umask));
     direct.set_orphaned(Some(Signal::KILL.as_raw()));
+    direct.set_ipc(ipc);
     let (listed, workers) =
-        confine(terms, prepared, &mut direct).map_err(io("confining programs"))?;
+        confine(terms, prepared, ipc, &mut direct).map_err(io("confining programs"))?;
     reaper::end_orphans();
     // To the thread which that has started.
     leave_signals_to_others();
@@ -146,6 +152,7 @@ fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> Result<Option<Prepare
 fn confine(
     terms: &Terms,
     prepared: Option<Prepared>,
+    ipc: Ipc,
     direct: &mut Direct,
 ) -> io::Result<(ListedFiles, Option<Arc<OwnedFd>>)> {
     match prepared {
@@ -159,7 +166,7 @@ fn confine(
         }
         None => {
             if terms.sandbox == Sandbox::Standard && terms.no_new_privs {
-                sandbox::confine()?;
+                sandbox::confine(ipc)?;
             }
             Ok((ListedFiles::default(), None))
         }

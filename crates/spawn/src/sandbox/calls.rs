@@ -48,6 +48,10 @@ pub(super) const REFUSED: &[&[(libc::c_long, &str)]] = &[
     refused!("ports of devices are opened, or segments made for 16-bit programs": SYS_ioperm SYS_iopl SYS_modify_ldt),
 ];
 
+/// Calls that make memory, queues and semaphores which outlive the process that makes them (sysvipc(7), mq_overview(7)): answered with
+/// EPERM, unless the process is in an IPC namespace of its own, with which they end.
+pub(super) const LASTING: &[(libc::c_long, &str)] = refused!("they outlive the request and the server": SYS_shmget SYS_msgget SYS_semget SYS_mq_open);
+
 /// What changes a file's mode, and which argument is the mode, from 0: answered with EPERM where that has S_ISUID. A new file
 /// may have it (open(2)), but is empty, and the kernel takes it away as the file is written to.
 pub(super) const MODES: &[(libc::c_long, u32)] = &[
@@ -177,6 +181,9 @@ const fn name(constant: &'static str) -> &'static str {
 }
 
 #[cfg(test)]
+mod decisions;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -184,7 +191,9 @@ mod tests {
     #[test]
     fn the_book_names_each_call() {
         let book = include_str!("../../../../docs/security.md");
-        for call in REFUSED.iter().copied().flatten() {
+        let own = OWN_ONLY.iter().map(|(call, name, _)| (*call, *name));
+        let all = REFUSED.iter().copied().flatten().copied();
+        for call in all.chain(LASTING.iter().copied()).chain(own) {
             assert!(book.contains(&format!("`{}`", call.1)), "{}", call.1);
         }
     }

@@ -5,7 +5,8 @@ use super::{
     filter,
     install::{self, FilteredThreads},
     kernel::kernel,
-    listed, namespaces,
+    listed,
+    namespaces::{self, Ipc},
     network::Network,
 };
 use crate::domain::{self, AccessRights, Ports};
@@ -117,6 +118,7 @@ pub struct Prepared {
     /// What tells when something else has come in the place of what is listed; or why nothing does.
     pub changes: io::Result<ListedFileWatch>,
     network: Network,
+    ipc: Ipc,
 }
 
 /// What the worker of modules has beside what programs have.
@@ -154,7 +156,9 @@ impl Confinement {
         let network = self.network.here();
         // What is replaced from here on is noticed.
         let changes = ListedFileWatch::of(&rules.steps);
+        let mut ipc = Ipc::Machine;
         if kernel().namespaces {
+            ipc = Ipc::Own;
             let shown = of_worker.all.iter().map(|(path, _)| path.as_path());
             for (path, access) in namespaces::enter(shown, network == Network::Loopback)? {
                 let new = (path.canonicalize()?, access);
@@ -174,6 +178,7 @@ impl Confinement {
             worker: of_worker.transpose()?.flatten(),
             changes,
             network,
+            ipc,
         })
     }
 
@@ -213,13 +218,18 @@ impl Confinement {
 }
 
 impl Prepared {
+    /// Whose IPC namespace programs are in.
+    pub fn ipc(&self) -> Ipc {
+        self.ipc
+    }
+
     /// Gives up new privileges and enters the filter of system calls, for good: this process, and all that it starts.
     ///
     /// # Errors
     /// The kernel refuses what it has.
     pub fn confine(&self) -> io::Result<()> {
         install::enter(FilteredThreads::This, |key| {
-            filter::strict(self.network, key)
+            filter::strict(self.network, self.ipc, key)
         })
     }
 }

@@ -2,8 +2,9 @@
 
 use super::{
     allowed::ALLOWED,
-    calls::{Comparison, MODES, NAMESPACES, OWN_ONLY, REFUSED, Verdict},
+    calls::{Comparison, LASTING, MODES, NAMESPACES, OWN_ONLY, REFUSED, Verdict},
     kernel::kernel,
+    namespaces::Ipc,
     network::Network,
 };
 use libc::{
@@ -39,8 +40,8 @@ const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
 
 /// What `sandbox = "standard"` refuses, and `more` calls. Its length does not count: of calls that are always allowed the kernel
 /// keeps a map.
-pub(super) fn standard(more: &[libc::c_long], key: u64) -> Vec<sock_filter> {
-    let mut filter = refusing(OWN_ONLY.iter().flat_map(|call| own_only(*call, key)));
+pub(super) fn standard(ipc: Ipc, more: &[libc::c_long], key: u64) -> Vec<sock_filter> {
+    let mut filter = refusing(OWN_ONLY.iter().flat_map(|call| own_only(*call, key)), ipc);
     for call in more {
         filter.extend(answer(BPF_JEQ, number(*call), 0, 1, EPERM));
     }
@@ -49,10 +50,10 @@ pub(super) fn standard(more: &[libc::c_long], key: u64) -> Vec<sock_filter> {
 }
 
 /// What a strict sandbox allows; beside what is refused with EPERM all else is answered as by a kernel that does not have it.
-pub(super) fn strict(network: Network, key: u64) -> Vec<sock_filter> {
+pub(super) fn strict(network: Network, ipc: Ipc, key: u64) -> Vec<sock_filter> {
     let allowed = |call| ALLOWED.iter().copied().flatten().any(|a| *a == call);
     let own = OWN_ONLY.iter().filter(|call| allowed(call.0));
-    let mut filter = refusing(own.flat_map(|call| own_only(*call, key)));
+    let mut filter = refusing(own.flat_map(|call| own_only(*call, key)), ipc);
     filter.extend(sockets(network));
     let abi = kernel().landlock;
     // Where Landlock does not know of it.
@@ -140,13 +141,14 @@ fn own_only(
 }
 
 /// What no program gets; `own_only` first. It leaves the number of the call loaded.
-fn refusing(own_only: impl Iterator<Item = sock_filter>) -> Vec<sock_filter> {
+fn refusing(own_only: impl Iterator<Item = sock_filter>, ipc: Ipc) -> Vec<sock_filter> {
     let mut filter = vec![load(ARCHITECTURE)];
     filter.extend(answer(BPF_JEQ, OURS, 1, 0, KILL));
     filter.push(load(NUMBER));
     filter.extend(answer(BPF_JGE, X32, 0, 1, ENOSYS));
     filter.extend(own_only);
-    for (call, _) in REFUSED.iter().copied().flatten() {
+    let lasting = LASTING.iter().filter(|_| ipc == Ipc::Machine);
+    for (call, _) in REFUSED.iter().copied().flatten().chain(lasting) {
         filter.extend(answer(BPF_JEQ, number(*call), 0, 1, EPERM));
     }
     filter.extend(answer(BPF_JEQ, number(libc::SYS_clone3), 0, 1, ENOSYS));

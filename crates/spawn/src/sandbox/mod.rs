@@ -2,7 +2,7 @@
 //!
 //! The server enters a filter of system calls once ([`confine`]), with the thread from which all others descend; threads and
 //! programs inherit it. To install it in each child would take a fifth of the time of a start. The filter holds for the
-//! server, too, which needs none of what it refuses. A program that is to be without it is started by a thread that is
+//! server, too: the calls that galgo makes on its programs, and that it refuses to them, have a key ([`key`]). A program that is to be without it is started by a thread that is
 //! outside ([`Outside`]).
 //!
 //! A strict sandbox ([`Confinement`]) is that of a helper, made once and inherited by all that it starts: its namespaces and
@@ -34,6 +34,8 @@ pub use confinement::{Confinement, ForWorker, Prepared};
 pub use install::is_available;
 pub use kernel::{Kernel, kernel};
 pub(crate) use key::syscall_with_key;
+pub use namespaces::Ipc;
+pub(crate) use namespaces::enter_ipc;
 pub use network::Network;
 pub use outside::Outside;
 pub use visible::{FileAccess, VisibleFiles};
@@ -65,8 +67,8 @@ impl Sandbox {
 ///
 /// # Errors
 /// The kernel refuses what it has.
-pub fn confine() -> io::Result<()> {
-    install::enter(FilteredThreads::This, |key| filter::standard(&[], key))
+pub fn confine(ipc: Ipc) -> io::Result<()> {
+    install::enter(FilteredThreads::This, |key| filter::standard(ipc, &[], key))
 }
 
 /// The same for all threads of this process, which executes nothing from now on: for a server whose programs are all started by
@@ -77,6 +79,6 @@ pub fn confine() -> io::Result<()> {
 pub fn confine_and_execute_nothing() -> io::Result<()> {
     let executing = [libc::SYS_execve, libc::SYS_execveat];
     install::enter(FilteredThreads::All, |key| {
-        filter::standard(&executing, key)
+        filter::standard(Ipc::Machine, &executing, key)
     })
 }

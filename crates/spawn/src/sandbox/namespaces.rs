@@ -20,10 +20,30 @@ use std::{
 };
 
 /// Where programs put temporary files: one file system, which ends with its helper.
-const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", SHARED_MEMORY];
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Its bytes and files, at most: it is memory.
 const SIZE: &std::ffi::CStr = c"mode=1777,size=64m,nr_inodes=16k";
+
+/// Whose the memory, queues and semaphores are that processes share by a number or a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ipc {
+    /// The machine's: they outlive whoever makes them.
+    Machine,
+    /// Those of a helper, with which they end.
+    Own,
+}
+
+/// Limits of an IPC namespace, below /proc/sys/kernel (proc(5)): 64 MiB of shared memory, 4 MiB of messages, 128 sets of semaphores.
+const IPC_LIMITS: [(&str, &str); 3] = [
+    ("shmall", "16384"),
+    ("msgmni", "256"),
+    ("sem", "250 32000 32 128"),
+];
+
+/// Where POSIX message queues are files.
+const QUEUES: &str = "/dev/mqueue";
 
 /// Where services have their sockets.
 const RUN: &str = "/run";
@@ -46,9 +66,9 @@ pub(super) fn enter<'p>(
     if loopback {
         super::loopback::up()?;
     }
-    // What the machine mounts later is seen; what is mounted here is not the machine's.
-    let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", slave).map_err(said("mounting"))?;
+    limit_ipc();
+    keep_mounts().map_err(said("mounting"))?;
+    cover_queues().map_err(said(QUEUES))?;
     let covered = TEMPORARY.iter().chain([&RUN]).copied();
     let covered: Vec<&str> = covered.filter(|path| is_folder(path)).collect();
     let below = |path: &&Path| covered.iter().any(|folder| path.starts_with(folder));
@@ -72,6 +92,48 @@ pub(super) fn enter<'p>(
         new.push(("/proc".into(), AccessRights::READ));
     }
     Ok(new)
+}
+
+/// Has this process enter an IPC namespace of its own, if it may. There it has a /dev/shm and a /dev/mqueue of its own, if it may mount.
+pub(crate) fn enter_ipc() -> Ipc {
+    let flags = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
+    // SAFETY: no descriptors are unshared, only namespaces; this process has one thread.
+    if unsafe { unshare_unsafe(flags) }.is_err() {
+        return Ipc::Machine;
+    }
+    limit_ipc();
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    // In some containers and below chroot(2) nothing can be mounted: then these folders are the machine's.
+    let _ =
+        keep_mounts()
+            .and_then(|()| cover_queues())
+            .and_then(|()| match is_folder(SHARED_MEMORY) {
+                true => mount("tmpfs", SHARED_MEMORY, "tmpfs", flags, SIZE),
+                false => Ok(()),
+            });
+    Ipc::Own
+}
+
+/// What the machine mounts later is seen; what is mounted here is not the machine's.
+fn keep_mounts() -> Result<(), Errno> {
+    let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", slave)
+}
+
+/// In a new IPC namespace. Where /proc/sys is read-only, as in containers, the kernel's limits stay.
+fn limit_ipc() {
+    for (name, limit) in IPC_LIMITS {
+        let _ = fs::write(format!("/proc/sys/kernel/{name}"), limit);
+    }
+}
+
+/// Shows the message queues of this IPC namespace in the place of the machine's.
+fn cover_queues() -> Result<(), Errno> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    match is_folder(QUEUES) {
+        true => mount("mqueue", QUEUES, "mqueue", flags, None),
+        false => Ok(()),
+    }
 }
 
 /// Whether there is such a folder, and no link in its place: what a link leads to is covered under its own name.
