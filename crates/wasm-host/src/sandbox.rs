@@ -88,9 +88,23 @@ impl WorkerSandbox {
             libc::SYS_mount,
             libc::SYS_setns,
             libc::SYS_unshare,
+            // Limits and priority of any process: this one has set its own.
+            libc::SYS_setrlimit,
+            libc::SYS_setpriority,
+            libc::SYS_ioprio_set,
+            libc::SYS_sched_setaffinity,
+            libc::SYS_sched_setscheduler,
+            libc::SYS_sched_setparam,
+            libc::SYS_sched_setattr,
+            // They outlive the worker.
+            libc::SYS_shmget,
+            libc::SYS_msgget,
+            libc::SYS_semget,
+            libc::SYS_mq_open,
         ] {
             refused.insert(call, Vec::new());
         }
+        refused.insert(libc::SYS_prlimit64, new_limits()?);
         #[cfg(target_arch = "x86_64")]
         for call in [libc::SYS_fork, libc::SYS_vfork] {
             refused.insert(call, Vec::new());
@@ -128,6 +142,12 @@ fn processes() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let none = SeccompCmpOp::MaskedEq(thread);
     let none = SeccompCondition::new(0, SeccompCmpArgLen::Qword, none, 0)?;
     Ok(vec![SeccompRule::new(vec![none])?])
+}
+
+/// Which calls of prlimit(2) are refused: those with a new limit.
+fn new_limits() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let is_given = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    Ok(vec![SeccompRule::new(vec![is_given])?])
 }
 
 fn arch() -> Result<TargetArch, seccompiler::BackendError> {
@@ -208,6 +228,23 @@ mod tests {
             // Refused before anybody looks for the file.
             let exec = Command::new("/nonexistent").exec();
             assert_eq!(exec.kind(), DENIED);
+        });
+    }
+
+    #[test]
+    fn no_limit_and_no_priority_changes() {
+        use rustix::process::{Resource, getpid, getpriority_process, getrlimit, prlimit};
+        let before = getrlimit(Resource::Nofile);
+        inside(&WorkerSandbox::default(), || {
+            assert_eq!(getrlimit(Resource::Nofile), before);
+            let own = getpid();
+            for pid in [None, Some(own)] {
+                let refused = prlimit(pid, Resource::Nofile, before);
+                denied("limit", refused.map(drop).map_err(io::Error::from));
+                let nice = getpriority_process(pid).unwrap();
+                let refused = rustix::process::setpriority_process(pid, nice);
+                denied("priority", refused.map_err(io::Error::from));
+            }
         });
     }
 
