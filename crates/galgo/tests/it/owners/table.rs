@@ -33,7 +33,7 @@ use sites::{FOLDERS, Users};
 list![the_tables_are_what_happens];
 
 /// An attack of each line that the program prints.
-const ROWS: [&str; 29] = [
+const ROWS: [&str; 36] = [
     "signals, looks into, traces or changes the server, or takes a descriptor of it",
     "the spawner",
     "a helper",
@@ -41,6 +41,13 @@ const ROWS: [&str; 29] = [
     "children of them that wait for a request",
     "a program of another user",
     "another program of its own user",
+    "changes limits or priority of the server",
+    "of the spawner",
+    "of a helper",
+    "of templates of its own user",
+    "of children of them that wait for a request",
+    "of a program of another user",
+    "of another program of its own user",
     "reads a file that another user alone may read",
     "reads a file that the server's user alone may read",
     "reads the key of a certificate, which only the user that starts galgo may read",

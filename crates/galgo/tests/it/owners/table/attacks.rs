@@ -2,12 +2,13 @@
 
 /// Makes each attack, and says in a line what came of it: `refused`, or what was done.
 pub(super) const ATTACKS: &str = r#"#!/usr/bin/python3
-import ctypes, errno, os, platform, socket, struct, subprocess
+import ctypes, errno, os, platform, resource, socket, struct, subprocess
 libc = ctypes.CDLL(None, use_errno=True)
 of = dict(word.split('=', 1) for word in os.environ['QUERY_STRING'].split('&'))
 PC = platform.machine() == 'x86_64'
 PTRACE, READV, WRITEV, UNSHARE = (101, 310, 311, 272) if PC else (117, 270, 271, 97)
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
+IOPRIO_SET = 251 if PC else 30
 NEWUSER, SEIZE = 0x10000000, 0x4206
 NO = {errno.EPERM, errno.EACCES, errno.ESRCH, errno.ENOENT, errno.ENOSYS, errno.EBADF, errno.EROFS}
 def call(number, *args):
@@ -35,6 +36,16 @@ def process(pids):
             ('descriptors', lambda pid: call(PIDFD_GETFD, call(PIDFD_OPEN, pid, 0), 0, 0))]
     pids = [int(pid) for pid in pids.split(',')]
     return ', '.join(name for name, way in ways if any([said(way, pid) for pid in pids])) or 'refused'
+def limits(pids):
+    # To what they are: the processes go on as before.
+    files, itself = resource.RLIMIT_NOFILE, os.PRIO_PROCESS
+    ways = [lambda pid: resource.prlimit(pid, files, resource.prlimit(pid, files)),
+            lambda pid: os.setpriority(itself, pid, os.getpriority(itself, pid)),
+            lambda pid: os.sched_setaffinity(pid, os.sched_getaffinity(pid)),
+            lambda pid: os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0)),
+            lambda pid: call(IOPRIO_SET, 1, pid, 0)]
+    pids = [int(pid) for pid in pids.split(',')]
+    return 'done' if any([said(way, pid) for way in ways for pid in pids]) else 'refused'
 def done(what, *args): return 'done' if said(what, *args) else 'refused'
 def any_of(what, paths): return 'done' if any([said(what, path) for path in paths]) else 'refused'
 def connect(): socket.create_connection(('127.0.0.1', int(of['port'])), 5).close()
@@ -78,14 +89,15 @@ def stay(way, stays):
         for _ in range(2):
             if os.fork(): os._exit(0)
             os.setsid()
-        import resource
         try: resource.setrlimit(10, (1, 1))
         except (OSError, ValueError): pass
     os.closerange(0, 64)
     os.execv('/bin/sleep', ['sleep', stays])
 inherited = [fd for fd in range(3, 1024) if is_open(fd)]
 print('Content-Type: text/plain\n')
-for name in ['server', 'spawner', 'helper', 'templates', 'waiting', 'other', 'same']: print(process(of[name]))
+processes = ['server', 'spawner', 'helper', 'templates', 'waiting', 'other', 'same']
+for name in processes: print(process(of[name]))
+for name in processes: print(limits(of[name]))
 for path in ['users', 'servers', 'key', 'config', 'log', 'open']: print(done(read, of[path]))
 print(any_of(put, [of['key'], of['config'], of['log']]))
 for path in [os.path.realpath(of['program']), of['shared'], of['left']]: print(done(put, path))

@@ -57,6 +57,8 @@ fn ways(told: &str, program: &str, left: &str) -> Vec<Way> {
         "same",
     ];
     let mut all: Vec<_> = processes.map(process).into();
+    // Their limits and priority.
+    all.extend(processes.map(|_| Way::NoCall));
     let files = ["users", "servers", "key", "config", "log", "open"];
     all.extend(files.map(|file| read(of(file))));
     let servers = ["key", "config", "log"].map(|file| ways_to(of(file)));
