@@ -16,7 +16,7 @@ mod sockets;
 mod upgrade;
 mod visible;
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use galgo_front::shared::{Handle, Shared};
 use galgo_handlers::{upstream::WorkersThread, wasm};
@@ -161,6 +161,7 @@ impl ReadyServer {
             (EndReason::HandedOver(..), Some(spawning)) => spawning.let_go(),
             (_, spawning) => drop(spawning),
         }
+        galgo_spawn::wait_until_unread(LEFT_OVER);
         drop(life);
         logs.flush();
         match why {
@@ -203,6 +204,9 @@ fn close_memory() -> Result<(), String> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|e| format!("cannot close the server's memory to its programs: {e}"))
 }
+
+/// A server that ends waits so long for processes that still read a body which is not whole: until they have been killed.
+const LEFT_OVER: Duration = Duration::from_secs(5);
 
 /// Why a server ends without a signal.
 const SPAWNER_ENDED: &str = "the process that starts programs of other users has ended, and with it this server: start it again";

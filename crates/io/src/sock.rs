@@ -463,6 +463,17 @@ fn at_once(done: Result<usize, Errno>) -> io::Result<Option<usize>> {
     }
 }
 
+impl Sock {
+    /// The descriptor, which the event loop no longer knows.
+    pub fn into_fd(self) -> OwnedFd {
+        let Self {
+            watched, room, fd, ..
+        } = self;
+        drop((watched, room));
+        fd
+    }
+}
+
 impl AsFd for Sock {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -38,7 +38,7 @@ pub use file_id::FileId;
 pub use inherited::{first_is_from, inherited};
 pub use listener::NamelessListener;
 pub use queue::unacknowledged;
-pub use reaper::end_orphans;
+pub use reaper::{end_orphans, keep_until_unread, wait_until_unread};
 pub use sandbox::{Outside, Sandbox};
 pub use start::{Launch, Limits, MORE_MAX, Priority, Start};
 

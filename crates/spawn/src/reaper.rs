@@ -9,9 +9,12 @@ use rustix::{
 };
 use std::{
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// For waitid(2): those that have ended, without waiting. Children made by clone(2) with another signal than SIGCHLD, too.
@@ -46,6 +49,39 @@ pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
         .push(Unreaped(socket, is_over));
     if let Some(wake) = &*wake() {
         let _ = write(wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// Pipes that are kept for their readers.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps the write end of a pipe until no process holds its read end: a reader must not take the writer's giving up for the
+/// end of the input.
+pub fn keep_until_unread(writer: OwnedFd) {
+    if is_unread(&writer) {
+        return;
+    }
+    KEPT.fetch_add(1, Ordering::Relaxed);
+    adopt_starting(writer, |writer| {
+        let unread = is_unread(writer);
+        KEPT.fetch_sub(usize::from(unread), Ordering::Relaxed);
+        unread
+    });
+}
+
+/// Whether the read end of a pipe is closed: poll(2) says POLLERR of the write end then.
+fn is_unread(writer: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(writer, PollFlags::empty())];
+    let polled = poll(&mut fds, Some(&Timespec::default()));
+    polled.is_ok() && fds[0].revents().contains(PollFlags::ERR)
+}
+
+/// Waits until the readers of all pipes that are [kept](keep_until_unread) have ended, for a server that ends itself: the kernel
+/// would close the pipes with it.
+pub fn wait_until_unread(most: Duration) {
+    let began = Instant::now();
+    while KEPT.load(Ordering::Relaxed) > 0 && began.elapsed() < most {
+        thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use galgo_proto::h1::BodyLen;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::{sock::Sock, spool::Stored};
+use crate::{relay::stdin::Stdin, sock::Sock, spool::Stored};
 
 /// The three standard streams: the program's ends, and ours.
 pub(super) struct Pipes {
@@ -18,9 +18,9 @@ pub(super) struct Pipes {
 
 /// Ours, non-blocking.
 pub(crate) struct ServerEnds {
-    pub(crate) stdin: Option<Sock>,
+    pub(crate) stdin: Stdin,
     /// Standard input of a program that may be given the connection: nothing is written to it before.
-    pub(crate) held: Option<Sock>,
+    pub(crate) held: Option<Stdin>,
     /// What the program reads, if that is a file.
     pub(crate) file: Option<Stored>,
     pub(crate) stdout: Sock,
@@ -35,15 +35,15 @@ impl Pipes {
         upgrades: bool,
     ) -> std::io::Result<Self> {
         let (stdin, to_stdin) = match &file {
-            Some(file) => (Some(file.readable()?), None),
+            Some(file) => (Some(file.readable()?), Stdin::whole()),
             None if upgrades || body != BodyLen::None => {
                 let (theirs, ours) = pipe(|(_, ours)| ours)?;
-                (Some(theirs), Some(Sock::writer(ours)))
+                (Some(theirs), Stdin::piped(Sock::writer(ours)))
             }
-            None => (None, None),
+            None => (None, Stdin::whole()),
         };
         let (to_stdin, held) = match upgrades {
-            true => (None, to_stdin),
+            true => (Stdin::whole(), Some(to_stdin)),
             false => (to_stdin, None),
         };
         let (from_stdout, stdout) = pipe(|(ours, _)| ours)?;

@@ -7,4 +7,5 @@ pub(crate) mod program;
 pub(crate) mod pump;
 pub(crate) mod spill;
 pub(crate) mod stderr;
+pub(crate) mod stdin;
 mod transfer;

@@ -14,6 +14,7 @@ use super::{
     pump::{Pump, PumpEnd},
     spill::Spill,
     stderr::StderrPipe,
+    stdin::Stdin,
     transfer::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Transfer, transfer},
 };
 use crate::{
@@ -53,7 +54,7 @@ pub(crate) struct RunningProgram {
     origin: Option<TemplateChild>,
     signalled: bool,
     /// What becomes its standard input when the program is given the connection.
-    held: Option<Sock>,
+    held: Option<Stdin>,
     pub(super) stdout: Option<Sock>,
     /// Its standard input, where that is a file: closed when the program is gone.
     _file: Option<Stored>,
@@ -104,17 +105,17 @@ impl RunningProgram {
 
     /// The response head says whether the program has the client's connection from now on.
     pub(crate) fn upgrade(&mut self, granted: bool) {
-        let held = self.held.take();
+        let Some(mut held) = self.held.take() else {
+            return;
+        };
         if granted {
             self.pump.stdin = held;
             // Without its client it has no peer to speak with.
             self.run_to_completion = false;
             self.pump.clocks.only_idle();
+        } else {
+            held.end();
         }
-    }
-
-    fn close_input(&mut self) {
-        (self.pump.stdin, self.held) = (None, None);
     }
 
     pub(crate) fn output_ended(&self) -> bool {
@@ -185,7 +186,6 @@ impl RunningProgram {
     /// The response is over. Waits for the process in the background, ends it where it does not end
     /// by itself, and hands its exit to `done`.
     pub(crate) fn finish(mut self, done: impl FnOnce(Option<Exit>) + 'static) {
-        self.close_input();
         self.stdout = None;
         if let Some(exit) = self.reap()
             && !self.pump.process.left_others()
@@ -193,15 +193,14 @@ impl RunningProgram {
             self.pump.errors.finish();
             return done(Some(exit));
         }
-        let patience = self.pump.clocks.patience(self.run_to_completion, LINGER);
+        let patience = self.pump.clocks.patience(self.may_finish(), LINGER);
         tokio::task::spawn_local(self.end(patience, done));
     }
 
     /// The request has failed or the client is gone: ends the process group, TERM first, in the
     /// background; or, with `run_to_completion`, lets the program finish and discards its output.
     pub(crate) fn abandon(mut self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
-        let finish = client_left && self.run_to_completion;
-        self.close_input();
+        let finish = client_left && self.may_finish();
         tokio::task::spawn_local(async move {
             if finish {
                 self.discard_output().await;
@@ -210,6 +209,11 @@ impl RunningProgram {
             let patience = self.pump.clocks.patience(finish, Duration::ZERO);
             self.end(patience, done).await;
         });
+    }
+
+    /// Whether the program may finish after its response or its client: only with the whole of its input.
+    fn may_finish(&self) -> bool {
+        self.run_to_completion && self.held.is_none() && self.pump.stdin.has_ended()
     }
 
     /// Waits for the process and those that it leaves behind in its group, and ends both where they do not end by themselves.
@@ -274,7 +278,6 @@ impl RunningProgram {
     /// The program's response is no response. Gives it a moment to exit and to say why on standard
     /// error, unless it must `end` at once, and tells both: for the log and for its author.
     pub(crate) async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
-        self.close_input();
         self.stdout = None;
         let patience = if end { Duration::ZERO } else { LINGER };
         let exit = self.wait_or_end(patience).await;

@@ -10,12 +10,13 @@ use super::{
     clock::Clocks,
     process::Process,
     stderr::StderrPipe,
+    stdin::Stdin,
     transfer::{EXIT_GRACE, PIPE_MOST, Transfer, transfer},
 };
 use crate::{
     client::{Client, Next, Spliced},
     fault::{Fault, SHORT},
-    sock::{Sock, is_short},
+    sock::is_short,
 };
 
 pub(super) enum PumpEnd {
@@ -27,7 +28,7 @@ pub(super) enum PumpEnd {
 #[derive(Debug)]
 pub(super) struct Pump {
     pub(super) process: Process,
-    pub(super) stdin: Option<Sock>,
+    pub(super) stdin: Stdin,
     pub(super) errors: StderrPipe,
     pub(super) clocks: Clocks,
 }
@@ -56,14 +57,14 @@ impl Pump {
 const SPLICE_BODY: usize = 64 << 10;
 
 /// Takes in more of a body: into the buffer, or into the program's pipe at once.
-async fn more(stdin: &mut Option<Sock>, client: &mut dyn Client) -> Result<Fed, Fault> {
+async fn more(stdin: &mut Stdin, client: &mut dyn Client) -> Result<Fed, Fault> {
     let least = match transfer() {
         Transfer::Cheapest => SPLICE_BODY,
         Transfer::Spliced => 1,
         Transfer::Copied => usize::MAX,
     };
     let len = client.spliceable();
-    let Some(pipe) = stdin.as_ref().filter(|_| len >= least) else {
+    let Some(pipe) = stdin.pipe().filter(|_| len >= least) else {
         return client.more().await.map(|()| Fed::Moved);
     };
     if len >= PIPE_MOST {
@@ -72,7 +73,7 @@ async fn more(stdin: &mut Option<Sock>, client: &mut dyn Client) -> Result<Fed, 
     match client.splice(pipe, len.min(PIPE_MOST)).await? {
         Spliced::Moved => {}
         Spliced::HalfClosed => return Ok(Fed::HalfClosed),
-        Spliced::Unread => *stdin = None,
+        Spliced::Unread => stdin.unread(),
     }
     Ok(Fed::Moved)
 }
@@ -93,15 +94,15 @@ pub(crate) fn unfed(e: &io::Error) -> Fault {
 }
 
 /// Moves a piece of the request body to standard input; without one to move, watches the client.
-pub(crate) async fn feed(stdin: &mut Option<Sock>, client: &mut dyn Client) -> Result<Fed, Fault> {
+pub(crate) async fn feed(stdin: &mut Stdin, client: &mut dyn Client) -> Result<Fed, Fault> {
     match client.next()? {
         Next::More => more(stdin, client).await,
         Next::End => {
-            *stdin = None;
+            stdin.end();
             client.watch().await.map(|()| Fed::HalfClosed)
         }
         Next::Data(n) => {
-            let Some(pipe) = stdin else {
+            let Some(pipe) = stdin.pipe() else {
                 // The program reads no more: what still comes is taken and dropped.
                 client.take(n);
                 return Ok(Fed::Moved);
@@ -116,7 +117,7 @@ pub(crate) async fn feed(stdin: &mut Option<Sock>, client: &mut dyn Client) -> R
             match written {
                 Ok(n) => client.take(n),
                 // The program closed its standard input.
-                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => *stdin = None,
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => stdin.unread(),
                 Err(e) => return Err(unfed(&e)),
             }
             Ok(Fed::Moved)

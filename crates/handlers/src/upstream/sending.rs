@@ -7,7 +7,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use galgo_proto::fcgi::{self, Header, RecordType};
+use galgo_proto::fcgi::{Header, RecordType};
 
 use crate::{
     client::{Client, Next},
@@ -85,15 +85,6 @@ impl Sending {
     /// Whether a record of ours may follow what was sent.
     pub(super) fn is_between(&self) -> bool {
         self.queue.is_empty() && self.open == 0 && !self.closed
-    }
-
-    /// Ends the body here, if that can be said; whether it has ended.
-    pub(super) fn cut(&mut self, conn: &Sock) -> bool {
-        if self.is_between() && !self.over {
-            let end = Header::new(RecordType::STDIN, ID, 0).bytes();
-            self.over = matches!(conn.try_write(&end), Ok(Some(fcgi::HEADER)));
-        }
-        self.is_done() || self.closed
     }
 
     /// Moves a piece of the request to the application; without one to move, watches the client.

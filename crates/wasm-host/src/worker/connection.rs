@@ -63,7 +63,15 @@ struct RecordInput {
     requests: Requests,
     /// Bytes of the body that come next.
     body: usize,
-    over: bool,
+    over: Option<BodyEnd>,
+}
+
+/// How a body has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BodyEnd {
+    Whole,
+    /// The server has given the request up.
+    Cut,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +92,7 @@ impl ServerConnection {
                 end: 0,
                 requests: Requests::default(),
                 body: 0,
-                over: true,
+                over: Some(BodyEnd::Whole),
             }),
             output: Mutex::default(),
         }
@@ -117,12 +125,13 @@ impl ServerConnection {
                 Ok(Some(_)) => {}
             }
         }
-        input.over = false;
+        input.over = None;
         *lock(&self.output) = RecordOutput::default();
         request(&params)
     }
 
-    /// Bytes of the body, at most so many; none at its end, AGAIN where none is there yet.
+    /// Bytes of the body, at most so many; none at its end, AGAIN where none is there yet, IO where no more will come of a body
+    /// that is not whole.
     pub(super) fn read(&self, most: usize) -> Result<Bytes, Errno> {
         let input = &mut *lock(&self.input);
         loop {
@@ -132,11 +141,13 @@ impl ServerConnection {
                 input.body -= n;
                 return Ok(Bytes::copy_from_slice(input.take(n)));
             }
-            if input.over {
-                return Ok(Bytes::new());
+            match input.over {
+                Some(BodyEnd::Whole) => return Ok(Bytes::new()),
+                Some(BodyEnd::Cut) => return Err(Errno::IO),
+                None => {}
             }
             match input.fill(&self.fd, RecvFlags::DONTWAIT) {
-                Ok(0) | Err(Errno::CONNRESET) => input.over = true,
+                Ok(0) | Err(Errno::CONNRESET) => input.over = Some(BodyEnd::Cut),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e),
             }
@@ -193,7 +204,7 @@ impl ServerConnection {
         if event == Readiness::Input {
             let input = &mut *lock(&self.input);
             input.advance();
-            if input.body > 0 || input.over {
+            if input.body > 0 || input.over.is_some() {
                 return true;
             }
         }
@@ -243,11 +254,12 @@ impl RecordInput {
 
     /// Looks at what was read, up to the next bytes of the body or its end.
     fn advance(&mut self) {
-        while self.body == 0 && !self.over {
+        while self.body == 0 && self.over.is_none() {
             match self.step() {
                 Ok(None) => return,
                 Ok(Some(Event::Stdin(_, n))) => self.body = n,
-                Ok(Some(Event::StdinEnd(_) | Event::Abort(_))) | Err(_) => self.over = true,
+                Ok(Some(Event::StdinEnd(_))) => self.over = Some(BodyEnd::Whole),
+                Ok(Some(Event::Abort(_))) | Err(_) => self.over = Some(BodyEnd::Cut),
                 Ok(Some(_)) => {}
             }
         }
@@ -387,7 +399,8 @@ mod tests {
         server.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(worker.has(Readiness::HangUp));
         assert_eq!(worker.read(9).unwrap(), &b"345"[..]);
-        assert!(worker.read(9).unwrap().is_empty());
+        // No guest takes it for the end of its input.
+        assert_eq!(worker.read(9), Err(Errno::IO));
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl Body for StdinBody {
         self.0.poll_piece(PIECE, cx).map(|piece| match piece {
             Ok(piece) if piece.is_empty() => None,
             Ok(piece) => Some(Ok(Frame::data(piece))),
-            Err(_) => None,
+            Err(_) => Some(Err(HttpError::ConnectionTerminated)),
         })
     }
 }

@@ -2,6 +2,7 @@
 //! [`Watch::after`](crate::harness::watch::Watch::after).
 
 mod clients;
+pub(crate) mod cut;
 mod errors;
 mod fair;
 mod fed;
@@ -23,6 +24,7 @@ pub fn tests() -> Vec<Test> {
         both_ways(fed::tests()),
         limits::tests(),
         clients::tests(),
+        cut::tests(),
         errors::tests(),
         fair::tests(),
         slow::tests(),

@@ -2,7 +2,11 @@
 
 use std::{fs, os::unix::fs::symlink, process::Command};
 
-use crate::{harness::list, secrets::ATTACK};
+use crate::{
+    faults::cut::{READS, never_whole},
+    harness::list,
+    secrets::ATTACK,
+};
 use galgo_testkit::{process::pids, wait_until};
 
 use super::{GAMES, MAN, WHO, fails, helpers, mode, own, site, spawner, uid_of, written};
@@ -19,6 +23,7 @@ list![
     the_first_byte_of_an_output_may_come_alone,
     a_user_of_defaults_holds_where_a_route_has_none,
     what_holds_the_output_open_is_not_waited_for,
+    a_cut_body_never_looks_whole,
     who_leaves_ends_the_program,
     a_program_attacks_the_server_its_helper_and_others,
     without_root_it_is_refused_in_words,
@@ -244,6 +249,33 @@ fn what_holds_the_output_open_is_not_waited_for() {
         for _ in 0..3 {
             let reply = server.get(&format!("/{folder}/leaves"));
             assert_eq!(reply.text(), "all of it\n");
+        }
+    }
+}
+
+/// Started by a helper, also in a strict sandbox, cold and warm.
+fn a_cut_body_never_looks_whole() {
+    let strict = "sandbox = { write = [\"marks\"] }\n";
+    let site = site()
+        .compiled("games/reads", READS, &[])
+        .defaults("kill_grace = \"100ms\"")
+        .config(&format!(
+            "[[route]]\npath = \"/strict/\"\ncgi = \"games\"\nuser = \"games\"\n{strict}\
+             [[route]]\npath = \"/warm/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\n"
+        ));
+    own(&site, "games/reads", GAMES);
+    let server = site.start();
+    for path in ["games", "strict", "warm"] {
+        for query in ["", "session"] {
+            for mark in ["up", "done"] {
+                let _ = fs::remove_file(server.mark(mark));
+            }
+            let mut client = server.connect();
+            client.begin_post(&format!("/{path}/reads?{query}"), 1_000_000);
+            client.try_send([b'x'; 150_000]);
+            server.wait_for("up");
+            client.reset();
+            never_whole(&server, path == "strict");
         }
     }
 }

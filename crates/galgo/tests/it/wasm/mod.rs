@@ -83,7 +83,7 @@ mod own {
         a_slow_reader_holds_no_permit,
         a_thousand_at_once,
         a_body_that_is_not_read_is_nobody_elses,
-        who_runs_to_completion_sees_the_end_of_a_body_that_was_broken_off,
+        a_guest_never_sees_the_end_of_a_body_that_was_broken_off,
         its_exit_status_is_logged,
         folders_are_seen_as_configured_and_nothing_beside_them,
         nothing_is_left_for_the_next_instance,
@@ -226,16 +226,22 @@ mod own {
         }
     }
 
-    fn who_runs_to_completion_sees_the_end_of_a_body_that_was_broken_off() {
-        let server = site(&[("a.wasm", programs::says_at_the_end("all read\n"))])
-            .defaults("run_to_completion = true")
-            .start();
-        let mut client = server.connect();
-        client.begin_post("/cgi-bin/a.wasm", 100_000);
-        client.send([b'x'; 70_000]);
-        wait_until("its first word", || server.errors().contains("begun"));
-        client.reset();
-        server.says("all read");
+    fn a_guest_never_sees_the_end_of_a_body_that_was_broken_off() {
+        for run_to_completion in [false, true] {
+            let server = site(&[("a.wasm", programs::says_at_the_end("all read\n"))])
+                .defaults(&format!("run_to_completion = {run_to_completion}"))
+                .start();
+            let mut client = server.connect();
+            client.begin_post("/cgi-bin/a.wasm", 100_000);
+            client.send([b'x'; 70_000]);
+            wait_until("its first word", || server.errors().contains("begun"));
+            client.reset();
+            wait_until("the end of its request", || {
+                let lines = server.access();
+                lines.iter().any(|l| l["outcome"] == "client_gone" && l["signal"] == 15)
+            });
+            assert!(!server.errors().contains("all read"));
+        }
     }
 
     fn its_exit_status_is_logged() {

@@ -65,13 +65,14 @@ impl Exchange {
             link.lease.give_back(link.conn);
             return done(self.exit);
         }
-        let patience = self.clocks.patience(self.run_to_completion, LINGER);
+        let finishes = self.run_to_completion && self.sending.is_done();
+        let patience = self.clocks.patience(finishes, LINGER);
         self.leave(patience, done);
     }
 
     /// Gives the request up: the application is told, and the connection closed.
     pub fn abandon(self: Box<Self>, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
-        let finishes = client_left && self.run_to_completion;
+        let finishes = client_left && self.run_to_completion && self.sending.is_done();
         let patience = self.clocks.patience(finishes, Duration::ZERO);
         self.leave(patience, done);
     }
@@ -111,13 +112,10 @@ impl Exchange {
 
     /// Waits until an instance has ended; after `patience` it is told to.
     async fn see_out(&mut self, patience: Duration) {
-        let ends_input = match open(&self.link) {
-            Some(link) => self.sending.cut(&link.conn),
-            None => return,
-        };
-        if ends_input && tokio::time::timeout(patience, self.discard()).await.is_ok() {
+        if tokio::time::timeout(patience, self.discard()).await.is_ok() {
             return;
         }
+        // A body that is not whole has no end: its reader meets that of the connection, which is an error.
         if let Some(link) = open(&self.link) {
             let _ = rustix::net::shutdown(&link.conn, rustix::net::Shutdown::Write);
             let _ = tokio::time::timeout(LINGER, self.discard()).await;

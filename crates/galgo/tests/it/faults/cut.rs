@@ -1,0 +1,186 @@
+//! Bodies that do not come to their end: no program takes the part that has come for all of it.
+
+use std::fs;
+
+use galgo_testkit::{Client, Server, Site, eventually, process::pids, wait_until};
+use rustix::process::Signal;
+
+use crate::harness::{list, new_site};
+
+list![
+    a_client_that_leaves,
+    a_client_that_resets,
+    a_body_that_is_too_large,
+    a_body_that_is_too_slow,
+    a_request_that_takes_too_long,
+    a_server_that_is_told_to_end,
+    a_program_that_may_run_to_completion,
+    a_body_that_is_whole,
+];
+
+/// Reads its input to the end, deaf to TERM, and makes the mark `done` then. With the query `session` a process that it leaves
+/// behind does. The mark `up` holds the number of the process that reads.
+pub const READS: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+static char piece[65536];
+static void reads(void) {
+    signal(SIGTERM, SIG_IGN);
+    ssize_t n = read(0, piece, 1);
+    FILE *up = fopen("../marks/up.part", "w");
+    fprintf(up, "%d", getpid());
+    fclose(up);
+    rename("../marks/up.part", "../marks/up");
+    while (n > 0) n = read(0, piece, sizeof piece);
+    if (n == 0) close(open("../marks/done", O_CREAT | O_WRONLY, 0666));
+}
+int main(void) {
+    if (!strcmp(getenv("QUERY_STRING"), "session")) {
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, 0);
+            setsid();
+            reads();
+            _exit(0);
+        }
+        for (;;) pause();
+    }
+    reads();
+    printf("Content-Type: text/plain\n\nwhole\n");
+    return 0;
+}
+"#;
+
+const QUERIES: [&str; 2] = ["", "session"];
+/// More than a pipe holds.
+const PART: usize = 150_000;
+
+fn site() -> Site {
+    new_site()
+        .compiled("cgi-bin/reads", READS, &[])
+        .defaults("kill_grace = \"100ms\"")
+}
+
+/// Begins a body that is longer than what is sent of it, and waits until the program reads.
+fn begun(server: &Server, query: &str, framing: &str) -> Client {
+    for mark in ["up", "done"] {
+        let _ = fs::remove_file(server.mark(mark));
+    }
+    let mut client = server.connect();
+    client.send(format!(
+        "POST /cgi-bin/reads?{query} HTTP/1.1\r\nHost: localhost\r\n{framing}"
+    ));
+    client.try_send([b'x'; PART]);
+    client
+}
+
+const LENGTH: &str = "Content-Length: 1000000\r\n\r\n";
+const CHUNKED: &str = "Transfer-Encoding: chunked\r\n\r\nf4240\r\n";
+
+/// The program has ended and has not seen the end of its input. `hidden`: it has another number in its PID namespace.
+pub fn never_whole(server: &Server, hidden: bool) {
+    let reader = fs::read_to_string(server.mark("up")).unwrap();
+    let own = |pid: u32| {
+        let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let numbers = status.lines().find(|l| l.starts_with("NSpid:"));
+        let last = numbers.and_then(|l| l.split_ascii_whitespace().last());
+        name == b"reads\n" && last == Some(&reader)
+    };
+    let is_reader = |pid: u32| match hidden {
+        true => own(pid),
+        false => pid.to_string() == reader,
+    };
+    wait_until("the end of what reads", || !pids().any(is_reader));
+    assert!(!server.mark("done").exists(), "a part passes for the whole");
+}
+
+fn each(site: Site, ends: impl Fn(&Server, Client)) {
+    let server = site.start();
+    for (query, framing) in QUERIES.iter().flat_map(|q| [(q, LENGTH), (q, CHUNKED)]) {
+        let client = begun(&server, query, framing);
+        server.wait_for("up");
+        ends(&server, client);
+        never_whole(&server, false);
+    }
+}
+
+fn a_client_that_leaves() {
+    each(site(), |_, client| drop(client));
+}
+
+fn a_client_that_resets() {
+    each(site(), |_, client| client.reset());
+}
+
+fn a_body_that_is_too_large() {
+    let server = site().defaults("max_body = 200000").start();
+    for query in QUERIES {
+        let mut client = begun(&server, query, "Transfer-Encoding: chunked\r\n\r\n249f0\r\n");
+        server.wait_for("up");
+        client.send("\r\n249f0\r\n");
+        assert_eq!(client.reply().status, 413);
+        never_whole(&server, false);
+    }
+}
+
+fn a_body_that_is_too_slow() {
+    let site = site().config("min_rate = 1000\nrate_grace = \"1s\"");
+    each(site, |_, mut client| assert!(!client.rest().is_empty()));
+}
+
+fn a_request_that_takes_too_long() {
+    let server = site().defaults("total_timeout = \"1s\"").start();
+    for query in QUERIES {
+        // Once more where the machine stood still until the clock had run out.
+        eventually("a program that reads", || {
+            let mut client = begun(&server, query, LENGTH);
+            assert_eq!(client.reply().status, 504);
+            server.mark("up").exists().then_some(())
+        });
+        never_whole(&server, false);
+    }
+}
+
+fn a_server_that_is_told_to_end() {
+    for query in QUERIES {
+        let mut server = site().config("shutdown_grace = \"300ms\"").start();
+        let _client = begun(&server, query, LENGTH);
+        server.wait_for("up");
+        server.signal(Signal::TERM);
+        server.child.wait().unwrap();
+        never_whole(&server, false);
+    }
+}
+
+/// That counts once it has all of its input.
+fn a_program_that_may_run_to_completion() {
+    let server = site().defaults("run_to_completion = true").start();
+    for framing in [LENGTH, CHUNKED] {
+        let client = begun(&server, "", framing);
+        server.wait_for("up");
+        client.reset();
+        never_whole(&server, false);
+    }
+}
+
+fn a_body_that_is_whole() {
+    let server = site().start();
+    let mut client = server.connect();
+    client.post("/cgi-bin/reads", b"all");
+    assert_eq!(client.reply().text(), "whole\n");
+    assert!(server.mark("done").exists());
+    // A client that leaves behind its body has sent all of it.
+    let server = site().defaults("run_to_completion = true").start();
+    let mut client = server.connect();
+    client.post("/cgi-bin/reads", &[b'x'; PART]);
+    server.wait_for("up");
+    client.wait_until_read();
+    client.half_close();
+    server.wait_for("done");
+}
