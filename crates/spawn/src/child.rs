@@ -1,7 +1,10 @@
 //! A running program.
 
 use crate::{
-    claims::ProcessMark, exit::Exit, own_child::OwnChild, owners::remote::RemoteChild,
+    claims::ProcessMark,
+    exit::Exit,
+    own_child::{self, OwnChild},
+    owners::remote::RemoteChild,
     start::Priority,
 };
 use std::{
@@ -148,6 +151,11 @@ impl Child {
     /// Whether they still are.
     pub fn group_remains(&mut self) -> bool {
         either!(&mut self.0, child => child.group_remains(), child.group_remains())
+    }
+
+    /// Whether the rest of the group goes on at [`try_wait_alone`](Self::try_wait_alone).
+    pub fn leaves_its_group(&self) -> bool {
+        either!(&self.0, _child => own_child::groups_by_pidfd(), true)
     }
 
     /// As [`try_wait`](Self::try_wait), but waits for the end.

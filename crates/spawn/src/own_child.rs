@@ -245,7 +245,7 @@ fn send_signal(pidfd: BorrowedFd<'_>, signal: i32, flags: usize) -> io::Result<(
 }
 
 /// Whether the kernel signals the group of a pidfd's process (Linux 6.9).
-fn groups_by_pidfd() -> bool {
+pub(crate) fn groups_by_pidfd() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(|| {
         let own = pidfd_open(getpid(), PidfdFlags::empty());

@@ -23,10 +23,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Process {
     state: ProcessState,
-    /// When it was started, or last seen running.
-    looked: Instant,
-    /// Since when it is known to have exited.
-    exited: Option<Instant>,
+    /// Since when it is known to have exited, and nothing has been printed.
+    quiet: Option<Instant>,
     /// Its permit to run, until it is given back; and how far it runs behind the programs of others.
     pub(super) permit: Option<Permit>,
     priority: Priority,
@@ -39,7 +37,7 @@ enum ProcessState {
     Idle(Child),
     /// The number of its descriptor, before it: the event loop must forget it before that is closed.
     Watched(AsyncFd<RawFd>, Child),
-    /// It was reaped, and has left others of its group behind.
+    /// It was reaped, and may have left others behind.
     Left(Child),
     Gone,
 }
@@ -88,17 +86,15 @@ impl Process {
     pub(super) fn new(child: Child, permit: Permit) -> Self {
         Self {
             state: ProcessState::Idle(child),
-            looked: Instant::now(),
-            exited: None,
+            quiet: None,
             priority: at_start(&permit),
             permit: Some(permit),
             tick: tick::Wait::default(),
         }
     }
 
-    /// Waits until the process has exited, and `grace` longer. Most exit before they need to be
-    /// watched, and are never registered with the event loop. Given up and begun again it goes on
-    /// where it was: output that keeps coming does not put it off.
+    /// Waits until the process has exited and nothing was [printed](Self::printed) for `grace`. Most exit before they need to be
+    /// watched, and are never registered with the event loop. Given up and begun again it goes on where it was.
     pub(super) async fn exited_for(&mut self, grace: Duration) {
         if let ProcessState::Idle(_) = self.state {
             tick::next().await;
@@ -111,7 +107,7 @@ impl Process {
             }
         }
         self.exited().await;
-        let since = *self.exited.get_or_insert_with(Instant::now);
+        let since = *self.quiet.get_or_insert_with(Instant::now);
         sleep_until(since + grace).await;
     }
 
@@ -128,16 +124,16 @@ impl Process {
         }
     }
 
-    /// Whether the process exited `grace` ago. Does not wait; asks the kernel now and then.
-    pub(super) fn is_over(&mut self, grace: Duration) -> bool {
-        let now = Instant::now();
-        if self.exited.is_none() && now >= self.looked + grace {
-            self.looked = now;
-            let runs = |child: &Child| matches!(child.has_exited(), Ok(false));
-            let gone = !self.state.child().is_some_and(runs);
-            self.exited = gone.then_some(now);
+    /// Output has come: of those that the process has left running, if it has exited.
+    pub(super) fn printed(&mut self) {
+        if let Some(since) = &mut self.quiet {
+            *since = Instant::now();
         }
-        self.exited.is_some_and(|since| since + grace <= now)
+    }
+
+    /// Whether those that it leaves behind in its group go on as it is reaped.
+    pub(super) fn leaves_its_group(&self) -> bool {
+        self.state.child().is_none_or(Child::leaves_its_group)
     }
 
     /// Whether a helper tells how it ends.
@@ -163,17 +159,18 @@ impl Process {
         };
         let exit = exit.transpose()?;
         self.state = match std::mem::replace(&mut self.state, ProcessState::Gone) {
-            ProcessState::Idle(child) | ProcessState::Watched(_, child) if child.left_others() => {
+            // What it has left running is known by that, also outside of its group.
+            ProcessState::Idle(child) | ProcessState::Watched(_, child) => {
                 ProcessState::Left(child)
             }
-            _ => ProcessState::Gone,
+            state => state,
         };
         exit.ok()
     }
 
     /// Whether it was reaped and has left others of its group behind.
     pub(super) fn left_others(&self) -> bool {
-        matches!(self.state, ProcessState::Left(_))
+        matches!(&self.state, ProcessState::Left(child) if child.left_others())
     }
 
     /// The group of a process that was reaped, while those it has left behind are in it; 0 where only its helper knows that.

@@ -15,7 +15,7 @@ use super::{
     spill::Spill,
     stderr::StderrPipe,
     stdin::Stdin,
-    transfer::{EXIT_GRACE, PIPE_MOST, SPLICE_LEAST, Transfer, transfer},
+    transfer::{PIPE_MOST, SILENCE, SPLICE_LEAST, Transfer, transfer},
 };
 use crate::{
     admission::Permit,
@@ -45,6 +45,17 @@ const VERDICT: Duration = Duration::from_millis(20);
 /// How long a process may go on after it closed its output, before it is told to end.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
+/// What the log says of programs that leave processes behind with their standard output.
+const HELD_OPEN: &str = "the program exited, and a process that it left running held standard output open and printed nothing for 5 s; \
+    start such a process with \">/dev/null &\"";
+
+/// Whether that was said already.
+#[derive(Debug, Clone, Copy)]
+enum HeldOpen {
+    Untold,
+    Told,
+}
+
 #[derive(Debug)]
 pub(crate) struct RunningProgram {
     pub(super) pump: Pump,
@@ -53,6 +64,8 @@ pub(crate) struct RunningProgram {
     /// Where it came from, when it was started warm.
     origin: Option<TemplateChild>,
     signalled: bool,
+    /// Output was given up: what the program has left running holds it open, and is silent.
+    held_open: Option<HeldOpen>,
     /// What becomes its standard input when the program is given the connection.
     held: Option<Stdin>,
     pub(super) stdout: Option<Sock>,
@@ -90,6 +103,7 @@ impl RunningProgram {
             exit: None,
             origin,
             signalled: false,
+            held_open: None,
             held: ours.held,
             stdout: Some(ours.stdout),
             _file: ours.file,
@@ -130,11 +144,6 @@ impl RunningProgram {
             // Boxed: output that waits is that of few requests.
             return Box::pin(self.pull(client)).await;
         }
-        if self.stdout.is_some() && self.pump.process.is_over(EXIT_GRACE) {
-            // What it printed itself is in the pipe, in front of what others print there for ever.
-            self.drain_ready(self.out.len() + PIPE_MOST);
-            self.stdout = None;
-        }
         let Some(sock) = &self.stdout else {
             return Ok(OutputEvent::End);
         };
@@ -154,17 +163,26 @@ impl RunningProgram {
                 }
                 WaitingInput::Waiting(n) => OutputEvent::Waiting(n),
             },
-            ended = self.pump.run(client) => match ended? {
+            ended = self.pump.run(client, SILENCE) => match ended? {
                 PumpEnd::HalfClosed => OutputEvent::HalfClosed,
-                PumpEnd::Exited => OutputEvent::End,
+                PumpEnd::Exited => {
+                    self.held_open = Some(HeldOpen::Untold);
+                    OutputEvent::End
+                }
             },
         };
         match event {
-            OutputEvent::Output | OutputEvent::Waiting(_) => self.pump.clocks.moved(),
+            OutputEvent::Output | OutputEvent::Waiting(_) => self.heard(),
             OutputEvent::End => self.stdout = None,
             OutputEvent::HalfClosed => {}
         }
         Ok(event)
+    }
+
+    /// Output has come.
+    fn heard(&mut self) {
+        self.pump.clocks.moved();
+        self.pump.process.printed();
     }
 
     /// Takes what output is there already, without waiting, until `out` holds `most` bytes or the
@@ -186,6 +204,7 @@ impl RunningProgram {
     /// The response is over. Waits for the process in the background, ends it where it does not end
     /// by itself, and hands its exit to `done`.
     pub(crate) fn finish(mut self, done: impl FnOnce(Option<Exit>) + 'static) {
+        self.tell_held_open();
         self.stdout = None;
         if let Some(exit) = self.reap()
             && !self.pump.process.left_others()
@@ -200,6 +219,7 @@ impl RunningProgram {
     /// The request has failed or the client is gone: ends the process group, TERM first, in the
     /// background; or, with `run_to_completion`, lets the program finish and discards its output.
     pub(crate) fn abandon(mut self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
+        self.tell_held_open();
         let finish = client_left && self.may_finish();
         tokio::task::spawn_local(async move {
             if finish {
@@ -209,6 +229,12 @@ impl RunningProgram {
             let patience = self.pump.clocks.patience(finish, Duration::ZERO);
             self.end(patience, done).await;
         });
+    }
+
+    fn tell_held_open(&self) {
+        if let Some(HeldOpen::Untold) = self.held_open {
+            self.pump.errors.log.source.write(Level::Warn, HELD_OPEN);
+        }
     }
 
     /// Whether the program may finish after its response or its client: only with the whole of its input.
@@ -364,8 +390,12 @@ impl RunningProgram {
     }
 
     /// Its output has ended: whether that was the end of a document, or a signal ended the program
-    /// before it had printed all of one.
+    /// before it had printed all of one, or what it has left running may still have something to print.
     pub(crate) async fn killed(&mut self) -> Option<Fault> {
+        if self.held_open.is_some() {
+            self.held_open = Some(HeldOpen::Told);
+            return Some(Fault::Script(HELD_OPEN.into()));
+        }
         unfinished(self.exit().await?)
     }
 }

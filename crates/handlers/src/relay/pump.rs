@@ -4,6 +4,7 @@
 use std::{
     io::{self, IoSlice},
     task::Context,
+    time::Duration,
 };
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
     process::Process,
     stderr::StderrPipe,
     stdin::Stdin,
-    transfer::{EXIT_GRACE, PIPE_MOST, Transfer, transfer},
+    transfer::{PIPE_MOST, Transfer, transfer},
 };
 use crate::{
     client::{Client, Next, Spliced},
@@ -35,9 +36,12 @@ pub(super) struct Pump {
 
 impl Pump {
     /// Feeds the request body, logs standard error, watches the client, the process and the clocks. Ends
-    /// with a fault, or when the client half-closes, or when the process has exited and the grace for its
-    /// background children is over.
-    pub(super) async fn run(&mut self, client: &mut dyn Client) -> Result<PumpEnd, Fault> {
+    /// with a fault, or when the client half-closes, or when the process has exited and nothing was printed for `grace`.
+    pub(super) async fn run(
+        &mut self,
+        client: &mut dyn Client,
+        grace: Duration,
+    ) -> Result<PumpEnd, Fault> {
         loop {
             tokio::select! {
                 fed = feed(&mut self.stdin, client) => match fed? {
@@ -46,7 +50,7 @@ impl Pump {
                 },
                 never = self.errors.drain() => match never {},
                 fault = self.clocks.ring() => return Err(fault),
-                () = self.process.exited_for(EXIT_GRACE) => return Ok(PumpEnd::Exited),
+                () = self.process.exited_for(grace) => return Ok(PumpEnd::Exited),
             }
         }
     }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-/// After the process has exited, how long a background child may keep standard output open.
+/// So long after the process has exited its permit is given back while a slow client is sent what is left.
 pub(super) const EXIT_GRACE: Duration = Duration::from_millis(250);
+/// After the process has exited, how long those that it has left running may hold standard output and print nothing. What they
+/// print belongs to the response.
+pub(super) const SILENCE: Duration = Duration::from_secs(5);
 /// The most that a pipe holds without privileges (pipe(7)).
 pub(super) const PIPE_MOST: usize = 1 << 20;
 /// Less than this is read and written: splicing has to look how much is there, and to frame it apart.

@@ -4,7 +4,7 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use crate::harness::{child::pattern, list, new_site, watch::Watch};
+use crate::harness::{child::pattern, encode, list, new_site, watch::Watch};
 use galgo_testkit::{Client, End, Server, process::all_threads_are, wait_until};
 
 const MB: usize = 1_000_000;
@@ -201,12 +201,62 @@ fn stdout_closed_but_the_process_lives_and_is_deaf() {
     assert_eq!(lines[0]["signal"], 9);
 }
 
+/// One that is silent is waited for, and ended: what it would have printed is missing, and the log says what to write.
 fn a_background_child_keeps_stdout_open() {
     let server = new_site().start();
     let watch = Watch::begin(&server);
     let reply = server.get("/cgi-bin/t?bg=touch=bg%26deaf%26hang&await=bg&head&out=done&exit=0");
+    assert_eq!((reply.text(), reply.end), ("done".into(), End::Cut));
+    server.says(HOLDS);
+    watch.after(&["script_error"]);
+}
+
+const HOLDS: &str = "start such a process with \">/dev/null &\"";
+
+/// A response of known length is whole all the same.
+fn a_background_child_keeps_stdout_open_after_content_length() {
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
+    let head = encode("Content-Type: text/plain\nContent-Length: 4\n\ndone");
+    let reply = server.get(&format!(
+        "/cgi-bin/t?bg=touch=bg%26hang&await=bg&out={head}&exit=0"
+    ));
     assert_eq!((reply.text(), reply.end), ("done".into(), End::Whole));
+    server.says(HOLDS);
     watch.after(&["ok"]);
+}
+
+/// What it prints belongs to the response, also after a pause, and if it has left the group.
+fn a_background_child_prints_the_rest() {
+    const REST: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\n'\n\
+        exec 3>&1\n$1 sh -c 'while ! [ -e ../marks/go ]; do sleep 0.01; done; \
+        for n in 1 2 3 4 5 6 7 8; do echo $n; sleep 0.1; done' >&3 3>&- &\necho first\n";
+    let session = REST.replace("$1 sh", "setsid sh");
+    let site = new_site()
+        .file("cgi-bin/group", REST.replace("$1 ", ""), 0o755)
+        .file("cgi-bin/session", session, 0o755);
+    let server = site.start();
+    let watch = Watch::begin(&server);
+    for name in ["group", "session"] {
+        let _ = std::fs::remove_file(server.mark("go"));
+        let mut client = server.connect();
+        client.get(&format!("/cgi-bin/{name}"));
+        assert_eq!(client.head().status, 200);
+        assert_eq!(client.chunk().unwrap(), b"first\n", "{name}");
+        // Long after the program has exited.
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        server.set("go");
+        let mut rest = Vec::new();
+        loop {
+            let chunk = client.chunk().expect("a chunk");
+            if chunk.is_empty() {
+                break;
+            }
+            rest.extend(chunk);
+        }
+        assert_eq!(rest, b"1\n2\n3\n4\n5\n6\n7\n8\n", "{name}");
+    }
+    watch.after(&["ok"; 2]);
 }
 
 /// Closes its three streams, and writes a line into a file each 50 ms.
@@ -267,11 +317,12 @@ fn a_background_child_runs_to_its_completion() {
 }
 
 fn a_background_child_prints_for_ever() {
-    let server = new_site().start();
+    let server = new_site().defaults("total_timeout = \"2s\"").start();
     let watch = Watch::begin(&server).memory(FLAT);
     let reply = server.get("/cgi-bin/t?head&out=begin&bg=endless&exit=0");
-    assert_eq!((&reply.body[..5], reply.end), (&b"begin"[..], End::Whole));
-    watch.after(&["ok"]);
+    assert_eq!((&reply.body[..5], reply.end), (&b"begin"[..], End::Cut));
+    server.says("total_timeout");
+    watch.after(&["script_timeout"]);
 }
 
 fn a_background_child_writes_to_stderr_for_ever() {
@@ -393,6 +444,8 @@ list![
     stdout_closed_but_the_process_lives,
     stdout_closed_but_the_process_lives_and_is_deaf,
     a_background_child_keeps_stdout_open,
+    a_background_child_keeps_stdout_open_after_content_length,
+    a_background_child_prints_the_rest,
     a_background_child_that_has_closed_its_streams_is_told_to_end,
     a_background_child_that_does_not_hear_is_ended,
     a_background_child_runs_to_its_completion,

@@ -7,7 +7,7 @@ use crate::{
     harness::list,
     secrets::ATTACK,
 };
-use galgo_testkit::{process::pids, wait_until};
+use galgo_testkit::{End, process::pids, wait_until};
 
 use super::{GAMES, MAN, WHO, fails, helpers, mode, own, site, spawner, uid_of, written};
 
@@ -22,7 +22,7 @@ list![
     what_is_not_executed_says_why,
     the_first_byte_of_an_output_may_come_alone,
     a_user_of_defaults_holds_where_a_route_has_none,
-    what_holds_the_output_open_is_not_waited_for,
+    what_holds_the_output_open_belongs_to_the_response,
     a_cut_body_never_looks_whole,
     who_leaves_ends_the_program,
     a_program_attacks_the_server_its_helper_and_others,
@@ -236,21 +236,22 @@ fn what_is_not_executed_says_why() {
     assert!(server.get("/games/busy").text().starts_with("5\n"));
 }
 
-/// The program has ended sooner than its helper tells that it runs, which in a strict sandbox is not told then.
-fn what_holds_the_output_open_is_not_waited_for() {
-    const LEAVES: &str =
-        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nall of it\\n'\nsleep 1000 &\n";
+/// What a program leaves running prints the rest. Where it is silent, the response is cut.
+fn what_holds_the_output_open_belongs_to_the_response() {
+    const LEAVES: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
+        case $QUERY_STRING in rest) (sleep 1; echo rest) & ;; *) sleep 1000 & ;; esac\n";
     let site = site().file("games/leaves", LEAVES, 0o755).config(
         "[[route]]\npath = \"/strict/\"\ncgi = \"games\"\nuser = \"games\"\nsandbox = \"strict\"\n",
     );
     own(&site, "games/leaves", GAMES);
     let server = site.start();
     for folder in ["games", "strict"] {
-        for _ in 0..3 {
-            let reply = server.get(&format!("/{folder}/leaves"));
-            assert_eq!(reply.text(), "all of it\n");
-        }
+        let reply = server.get(&format!("/{folder}/leaves?rest"));
+        assert_eq!(reply.text(), "first\nrest\n");
+        let reply = server.get(&format!("/{folder}/leaves"));
+        assert_eq!((reply.text(), reply.end), ("first\n".into(), End::Cut));
     }
+    server.says("start such a process with \">/dev/null &\"");
 }
 
 /// Started by a helper, also in a strict sandbox, cold and warm.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use super::{
     super::{
         pump::PumpEnd,
-        transfer::{PIPE_MOST, Transfer, transfer},
+        transfer::{EXIT_GRACE, PIPE_MOST, Transfer, transfer},
     },
     RunningProgram,
 };
@@ -17,7 +17,7 @@ impl RunningProgram {
         tokio::select! {
             biased;
             pulled = self.spill.pull(&mut self.out) => return pulled,
-            ended = self.pump.run(client) => if let PumpEnd::HalfClosed = ended? {
+            ended = self.pump.run(client, EXIT_GRACE) => if let PumpEnd::HalfClosed = ended? {
                 return Ok(OutputEvent::HalfClosed);
             },
         }
@@ -30,7 +30,9 @@ impl RunningProgram {
         // What is in its pipe will come into memory.
         let pipe = self.stdout.as_ref().map_or(0, |_| PIPE_MOST);
         // Processes it has left running do not hold the permit: a client could prolong that at will.
-        if self.reap().is_some() && self.spill.reserve(pipe) {
+        // Before Linux 6.9 those would end as the process is reaped, in the middle of what they print.
+        let may_reap = self.stdout.is_none() || self.pump.process.leaves_its_group();
+        if may_reap && self.reap().is_some() && self.spill.reserve(pipe) {
             self.pump.process.permit = None;
         }
     }
@@ -45,7 +47,7 @@ impl RunningProgram {
             tokio::select! {
                 biased;
                 () = &mut io => return Ok(()),
-                ended = self.pump.run(client) => match ended? {
+                ended = self.pump.run(client, EXIT_GRACE) => match ended? {
                     // The write itself will show whether the client still reads.
                     PumpEnd::HalfClosed => {}
                     // Nothing is left to watch but the write.
@@ -57,7 +59,7 @@ impl RunningProgram {
                 },
                 read = self.spill.gather(self.stdout.as_ref()) => match read {
                     Ok(0) => self.stdout = None,
-                    Ok(_) => self.pump.clocks.moved(),
+                    Ok(_) => self.heard(),
                     // The next read meets it again.
                     Err(_) => self.spill.spool = None,
                 },
