@@ -17,7 +17,6 @@ use crate::{
     context::{Answer, Context},
     fault::Fault,
     log::LogSource,
-    program::settings::BodyMode,
     relay::{backend::Backend, clock::Clocks},
     reply::{Answering, heard, may_repeat, wait_for},
     request::Request,
@@ -154,9 +153,11 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         if self.bodiless() {
             return Ok((None, None));
         }
+        // A netstring begins with the length.
         let unknown = self.config.protocol == Protocol::Scgi && self.head.body == BodyLen::Chunked;
-        if unknown || self.config.options.body == BodyMode::File {
-            let patience = self.config.options.idle_timeout;
+        let options = &self.config.options;
+        if unknown || options.receives_first(self.head.body) {
+            let patience = options.idle_timeout;
             let stored = body_spool::store(&self.cx.shared.spool, self.request, patience);
             let file = Box::pin(stored).await?;
             let length = file.len();

@@ -255,6 +255,7 @@ impl ConfigText<'_> {
                 &[("stream", BodyMode::Stream), ("file", BodyMode::File)],
                 "is no way to hand over a body: choose \"stream\" or \"file\"",
             )?,
+            stream_body: flag(&raw.stream_body, d.stream_body),
             run_to_completion: flag(&raw.run_to_completion, d.run_to_completion),
             query_args: flag(&raw.query_args, d.query_args),
             drop_shellshock: flag(&raw.drop_shellshock, d.drop_shellshock),

@@ -242,6 +242,7 @@ options! {
     start: String,
     pass_authorization: bool,
     body: String,
+    stream_body: bool,
     run_to_completion: bool,
     query_args: bool,
     drop_shellshock: bool,

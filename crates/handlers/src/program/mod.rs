@@ -56,16 +56,14 @@ pub async fn answer(
         upgrades,
         ..ProgramRun::new(cx, request, head, cgi, script)
     };
-    let file = match cgi.options.body {
-        BodyMode::File if head.body != BodyLen::None => {
-            let patience = cgi.options.idle_timeout;
-            Some(body_spool::store(&cx.shared.spool, run.request, patience).await?)
-        }
-        _ if head.body == BodyLen::None => None,
-        _ => {
+    let file = if !upgrades && cgi.options.receives_first(head.body) {
+        let patience = cgi.options.idle_timeout;
+        Some(body_spool::store(&cx.shared.spool, run.request, patience).await?)
+    } else {
+        if head.body != BodyLen::None {
             run.request.client.ahead().await?;
-            None
         }
+        None
     };
     let module = run.module().await?;
     let backend = match module {

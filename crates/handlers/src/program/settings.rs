@@ -2,7 +2,7 @@
 
 use std::{ffi::CString, path::PathBuf, sync::Arc, time::Duration};
 
-use galgo_proto::glob::Glob;
+use galgo_proto::{glob::Glob, h1::BodyLen};
 use galgo_spawn::{
     EnvBlock, Launch, Limits, Priority, Sandbox, owners::Remit, sandbox::Confinement,
 };
@@ -80,6 +80,8 @@ pub struct CgiOptions {
     pub pass_authorization: bool,
     /// Hand the body over as a pipe or as a file.
     pub body: BodyMode,
+    /// Hand over a body without a length as it comes; else such a body is received whole first, so that it has one.
+    pub stream_body: bool,
     /// Let the program finish when the client has gone.
     pub run_to_completion: bool,
     /// Words of a query without `=` become arguments (RFC 3875, 4.4).
@@ -118,6 +120,7 @@ impl Default for CgiOptions {
             start: StartMode::Cold,
             pass_authorization: false,
             body: BodyMode::Stream,
+            stream_body: false,
             run_to_completion: false,
             query_args: false,
             drop_shellshock: true,
@@ -155,6 +158,16 @@ impl CgiOptions {
             more: Vec::new(),
             knocks: false,
             priority: Priority::Normal,
+        }
+    }
+
+    /// Whether a body with this framing is received whole before anybody is asked for an answer. Most programs read by
+    /// CONTENT_LENGTH (RFC 3875, 4.1.2) and take a body without one for an empty body.
+    pub(crate) fn receives_first(&self, body: BodyLen) -> bool {
+        match body {
+            BodyLen::None => false,
+            BodyLen::Length(_) => self.body == BodyMode::File,
+            BodyLen::Chunked => self.body == BodyMode::File || !self.stream_body,
         }
     }
 

@@ -17,6 +17,7 @@ use galgo_testkit::{Server, Site, Spoken, wait_until};
 list![
     s4_1_the_environment_is_the_documented_list,
     s4_1_2_content_length_is_never_invented,
+    s4_1_2_a_body_without_a_length_gets_one,
     s4_1_7_query_string_is_always_set,
     s4_1_12_any_method_reaches_the_program,
     s4_2_a_chunked_body_is_streamed_as_it_comes,
@@ -96,13 +97,45 @@ fn variable(request: &str, name: &str) -> Option<String> {
 }
 
 fn s4_1_2_content_length_is_never_invented() {
+    let streams = new_site().defaults("stream_body = true").start();
     let chunked = "POST /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
                    3\r\nabc\r\n0\r\n\r\n";
-    assert_eq!(variable(chunked, "CONTENT_LENGTH"), None);
+    assert!(!streams.ask(chunked).text().contains("CONTENT_LENGTH"));
     let none = "GET /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(variable(none, "CONTENT_LENGTH"), None);
     let zero = "POST /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(variable(zero, "CONTENT_LENGTH"), Some("0".into()));
+}
+
+/// Most programs read by it, and would take the body for an empty one.
+fn s4_1_2_a_body_without_a_length_gets_one() {
+    let server = new_site().start();
+    let watch = Watch::begin(&server);
+    let mut client = server.connect();
+    client.send(
+        "POST /cgi-bin/t?head&env&count HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\
+         Transfer-Encoding: chunked\r\n\r\n",
+    );
+    assert_eq!(client.head().status, 100);
+    client.send("3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+    let text = client.reply().text();
+    assert!(
+        text.contains("CONTENT_LENGTH=5\n") && text.ends_with("\n5"),
+        "{text}"
+    );
+    // More than memory holds of a body.
+    client.send("POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let body = pattern(0, 3_000_000);
+    for piece in body.chunks(1_000_000) {
+        client.send([b"f4240\r\n", piece, b"\r\n"].concat());
+    }
+    client.send("0\r\n\r\n");
+    assert!(client.reply().body == body);
+    // An empty body has a length, too.
+    client.send("POST /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    assert!(client.reply().text().contains("CONTENT_LENGTH=0\n"));
+    drop(client);
+    watch.after(&["ok"; 3]);
 }
 
 fn s4_1_7_query_string_is_always_set() {
@@ -127,7 +160,7 @@ fn s4_1_12_any_method_reaches_the_program() {
 }
 
 fn s4_2_a_chunked_body_is_streamed_as_it_comes() {
-    let server = new_site().start();
+    let server = new_site().defaults("stream_body = true").start();
     let watch = Watch::begin(&server);
     let mut client = server.connect();
     client.send(

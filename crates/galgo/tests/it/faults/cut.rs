@@ -63,7 +63,7 @@ const PART: usize = 150_000;
 fn site() -> Site {
     new_site()
         .compiled("cgi-bin/reads", READS, &[])
-        .defaults("kill_grace = \"100ms\"")
+        .defaults("kill_grace = \"100ms\"\nstream_body = true")
 }
 
 /// Begins a body that is longer than what is sent of it, and waits until the program reads.
@@ -90,7 +90,7 @@ pub fn never_whole(server: &Server, hidden: bool) {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let numbers = status.lines().find(|l| l.starts_with("NSpid:"));
         let last = numbers.and_then(|l| l.split_ascii_whitespace().last());
-        name == b"reads\n" && last == Some(&reader)
+        name == b"reads\n" && last == Some(reader.as_str())
     };
     let is_reader = |pid: u32| match hidden {
         true => own(pid),

@@ -78,7 +78,7 @@ fn a_body_is_asked_for_before_there_is_a_permit() {
 
 /// Chunks of all sizes are fed as they were sent, however they were read ahead.
 fn a_body_that_was_read_ahead_arrives_whole() {
-    let server = new_site().start();
+    let server = new_site().defaults("stream_body = true").start();
     let watch = Watch::begin(&server);
     let mut asked = 0;
     for size in [1, 100, 65_535, 65_536, 65_537, 200_000] {

@@ -56,7 +56,8 @@ fn drip(
 }
 
 fn a_bad_chunk_in_the_middle_of_an_exchange() {
-    exchange(new_site(), &["client_error"], |_, client| {
+    let site = new_site().defaults("stream_body = true");
+    exchange(site, &["client_error"], |_, client| {
         client.send(
             "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
              10000\r\n",

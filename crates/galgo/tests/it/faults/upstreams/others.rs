@@ -11,6 +11,7 @@ list![
     nobody_is_kept_from_a_process_by_a_kept_connection,
     a_client_that_leaves_aborts,
     a_body_streams_in_both_directions,
+    a_body_without_a_length_gets_one,
     a_large_response_to_a_slow_reader,
     an_answer_before_the_body_is_read,
     a_place_for_one,
@@ -156,6 +157,20 @@ fn a_client_that_leaves_aborts() {
     watch.after(&["client_gone"]);
 }
 
+fn a_body_without_a_length_gets_one() {
+    let answer = |_: usize, stream: &mut UnixStream| {
+        while let Some(heard) = hear(stream) {
+            let length = heard.param("CONTENT_LENGTH").map(str::to_owned);
+            say(stream, document(format!("{length:?} {}", heard.stdin.len())));
+        }
+    };
+    let (_application, server) = site(answer, "");
+    let mut client = server.connect();
+    client.send("POST /app HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send("3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+    assert_eq!(client.reply().text(), "Some(\"5\") 5");
+}
+
 fn a_body_streams_in_both_directions() {
     const N: usize = 20_000_000;
     let answer = |_: usize, stream: &mut UnixStream| {
@@ -177,7 +192,7 @@ fn a_body_streams_in_both_directions() {
         }
         say(stream, [ended(Outcome::COMPLETE), b"x".to_vec()].concat());
     };
-    let (_application, server) = site(answer, "");
+    let (_application, server) = site(answer, "stream_body = true\n");
     let watch = Watch::begin(&server).memory(24 << 20);
     let mut client = server.connect();
     client.send("POST /app HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
