@@ -105,10 +105,14 @@ impl Answering<'_, '_, '_> {
         if self.request.client.has_half_closed() {
             self.request.client.probe();
         }
-        let reply = match self.nph {
-            true => self.own_words(&mut program).await,
-            false => self.head(&mut program).await,
+        // What a client does not get as HTTP/1 needs a head that is known.
+        let own_words = self.nph && self.request.client.speaks_http();
+        let reply = if own_words {
+            self.own_words(&mut program).await
+        } else {
+            self.head(&mut program).await
         };
+        self.nph = own_words;
         self.answered(program, reply).await
     }
 
@@ -147,6 +151,7 @@ impl Answering<'_, '_, '_> {
         let limits = ReplyLimits {
             bytes: self.options.max_reply_head,
             upgrade: self.upgrades,
+            status_line: self.nph,
             ..Default::default()
         };
         let mut scan = ReplyScan::default();
@@ -324,6 +329,9 @@ impl Answering<'_, '_, '_> {
 
     /// What the program did wrong, together with how it ended.
     async fn bad_reply(&mut self, mut program: Backend, e: &ReplyError) -> Fault {
+        if let ReplyError::Line { .. } = e {
+            self.show_output(&mut program).await;
+        }
         let ended = program.output_ended();
         let (exit, stderr) = program.post_mortem(!ended).await;
         // What a process has left running has its time, as behind a response.
@@ -339,6 +347,20 @@ impl Answering<'_, '_, '_> {
             Some(status @ Status::Signal(_)) => format!("; it was ended {}", how(status)),
         };
         Fault::Script(format!("{e}{how}"))
+    }
+
+    /// What a program prints in place of a head is for its author, as standard error is: most often it is a traceback.
+    async fn show_output(&mut self, program: &mut Backend) {
+        const MOST: usize = 64 << 10;
+        let printed = async {
+            while program.ready() < MOST && !program.output_ended() {
+                self.step(program).await?;
+            }
+            Ok::<_, Trouble>(())
+        };
+        // A program that goes on for longer is ended.
+        let _ = timeout(LINGER, printed).await;
+        program.log_output();
     }
 
     /// Ends a program whose response is complete.

@@ -15,7 +15,7 @@
 //!   also when equal: 6.3 forbids it, and of two types Apache takes the last and nginx the first.
 //! - One field of any name makes a head, and 200 is the status of one without Status (6.3.3). 6.3 wants
 //!   one of Content-Type, Location and Status; programs get by without on every other server. So a
-//!   document without a type is delivered without one.
+//!   document without a type is delivered without one, also where `Content-Type:` has no value.
 
 mod error;
 mod field;
@@ -38,6 +38,8 @@ pub struct ReplyLimits {
     pub fields: usize,
     /// The request asks for another protocol, and `Status: 101` grants that (RFC 9110, 15.2.2).
     pub upgrade: bool,
+    /// The head may begin with a status line, as that of an `nph-` program does. Its Location is the client's to follow.
+    pub status_line: bool,
 }
 
 impl Default for ReplyLimits {
@@ -46,6 +48,7 @@ impl Default for ReplyLimits {
             bytes: 64 << 10,
             fields: 256,
             upgrade: false,
+            status_line: false,
         }
     }
 }
@@ -143,6 +146,11 @@ impl ReplyScan {
             if self.lines > limits.fields {
                 return Err(ReplyError::TooManyFields(limits.fields));
             }
+            if self.lines == 1 && limits.status_line && line.starts_with(b"HTTP/") {
+                let status = field::status_line(line, limits.upgrade);
+                self.status = Some(status.ok_or_else(|| self.at(LineFault::STATUS, line))?);
+                continue;
+            }
             self.field(line, limits.upgrade)?;
         }
         self.seen = allowed.len();
@@ -163,6 +171,7 @@ impl ReplyScan {
             bytes: usize::MAX,
             fields: usize::MAX,
             upgrade: true,
+            status_line: true,
         };
         if let Err(error) = rest.step(buf, &limits) {
             return error;
@@ -213,9 +222,11 @@ impl ReplyScan {
                 let length = number(value);
                 self.content_length = Some(length.ok_or_else(|| self.at(LineFault::LENGTH, line))?);
             }
-            FieldRole::ContentType | FieldRole::Location if value.is_empty() => {
+            FieldRole::Location if value.is_empty() => {
                 return Err(self.at(LineFault::NO_VALUE, line));
             }
+            // As if it were missing.
+            FieldRole::ContentType if value.is_empty() => self.content_type = true,
             FieldRole::ContentType
             | FieldRole::Location
             | FieldRole::Upgrade
@@ -241,7 +252,11 @@ impl ReplyScan {
             _ if self.upgrade => fields.retain(|name, _| !name.eq_ignore_ascii_case(b"upgrade")),
             _ => {}
         }
-        let alone = fields.len() == 1 && self.status.is_none() && self.content_length.is_none();
+        let content_type = fields.has("content-type");
+        let alone = fields.len() == 1
+            && self.content_type == content_type
+            && self.status.is_none()
+            && self.content_length.is_none();
         let kind = match fields.first("location") {
             None => ReplyKind::Document,
             Some(location) => match field::local_pathquery(location) {
@@ -260,7 +275,7 @@ impl ReplyScan {
             reason,
             fields,
             content_length: self.content_length,
-            content_type: self.content_type,
+            content_type,
         })
     }
 }

@@ -42,12 +42,6 @@ pub async fn answer(
     limit: Option<&Arc<ConcurrencyLimit>>,
     script: FoundProgram<'_>,
 ) -> Result<Answer, Fault> {
-    if script.nph && !request.client.speaks_http() {
-        return Err(Fault::Refused(
-            "an nph- program speaks HTTP to its client, and there is a front server between them"
-                .into(),
-        ));
-    }
     request.client.limit(cgi.options.max_body)?;
     let upgrades = cgi.upgrade && asks_to_upgrade(request, head, &script);
     // A local redirect's request has no body, whatever the one before it had.

@@ -3,7 +3,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use galgo_proto::h1::BodyLen;
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::{
+    fs::{Mode, fchmod},
+    pipe::{PipeFlags, pipe_with},
+};
 
 use crate::{relay::stdin::Stdin, sock::Sock, spool::Stored};
 
@@ -28,11 +31,13 @@ pub(crate) struct ServerEnds {
 }
 
 impl Pipes {
-    /// `upgrades`: it may be given the connection.
+    /// `upgrades`: it may be given the connection. `is_anothers`: the program runs as another user, and may open its standard streams
+    /// by name all the same (`/dev/stdin`). Nobody else reaches them.
     pub(super) fn new(
         file: Option<Stored>,
         body: BodyLen,
         upgrades: bool,
+        is_anothers: bool,
     ) -> std::io::Result<Self> {
         let (stdin, to_stdin) = match &file {
             Some(file) => (Some(file.readable()?), Stdin::whole()),
@@ -48,6 +53,12 @@ impl Pipes {
         };
         let (from_stdout, stdout) = pipe(|(ours, _)| ours)?;
         let (from_stderr, stderr) = pipe(|(ours, _)| ours)?;
+        if is_anothers {
+            let streams = stdin.iter().chain([&stdout, &stderr]);
+            for stream in streams {
+                fchmod(stream, Mode::from_raw_mode(0o666))?;
+            }
+        }
         let ours = ServerEnds {
             stdin: to_stdin,
             held,

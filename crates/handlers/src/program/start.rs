@@ -63,7 +63,8 @@ impl ProgramRun<'_, '_, '_> {
         let mut env = Env(EnvBlock::default());
         self.variables(self.length(file.as_ref()), &mut env)?;
         let mut clocks = Clocks::start(&self.cgi.options, AFTER);
-        let pipes = Pipes::new(file, self.head.body, self.upgrades);
+        let is_anothers = self.cgi.remit.is_some();
+        let pipes = Pipes::new(file, self.head.body, self.upgrades, is_anothers);
         let mut pipes = pipes.map_err(|_| NO_ROOM)?;
         let started = self.process(&mut pipes, env.0, &mut clocks, began);
         let (child, origin, fault) = started.await?;

@@ -87,6 +87,17 @@ impl Backend {
         either!(self, own => own.abandon(client_left, done));
     }
 
+    /// Takes what was printed for words on standard error.
+    pub(crate) fn log_output(&mut self) {
+        let (out, log) = match self {
+            Self::Program(program) => (&mut program.out, &mut program.pump.errors.log),
+            Self::Exchange(exchange) => (&mut exchange.out, &mut exchange.stderr),
+        };
+        out.parts().for_each(|part| log.take(part));
+        log.finish();
+        out.clear();
+    }
+
     pub(crate) fn stderr_tail(&self) -> String {
         either!(self, own => own.stderr_tail())
     }

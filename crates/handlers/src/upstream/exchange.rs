@@ -42,7 +42,7 @@ pub struct Exchange {
     link: Option<Connected>,
     wire: ResponseFraming,
     sending: Sending,
-    stderr: StderrLog,
+    pub(crate) stderr: StderrLog,
     pub(crate) clocks: Clocks,
     /// Output received and not yet sent on.
     pub out: Out,

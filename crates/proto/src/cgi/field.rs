@@ -132,6 +132,14 @@ pub(super) fn status(value: &[u8], upgrade: bool) -> Option<(u16, Option<String>
     known.then_some((code, reason))
 }
 
+/// RFC 9112, 4: what [`status`] finds behind the version.
+pub(super) fn status_line(line: &[u8], upgrade: bool) -> Option<(u16, Option<String>)> {
+    match line.strip_prefix(b"HTTP/")? {
+        [b'0'..=b'9', b'.', b'0'..=b'9', b' ', rest @ ..] => status(rest, upgrade),
+        _ => None,
+    }
+}
+
 /// 6.2.2: `local-pathquery`, a path that begins with one slash, and a query. `//host` names a host;
 /// a fragment is for the client to keep.
 pub(super) fn local_pathquery(location: &[u8]) -> Option<String> {

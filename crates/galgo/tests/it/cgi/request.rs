@@ -124,7 +124,9 @@ fn s4_1_2_a_body_without_a_length_gets_one() {
         "{text}"
     );
     // More than memory holds of a body.
-    client.send("POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(
+        "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+    );
     let body = pattern(0, 3_000_000);
     for piece in body.chunks(1_000_000) {
         client.send([b"f4240\r\n", piece, b"\r\n"].concat());

@@ -20,6 +20,8 @@ list![
     fields_about_the_connection_are_removed,
     fields_that_the_server_adds_are_there_once,
     s8_6_no_length_of_a_204_and_the_stored_one_of_a_304,
+    s6_3_1_an_empty_content_type_is_a_missing_one,
+    what_is_no_head_is_shown_to_its_author,
     s5_nph_output_is_not_touched,
     s5_nph_without_output_is_a_502,
     framing_content_length_of_the_program,
@@ -347,6 +349,50 @@ fn s8_6_no_length_of_a_204_and_the_stored_one_of_a_304() {
         (304, Some("7"))
     );
     assert_eq!(reply.body, b"");
+}
+
+fn s6_3_1_an_empty_content_type_is_a_missing_one() {
+    let server = new_site().start();
+    for head in ["Content-Type: \nX: y\n\n", "Content-Type:\n\n"] {
+        let reply = server.get(&format!("/cgi-bin/t?out={}", encode(format!("{head}body"))));
+        assert_eq!((reply.status, reply.text().as_str()), (200, "body"));
+        assert_eq!(reply.field("content-type"), None);
+    }
+    server.says("has a document and no Content-Type");
+    assert_eq!(server.errors().matches("no Content-Type").count(), 1);
+    let twice = encode("Content-Type:\nContent-Type: text/plain\n\nbody");
+    assert_eq!(server.get(&format!("/cgi-bin/t?out={twice}")).status, 502);
+    let redirect = encode("Content-Type: \nLocation: /cgi-bin/t?head\n\n");
+    let reply = server.get(&format!("/cgi-bin/t?out={redirect}"));
+    assert_eq!(reply.status, 302);
+}
+
+/// As Python's cgitb prints it, behind a line that is no field.
+fn what_is_no_head_is_shown_to_its_author() {
+    let trace = "<!--: spam\nContent-Type: text/html\n\n<p>Traceback <tag>\n  File \"a.py\"\nValueError: boom\n";
+    let target = format!("/cgi-bin/t?out={}&exit=1", encode(trace));
+    let server = new_site().config("dev_errors = true").start();
+    let reply = server.get(&target);
+    assert_eq!(reply.status, 502);
+    for words in [
+        "is not a header field",
+        "&lt;tag&gt;",
+        "ValueError: boom",
+        "status 1",
+    ] {
+        assert!(reply.text().contains(words), "{words} in {}", reply.text());
+    }
+    server.says("/cgi-bin/t: ValueError: boom\n");
+    // Not without an end.
+    assert_eq!(
+        server.get("/cgi-bin/t?out=no%20field%0A&endless").status,
+        502
+    );
+    assert!(server.errors().len() < 200_000);
+    let server = new_site().config("dev_errors = false").start();
+    let text = server.get(&target).text();
+    assert!(!text.contains("boom") && !text.contains("field"), "{text}");
+    server.says("ValueError: boom\n");
 }
 
 fn s5_nph_output_is_not_touched() {

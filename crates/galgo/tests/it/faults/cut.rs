@@ -121,7 +121,11 @@ fn a_client_that_resets() {
 fn a_body_that_is_too_large() {
     let server = site().defaults("max_body = 200000").start();
     for query in QUERIES {
-        let mut client = begun(&server, query, "Transfer-Encoding: chunked\r\n\r\n249f0\r\n");
+        let mut client = begun(
+            &server,
+            query,
+            "Transfer-Encoding: chunked\r\n\r\n249f0\r\n",
+        );
         server.wait_for("up");
         client.send("\r\n249f0\r\n");
         assert_eq!(client.reply().status, 413);

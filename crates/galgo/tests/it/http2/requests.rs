@@ -13,7 +13,7 @@ list![
     a_large_answer_in_small_windows,
     head_has_no_body,
     what_is_refused,
-    nph_programs_are_refused,
+    nph_programs_have_their_heads_read,
     a_body_beyond_its_limit,
     curl_speaks_it,
     s10_1_1_continue_is_sent_when_the_body_is_wanted,
@@ -203,11 +203,24 @@ fn what_is_refused() {
     watch.after(&["client_error"; 8]);
 }
 
-fn nph_programs_are_refused() {
+fn nph_programs_have_their_heads_read() {
     let (server, socket) = serve(new_site().own_binary("cgi-bin/nph-t"));
     let mut client = Connection::connect(&socket);
-    assert_eq!(client.get("/cgi-bin/nph-t?head").status, 403);
-    server.says("an nph- program speaks HTTP");
+    let own = "HTTP/1.1 404 Mine\r\nX: y\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbody";
+    let reply = client.get(&format!("/cgi-bin/nph-t?out={}", encode(own)));
+    assert_eq!((reply.status, reply.text().as_str()), (404, "body"));
+    assert_eq!(reply.field("x"), Some("y"));
+    assert_eq!(reply.field("connection"), None);
+    let redirect = encode("HTTP/1.1 302 Found\nLocation: /cgi-bin/t?head\n\n");
+    let reply = client.get(&format!("/cgi-bin/nph-t?out={redirect}"));
+    assert_eq!(reply.status, 302);
+    assert_eq!(
+        client
+            .get("/cgi-bin/nph-t?out=HTTP/1.1%20what%0A%0A")
+            .status,
+        502
+    );
+    server.says("is not a status");
     assert_eq!(client.get("/cgi-bin/t?head").status, 200);
 }
 

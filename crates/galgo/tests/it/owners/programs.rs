@@ -24,6 +24,7 @@ list![
     a_user_of_defaults_holds_where_a_route_has_none,
     what_holds_the_output_open_belongs_to_the_response,
     a_cut_body_never_looks_whole,
+    standard_streams_have_names,
     who_leaves_ends_the_program,
     a_program_attacks_the_server_its_helper_and_others,
     without_root_it_is_refused_in_words,
@@ -278,6 +279,31 @@ fn a_cut_body_never_looks_whole() {
             client.reset();
             never_whole(&server, path == "strict");
         }
+    }
+}
+
+/// They belong to the server's user.
+fn standard_streams_have_names() {
+    const NAMES: &str = "#!/bin/sh\n{ echo 'Content-Type: text/plain'; echo; cat /dev/stdin; } >/dev/stdout\n\
+        echo told >/dev/stderr\n";
+    let site = site().file("games/names", NAMES, 0o755).config(
+        "[[route]]\npath = \"/strict/\"\ncgi = \"games\"\nuser = \"games\"\nsandbox = \"strict\"\n\
+         [[route]]\npath = \"/file/\"\ncgi = \"games\"\nuser = \"games\"\nbody = \"file\"\n",
+    );
+    own(&site, "games/names", GAMES);
+    let server = site.start();
+    for (n, path) in ["games", "strict", "file"].iter().enumerate() {
+        let mut client = server.connect();
+        client.post(&format!("/{path}/names"), b"the body");
+        assert_eq!(
+            client.reply().text(),
+            "the body",
+            "{path} {}",
+            server.errors()
+        );
+        wait_until("its words", || {
+            server.errors().matches("names: told").count() == n + 1
+        });
     }
 }
 

@@ -161,7 +161,10 @@ fn a_body_without_a_length_gets_one() {
     let answer = |_: usize, stream: &mut UnixStream| {
         while let Some(heard) = hear(stream) {
             let length = heard.param("CONTENT_LENGTH").map(str::to_owned);
-            say(stream, document(format!("{length:?} {}", heard.stdin.len())));
+            say(
+                stream,
+                document(format!("{length:?} {}", heard.stdin.len())),
+            );
         }
     };
     let (_application, server) = site(answer, "");
