@@ -110,15 +110,18 @@ fn what_failed_while_it_waited_is_cut() {
     watch.after(&["script_error", "ok", "script_error", "ok"]);
 }
 
-/// The process is over, its background child is not: what came before that is the response.
-fn a_background_child_does_not_cut_what_waits() {
+/// The process is over, its background child is not: what that prints belongs to the response.
+fn a_background_child_prints_behind_what_waits() {
     let server = one_place().start();
     let watch = Watch::begin(&server);
     let mut slow = slow_reader(&server);
-    slow.get(&format!("/cgi-bin/t?head&fill={LARGE}&bg=endless&exit=0"));
+    slow.get(&format!(
+        "/cgi-bin/t?head&fill={LARGE}&bg=fill=100000&exit=0"
+    ));
     assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
     let reply = slow.reply();
-    assert!(reply.body.starts_with(&pattern(0, LARGE)) && reply.end == End::Whole);
+    assert!(reply.body == [pattern(0, LARGE), pattern(0, 100_000)].concat());
+    assert_eq!(reply.end, End::Whole);
     drop(slow);
     watch.after(&["ok"; 2]);
 }
@@ -208,7 +211,7 @@ list![
     every_byte_comes_in_its_order,
     what_is_too_much_waits_in_its_program,
     what_failed_while_it_waited_is_cut,
-    a_background_child_does_not_cut_what_waits,
+    a_background_child_prints_behind_what_waits,
     a_client_that_leaves_leaves_nothing_behind,
     where_no_file_can_be_made_programs_wait,
 ];
