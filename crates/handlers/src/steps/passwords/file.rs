@@ -11,7 +11,7 @@ use std::{
 use galgo_spawn::FileId;
 use rustix::fs::{fstat, stat};
 
-use super::hash::HashScheme;
+use super::hash::{self, HashScheme};
 use crate::{lock::lock, off_loop::off_loop};
 
 /// A larger file is an error: 16 MiB are some 200,000 users.
@@ -21,8 +21,8 @@ const MOST: u64 = 16 << 20;
 #[derive(Debug, Default)]
 pub struct Users {
     hashes: HashMap<Box<str>, Arc<str>>,
-    /// The hash of the first user: who is not there is compared with it, and takes as long.
-    pub(super) dummy: Option<Arc<str>>,
+    /// The first hash of each cost: every wrong password is verified against one of each, and takes as long as any other.
+    samples: Vec<Arc<str>>,
     /// What is wrong with lines of it, in words: the first few.
     pub doubts: Vec<String>,
 }
@@ -54,7 +54,10 @@ impl Users {
             ));
         };
         let hash: Arc<str> = hash.into();
-        self.dummy.get_or_insert_with(|| hash.clone());
+        let is_known = |sample: &Arc<str>| hash::cost(sample) == hash::cost(&hash);
+        if !self.samples.iter().any(is_known) {
+            self.samples.push(hash.clone());
+        }
         self.hashes.entry(name.into()).or_insert(hash);
         match kind.is_weak() {
             true => Err(format!(
@@ -76,6 +79,15 @@ impl Users {
     /// The hash of a user's password.
     pub fn hash(&self, name: &str) -> Option<&Arc<str>> {
         self.hashes.get(name)
+    }
+
+    /// The hashes that a wrong password of that user is verified against: the user's own first, then one of each other cost.
+    pub(super) fn tried(&self, name: &str) -> Vec<Arc<str>> {
+        let own = self.hash(name);
+        let cost = own.map(|own| hash::cost(own));
+        let others = self.samples.iter();
+        let others = others.filter(|sample| Some(hash::cost(sample)) != cost);
+        own.into_iter().chain(others).cloned().collect()
     }
 
     /// Whether there is none.
@@ -161,6 +173,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_wrong_password_costs_the_same_for_every_name() {
+        let users = Users::parse(
+            "ada:$2y$05$a\nbob:$2b$05$b\ncy:$2y$12$c\ndan:$6$salt$d\neve:$6$rounds=9$salt$e\nfay:$6$other$f\n",
+        );
+        let costs = |name: &str| {
+            let mut costs: Vec<_> = users
+                .tried(name)
+                .iter()
+                .map(|h| hash::cost(h).to_owned())
+                .collect();
+            costs.sort();
+            costs
+        };
+        let all = ["$05", "$12", "$6", "$6$rounds=9"];
+        for name in ["ada", "bob", "cy", "dan", "eve", "fay", "nobody"] {
+            assert_eq!(costs(name), all, "{name}");
+            assert_eq!(
+                users.tried(name).first() == users.hash(name),
+                name != "nobody",
+                "{name}"
+            );
+        }
+        assert!(Users::default().tried("ada").is_empty());
+    }
+
+    #[test]
     fn lines() {
         let users = Users::parse(
             "# people\n\nada:$2y$05$abc\nbob:$apr1$x$y:more\nada:$6$later\r\nplain:secret\nnothing\n: \n",
@@ -168,7 +206,6 @@ mod tests {
         assert_eq!(users.hash("ada").map(|h| &**h), Some("$2y$05$abc"));
         assert_eq!(users.hash("bob").map(|h| &**h), Some("$apr1$x$y"));
         assert!(users.hash("plain").is_none() && users.hash("").is_none());
-        assert_eq!(users.dummy.as_deref(), Some("$2y$05$abc"));
         let doubts = users.doubts.join("\n");
         for words in [
             "line 4: the hash of \"bob\" is weak",

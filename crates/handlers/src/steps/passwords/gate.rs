@@ -1,34 +1,75 @@
 //! How many passwords are verified at once: one of each client's address at a time, and few in all.
 //!
-//! An address that tries passwords waits for itself. Another one waits only for the few that are being verified.
+//! An address that tries passwords waits for itself. Another one waits only for the few that are being verified: addresses whose
+//! last password was wrong come after all others.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex},
     thread,
 };
 
-use tokio::sync::{Mutex as Turns, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex as Turns, OwnedMutexGuard, oneshot};
 
 use crate::{fault::Fault, lock::lock, peer::Peer};
 
 /// Requests of one address that wait for their turn; beyond: 503. A browser may send 100 at once over HTTP/2.
 const MOST: usize = 128;
+/// Addresses that are remembered for a wrong password. Beyond, all are forgotten.
+const FAILED: usize = 1 << 16;
 const BUSY: Fault = Fault::Busy("too many passwords of this client wait to be verified");
 
 /// Lets few verify a password at once.
 #[derive(Debug)]
 pub struct Gate {
-    at_once: Arc<Semaphore>,
+    queue: Arc<Mutex<Queue>>,
     clients: Mutex<HashMap<Peer, Arc<Turns<()>>>>,
+}
+
+/// Those that wait to verify a password.
+#[derive(Debug)]
+struct Queue {
+    /// How many may begin at once.
+    free: usize,
+    /// Those whose address has failed last time, and in which order they came: the first is the next.
+    waiting: BTreeMap<(bool, u64), oneshot::Sender<VerifyPermit>>,
+    came: u64,
+    failed: HashSet<Peer>,
+}
+
+/// Room to verify one password; the next one has it when this is dropped.
+#[derive(Debug)]
+pub struct VerifyPermit(Option<Arc<Mutex<Queue>>>);
+
+impl Drop for VerifyPermit {
+    fn drop(&mut self) {
+        while let Some(queue) = self.0.take() {
+            let mut waits = lock(&queue);
+            let Some((_, next)) = waits.waiting.pop_first() else {
+                waits.free += 1;
+                return;
+            };
+            drop(waits);
+            // One that waits no longer gives it back.
+            if let Err(mut unused) = next.send(Self(Some(queue))) {
+                self.0 = unused.0.take();
+            }
+        }
+    }
 }
 
 impl Default for Gate {
     /// As many as half of the processors: requests without passwords go on beside them.
     fn default() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
+        let queue = Queue {
+            free: processors.div_ceil(2),
+            waiting: BTreeMap::new(),
+            came: 0,
+            failed: HashSet::new(),
+        };
         Self {
-            at_once: Arc::new(Semaphore::new(processors.div_ceil(2))),
+            queue: Arc::new(Mutex::new(queue)),
             clients: Mutex::default(),
         }
     }
@@ -66,9 +107,35 @@ impl Gate {
         Ok(turn)
     }
 
-    /// Waits for room to verify a password. The permit belongs to the thread that does.
-    pub async fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        self.at_once.clone().acquire_owned().await.ok()
+    /// Waits for room to verify a password of `peer`. The permit belongs to the thread that does.
+    pub async fn permit(&self, peer: Peer) -> Option<VerifyPermit> {
+        let comes = {
+            let mut queue = lock(&self.queue);
+            if queue.free > 0 {
+                queue.free -= 1;
+                return Some(VerifyPermit(Some(self.queue.clone())));
+            }
+            let (tell, comes) = oneshot::channel();
+            let at = (queue.failed.contains(&peer), queue.came);
+            queue.came += 1;
+            queue.waiting.insert(at, tell);
+            comes
+        };
+        comes.await.ok()
+    }
+
+    /// A password of `peer` was wrong.
+    pub fn failed(&self, peer: Peer) {
+        let failed = &mut lock(&self.queue).failed;
+        if failed.len() >= FAILED {
+            failed.clear();
+        }
+        failed.insert(peer);
+    }
+
+    /// A password of `peer` was right.
+    pub fn fitted(&self, peer: Peer) {
+        lock(&self.queue).failed.remove(&peer);
     }
 }
 
@@ -108,6 +175,33 @@ mod tests {
         assert!(waits.as_mut().poll(&mut cx).is_ready());
         drop((first, waits));
         assert!(gate.clients.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn addresses_that_failed_come_last() {
+        let gate = Gate::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        let peers = [1, 2, 3].map(|n| Peer::of(Some([192, 0, 2, n].into())));
+        gate.failed(peers[0]);
+        gate.failed(peers[1]);
+        gate.fitted(peers[1]);
+        let mut held = Vec::new();
+        while let std::task::Poll::Ready(permit) = pin!(gate.permit(peers[0])).poll(&mut cx) {
+            held.push(permit);
+        }
+        let mut waiting = peers.map(|peer| Box::pin(gate.permit(peer)));
+        let mut ready = || waiting.each_mut().map(|one| one.as_mut().poll(&mut cx));
+        assert!(ready().iter().all(std::task::Poll::is_pending));
+        held.pop();
+        let [first, second, third] = ready();
+        assert!(first.is_pending() && second.is_ready() && third.is_pending());
+        // One that gives up hands its room on, as does one that is done.
+        drop(second);
+        drop((first, third));
+        drop(waiting);
+        held.clear();
+        let queue = gate.queue.lock().unwrap();
+        assert!(queue.free > 0 && queue.waiting.is_empty());
     }
 
     #[test]

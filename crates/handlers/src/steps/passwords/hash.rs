@@ -52,6 +52,19 @@ const APR1: &str = "$apr1$";
 const MD5: &str = "$1$";
 const SHA: &str = "{SHA}";
 
+/// What tells how long a hash takes to verify: its scheme and parameters, without salt and digest.
+pub(super) fn cost(hash: &str) -> &str {
+    let parts = match HashScheme::of(hash) {
+        Some(HashScheme::Sha1) => return SHA,
+        // Cost and digest; the letter before them is of no account.
+        Some(HashScheme::Bcrypt) => {
+            return hash[3..].rsplit_once('$').map_or(hash, |(cost, _)| cost);
+        }
+        _ => hash.rsplitn(3, '$').nth(2),
+    };
+    parts.unwrap_or(hash)
+}
+
 /// Whether the password fits the hash. Takes as long as the hash wants, for any password: not for an event loop.
 pub fn verify(password: &[u8], hash: &str) -> bool {
     match HashScheme::of(hash) {

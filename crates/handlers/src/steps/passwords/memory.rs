@@ -1,10 +1,6 @@
-//! Passwords that were right a moment ago, remembered by a keyed hash: neither they nor what finds them is kept.
+//! Passwords that were right before, remembered by a keyed hash: neither they nor what finds them is kept.
 
-use std::{
-    collections::HashMap,
-    sync::Mutex,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, sync::Mutex};
 
 use blake2::{
     Blake2sMac256,
@@ -14,19 +10,17 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::lock::lock;
 
-/// How long a password need not be verified again.
-const REMEMBERED: Duration = Duration::from_secs(60);
 /// As many are remembered.
 const MOST: usize = 4096;
 
 /// What stands for a user, the hash in the file, and a password.
 pub(super) type CredentialDigest = [u8; 32];
 
-/// What was right a moment ago. A key that is made at the start and never leaves the process: without it a mark tells nothing.
+/// What was right before: it never waits for passwords that others try, and is verified again only once the file has another hash. A key that is made at the start and never leaves the process: without it a mark tells nothing.
 #[derive(Debug)]
 pub(super) struct VerifiedPasswords {
     key: [u8; 32],
-    right: Mutex<HashMap<CredentialDigest, Instant>>,
+    right: Mutex<HashSet<CredentialDigest>>,
 }
 
 impl VerifiedPasswords {
@@ -51,19 +45,15 @@ impl VerifiedPasswords {
     }
 
     pub(super) fn knows(&self, mark: &CredentialDigest) -> bool {
-        let right = lock(&self.right);
-        right.get(mark).is_some_and(|at| at.elapsed() < REMEMBERED)
+        lock(&self.right).contains(mark)
     }
 
     pub(super) fn keep(&self, mark: CredentialDigest) {
         let mut right = lock(&self.right);
         if right.len() >= MOST {
-            right.retain(|_, at| at.elapsed() < REMEMBERED);
-        }
-        if right.len() >= MOST {
             right.clear();
         }
-        right.insert(mark, Instant::now());
+        right.insert(mark);
     }
 }
 

@@ -1,17 +1,17 @@
 //! Basic authentication (RFC 7617) by an htpasswd file.
 //!
-//! 1. the field  2. the file, read again where it has changed  3. right a moment ago?  4. the client's turn
+//! 1. the field  2. the file, read again where it has changed  3. right before?  4. the client's turn
 //! 5. verify, in a thread of its own  6. a failure is logged, and answered late
 //!
-//! Whoever guesses learns nothing from the time: an unknown name is verified against another user's hash, and failures
-//! are answered a second after their turn has come.
+//! Whoever guesses learns nothing from the time: a wrong password is verified against a hash of each cost that the file has,
+//! whatever the name, and failures are answered a second after their turn has come.
 
 pub mod file;
 pub mod gate;
 pub mod hash;
 mod memory;
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{io, ops::BitOr, path::Path, sync::Arc, time::Duration};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use galgo_proto::{Fields, h1::Head};
@@ -125,29 +125,32 @@ impl Passwords {
         let known = users.hash(&shown.user);
         let allowed = self.allowed.as_ref();
         let may = known.is_some() && allowed.is_none_or(|names| names.contains(&shown.user));
-        // No user has it: it is never kept.
-        let Some(hash) = known.or(users.dummy.as_ref()).cloned() else {
+        let tried = users.tried(&shown.user);
+        let Some(first) = tried.first() else {
             return Ok(false);
         };
-        let mark = self.memory.mark(&shown.user, &hash, &shown.password);
+        // That of an unknown name is never kept.
+        let mark = self.memory.mark(&shown.user, first, &shown.password);
         if may && self.memory.knows(&mark) {
             return Ok(true);
         }
         let gate = &cx.shared.gate;
         let busy = |_| Fault::Busy("no password was verified within queue_wait");
         let wait = cx.shared.queue_wait;
-        let turn = timeout(wait, gate.turn(request.peer()))
-            .await
-            .map_err(busy)??;
+        let peer = request.peer();
+        let turn = timeout(wait, gate.turn(peer)).await.map_err(busy)??;
         // Another request of the same page may have been first.
         if may && self.memory.knows(&mark) {
             return Ok(true);
         }
         let late = Instant::now() + DELAY;
-        let permit = timeout(wait, gate.permit()).await.map_err(busy)?;
-        let password = shown.password.clone();
+        let permit = timeout(wait, gate.permit(peer)).await.map_err(busy)?;
+        let (password, is_known) = (shown.password.clone(), known.is_some());
         let verified = off_loop("passwords", move || {
-            let fits = hash::verify(&password, &hash);
+            let mut tried = tried.iter().map(|hash| hash::verify(&password, hash));
+            let fits = is_known && tried.next() == Some(true);
+            // What is wrong takes as long as for any other name.
+            let _others = (!fits).then(|| tried.fold(false, BitOr::bitor));
             drop(permit);
             fits
         });
@@ -156,6 +159,7 @@ impl Passwords {
             .map_err(|e| Fault::Internal(format!("passwords: {e}")))?;
         if fits && may {
             self.memory.keep(mark);
+            gate.fitted(peer);
             return Ok(true);
         }
         let why = match (known, fits) {
@@ -163,6 +167,7 @@ impl Passwords {
             (Some(_), false) => "wrong password",
             (Some(_), true) => "`require` does not name this user",
         };
+        gate.failed(peer);
         failed(cx, request, &shown.user, why);
         sleep_until(late).await;
         drop(turn);
