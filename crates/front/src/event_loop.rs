@@ -8,6 +8,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use galgo_io::{off_loop::off_loop, pool::give_back_memory};
 use galgo_service::{
     id::Ids,
     log::{access::AccessEntry, own::OwnLog, time::first_of_second, told::NamedClients},
@@ -45,6 +46,8 @@ pub struct EventLoop<S: SiteService> {
     pub(crate) told: NamedClients,
     /// No task begins any more.
     pub(crate) ending: Cell<bool>,
+    /// Bytes that connections have freed since the system had some back.
+    freed: Cell<usize>,
     lines: RefCell<Vec<u8>>,
     /// Those of logs that routes have of their own.
     own_lines: RefCell<Vec<(Arc<OwnLog>, Vec<u8>)>>,
@@ -53,6 +56,9 @@ pub struct EventLoop<S: SiteService> {
 /// Access log lines are handed to the log's thread this often, or when this many bytes have gathered.
 const LOG_EVERY: Duration = Duration::from_millis(20);
 const LOG_BYTES: usize = 32 << 10;
+/// Memory is given back to the system so long after this many bytes were freed.
+const MUCH: usize = 16 << 20;
+const FREED: Duration = Duration::from_secs(1);
 
 impl<S: SiteService> EventLoop<S> {
     /// The event loop at `index`, whose requests `site` answers.
@@ -70,6 +76,7 @@ impl<S: SiteService> EventLoop<S> {
             unannounced: Cell::new(0),
             told: NamedClients::default(),
             ending: Cell::new(false),
+            freed: Cell::new(0),
             lines: RefCell::default(),
             own_lines: RefCell::default(),
         })
@@ -106,6 +113,24 @@ impl<S: SiteService> EventLoop<S> {
     /// Whether a connection that was closed because of who opened it goes into the error log: the first of each second.
     pub(crate) fn says_unannounced(&self) -> bool {
         first_of_second(&self.unannounced)
+    }
+
+    /// A connection frees so many bytes that it has held for its client. Once they are many, the system has them back, as the
+    /// allocator keeps what others might need.
+    pub(crate) fn frees(self: &Rc<Self>, bytes: usize) {
+        let before = self.freed.get();
+        self.freed.set(before + bytes);
+        if before >= MUCH || before + bytes < MUCH || self.ending.get() {
+            return;
+        }
+        let event_loop = self.clone();
+        tokio::task::spawn_local(async move {
+            // Others of the same client end now, too.
+            tokio::time::sleep(FREED).await;
+            event_loop.freed.set(0);
+            // Without a thread it is tried when as much has been freed again.
+            let _ = off_loop("memory", give_back_memory).await;
+        });
     }
 
     /// Logs a request that is over.

@@ -8,6 +8,7 @@
 //! | [`listener`], [`accept`] | listening sockets; accepting, and which event loop has a connection |
 //! | [`shared`], [`event_loop`] | what the event loops share; what connections have of their own one |
 //! | `crowd`, `idle` | which connection makes room for another; those that wait for a request |
+//! | `floods` | names clients that keep an event loop busy with small things |
 //! | `handshakes` | handshakes of TLS, by address in turn |
 //! | `throttle` | clients that were told 503 and ask again at once |
 //! | `conn` | one connection, request by request |
@@ -18,6 +19,7 @@ pub mod accept;
 mod conn;
 mod crowd;
 pub mod event_loop;
+mod floods;
 mod handshakes;
 mod http2;
 mod idle;

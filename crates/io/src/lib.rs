@@ -1,5 +1,5 @@
-//! What the descriptors of one event loop need: addresses, sockets and pipes, buffers and their pool, a coarse clock, and the time that a
-//! client may take.
+//! What the descriptors of one event loop need: addresses, sockets and pipes, buffers and their pool, a coarse clock, the time that a
+//! client may take, and the turns of connections.
 //!
 //! Only this crate calls splice(2) and sendfile(2). It knows no protocol, no configuration and no request.
 
@@ -15,4 +15,5 @@ pub mod tick;
 pub mod tls;
 pub mod transport;
 pub mod trusted_path;
+pub mod turn;
 pub mod watch;

@@ -5,6 +5,8 @@
 
 use std::cell::RefCell;
 
+pub use galgo_spawn::give_back_memory;
+
 /// The size of a buffer: the default capacity of a pipe (pipe(7)), so that one read empties it.
 pub const SIZE: usize = 64 << 10;
 /// The size of a buffer for what turns out to be long: about what a Unix socket holds, so that one read empties it,

@@ -11,13 +11,13 @@ use std::{
     pin::{Pin, pin},
     rc::Rc,
     sync::{Arc, Weak},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::{tick, transport::Transport};
+use crate::{tick, transport::Transport, turn};
 
 /// What a wait ends with when the client is slower than `busy_rate` and others wait for its permit.
 pub const GIVES_WAY: ErrorKind = ErrorKind::ResourceBusy;
@@ -248,6 +248,8 @@ impl RateAllowance {
         cx: &mut Context<'_>,
         io: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
+        // The client is not waited for while others have their turn.
+        ready!(turn::poll_left(cx));
         // Most calls are ready at once: no clock is read for them.
         let Poll::Ready(done) = io(cx) else {
             return self.poll_slow(cx).map(Err);

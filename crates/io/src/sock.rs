@@ -13,7 +13,7 @@ use std::{
 };
 
 pub use crate::watch::{is_short, register};
-use crate::{buf::Buf, pool, tick};
+use crate::{buf::Buf, pool, tick, turn};
 use rustix::{
     buffer::spare_capacity,
     io::Errno,
@@ -189,13 +189,19 @@ impl Sock {
 
     /// Calls at once, and again whenever the event loop calls it ready, until there is nothing to wait for. `waits`: the call
     /// has been made at once.
-    pub(crate) fn poll_run<T>(
+    pub(crate) fn poll_run(
         &self,
         to: Direction,
         waits: &mut bool,
         cx: &mut Context<'_>,
-        mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
-    ) -> Poll<io::Result<T>> {
+        mut call: impl FnMut(BorrowedFd<'_>) -> Result<usize, Errno>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(turn::poll_left(cx));
+        let mut call = |fd: BorrowedFd<'_>| {
+            let done = call(fd);
+            turn::called(*done.as_ref().unwrap_or(&0));
+            done
+        };
         if !std::mem::replace(waits, true) {
             match call(self.fd.as_fd()) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -220,6 +226,8 @@ impl Sock {
         waits: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
+        // Not after that: it was not tried.
+        ready!(turn::poll_left(cx));
         let buf = buf.room(want.max(READ));
         // The event loop may not say again what it has told another task, which read nothing.
         *waits &= !self.passed_over.get();
@@ -246,9 +254,11 @@ impl Sock {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         loop {
+            ready!(turn::poll_left(cx));
             let mut guard = ready!(self.poll_ready(Direction::In, cx))?;
             pool::room(buf);
             let read = rustix::io::read(&self.fd, spare_capacity(buf));
+            turn::called(*read.as_ref().unwrap_or(&0));
             match read {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => guard.clear_ready_matching(Ready::READABLE),
@@ -379,7 +389,9 @@ impl Sock {
 
     /// Waits for the next request; holds no memory while there is none.
     pub fn poll_read_idle(&self, buf: &mut Buf, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        ready!(turn::poll_left(cx));
         if self.passed_over.get() {
+            turn::called(0);
             match rustix::io::read(&self.fd, spare_capacity(buf.room(HEAD_READ))) {
                 Err(Errno::AGAIN | Errno::INTR) => buf.shrink(),
                 done => {
@@ -391,6 +403,7 @@ impl Sock {
         }
         loop {
             let mut guard = ready!(self.poll_ready(Direction::In, cx))?;
+            turn::called(0);
             let read = rustix::io::read(&self.fd, spare_capacity(buf.room(HEAD_READ)));
             match read {
                 Err(Errno::INTR) => {}
@@ -457,6 +470,7 @@ impl Sock {
 
 /// What a call has done that does not wait; `None`: there is nothing that could be done.
 fn at_once(done: Result<usize, Errno>) -> io::Result<Option<usize>> {
+    turn::called(*done.as_ref().unwrap_or(&0));
     match done {
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         done => Ok(Some(done?)),

@@ -1,6 +1,6 @@
 //! How far the body of one request has been taken in: its framing, without a socket.
 
-use galgo_io::buf::Buf;
+use galgo_io::{buf::Buf, turn};
 use galgo_proto::{
     Parsed,
     h1::{BodyLen, Chunk, Chunked},
@@ -157,6 +157,7 @@ impl RequestBody {
                 self.ready = usize::try_from(*left).map_or(buf.len(), |left| left.min(buf.len()));
             }
             Frame::Chunked(chunked) => {
+                turn::spend(turn::PIECE);
                 match chunked
                     .step(buf.bytes())
                     .map_err(|e| Fault::Client(400, e.0))?

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use galgo_io::{buf::Buf, transport::Transport};
+use galgo_io::{buf::Buf, transport::Transport, turn};
 use galgo_service::client::Next;
 use tokio::time::{Instant, timeout_at};
 
@@ -41,6 +41,7 @@ pub(super) async fn rest_of_body(input: &mut Input, body: &mut RequestBody) -> A
             }
             Ok(Next::Data(n)) if body.taken() - start <= DRAIN => {
                 body.take(&mut input.buf, n);
+                turn::left().await;
             }
             Ok(Next::More) => {
                 // The response is whole: a reset might overtake it.

@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use galgo_io::turn;
 use galgo_proto::{
     Parsed,
     fcgi::{self, HEADER, Header, MANAGEMENT, NameValuePairs, Outcome, RecordType, Role},
@@ -108,6 +109,8 @@ async fn whole(input: &mut Input) -> Result<Option<(Header, Vec<u8>)>, Fault> {
             let content = HEADER + usize::from(header.content);
             let all = content + usize::from(header.padding);
             if input.buf.len() >= all {
+                turn::spend(turn::PIECE);
+                turn::left().await;
                 let content = input.buf.bytes()[HEADER..content].to_vec();
                 input.buf.consume(all);
                 return Ok(Some((header, content)));

@@ -18,13 +18,14 @@ mod stream;
 mod tests;
 mod wire;
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, future::poll_fn, pin::pin, rc::Rc};
 
 use galgo_io::{
     rate_allowance::RateAllowance,
     sock::Sock,
     tls::{self, Agreed},
     transport::Transport,
+    turn,
 };
 use galgo_proto::{
     forwarded::Trusted,
@@ -40,6 +41,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     crowd::Member,
     event_loop::EventLoop,
+    floods::Floods,
     http2,
     idle::{AwaitedRequest, IdleEntry},
     logged::{self, Unfinished},
@@ -61,20 +63,32 @@ use wire::WireFormat;
 pub(crate) fn start<S: SiteService>(event_loop: Rc<EventLoop<S>>, accepted: Accepted) {
     tokio::task::spawn_local(async move {
         let _counted = event_loop.shared.loops[event_loop.index].counted();
-        let lease = event_loop.idle.lease();
-        let member = joins(&event_loop, &lease, &accepted);
-        if !has_room(&event_loop, &member) {
-            return refuse(accepted);
-        }
-        let mut conn = Conn::open(&event_loop, lease, member, accepted).await;
-        // Not moved out: each connection would have room for it twice.
-        if let Some(conn) = &mut conn {
-            match conn.speaks == Speaks::H2c || conn.input.sock.alpn_is(tls::H2) {
-                true => Box::pin(conn.http2()).await,
-                false => conn.serve().await,
-            }
-        }
+        let floods = Floods::new(accepted.remote);
+        let mut served = pin!(serve(&event_loop, &floods, accepted));
+        poll_fn(|cx| {
+            let (polled, went) = turn::take(|| served.as_mut().poll(cx));
+            floods.note(&event_loop, went);
+            polled
+        })
+        .await;
     });
+}
+
+async fn serve<S: SiteService>(event_loop: &Rc<EventLoop<S>>, floods: &Floods, accepted: Accepted) {
+    let lease = event_loop.idle.lease();
+    let member = joins(event_loop, &lease, &accepted);
+    if !has_room(event_loop, &member) {
+        return refuse(accepted);
+    }
+    let mut conn = Conn::open(event_loop, lease, member, accepted).await;
+    // Not moved out: each connection would have room for it twice.
+    if let Some(conn) = &mut conn {
+        floods.come_from(conn.link.remote_ip);
+        match conn.speaks == Speaks::H2c || conn.input.sock.alpn_is(tls::H2) {
+            true => Box::pin(conn.http2()).await,
+            false => conn.serve().await,
+        }
+    }
 }
 
 /// How many bytes the future of one request of HTTP/1 takes: a connection allocates it for each.
@@ -326,6 +340,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
 
     /// Answers one request.
     async fn request(&mut self) -> After {
+        turn::spend(turn::REQUEST);
         // One site from its first byte to its last, whatever the event loop is handed meanwhile.
         let site = self.event_loop.site();
         let settings = site.settings();

@@ -1,6 +1,6 @@
 //! The input of a FastCGI request, out of its records.
 
-use galgo_io::buf::Buf;
+use galgo_io::{buf::Buf, turn};
 use galgo_proto::fcgi::{self, HEADER, Header, MANAGEMENT, Outcome, RecordType};
 use galgo_service::{client::Next, fault::Fault};
 
@@ -71,6 +71,7 @@ impl Stdin {
                 });
             };
             buf.consume(HEADER);
+            turn::spend(turn::PIECE);
             self.record(header)?;
         }
     }

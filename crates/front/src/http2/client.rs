@@ -9,6 +9,7 @@ use std::{
 use galgo_io::{
     buf::Buf,
     rate_allowance::{Holding, RateAllowance},
+    turn,
 };
 use galgo_service::{
     client::{Client, Next, TOO_LARGE},
@@ -68,32 +69,38 @@ impl StreamClient {
         }
     }
 
-    /// Receives one frame of the body.
+    /// Receives what has come of the body.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let Self {
-            body,
-            buf,
-            allowance,
-            ..
-        } = self;
-        let mut ended = false;
-        let mut receive = |cx: &mut Context<'_>| {
-            Poll::Ready(match ready!(body.poll_data(cx)) {
-                Some(Ok(data)) => {
-                    buf.room(data.len()).extend_from_slice(&data);
-                    Ok(data.len())
-                }
-                Some(Err(e)) => Err(io::Error::new(io::ErrorKind::ConnectionReset, e)),
-                // Trailers are ignored.
-                None => {
-                    ended = true;
-                    Ok(0)
-                }
-            })
-        };
-        ready!(allowance.poll_wait(cx, &mut receive)).map_err(|e| Fault::awaiting(&e, GONE))?;
-        self.ended |= ended || self.body.is_end_stream();
+        let mut allowance = std::mem::replace(&mut self.allowance, RateAllowance::endless());
+        let received = allowance.poll_wait(cx, |cx| self.poll_body(cx));
+        self.allowance = allowance;
+        ready!(received).map_err(|e| Fault::awaiting(&e, GONE))?;
+        while let Poll::Ready(Ok(n @ 1..)) = self.poll_body(cx) {
+            self.allowance.grow(n);
+        }
         Poll::Ready(Ok(()))
+    }
+
+    /// Receives one frame of the body, however long that takes: how many bytes it had; 0: the body has ended.
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.ended {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(turn::poll_left(cx));
+        turn::spend(turn::PIECE);
+        Poll::Ready(match ready!(self.body.poll_data(cx)) {
+            Some(Ok(data)) => {
+                self.buf.room(data.len()).extend_from_slice(&data);
+                self.ended |= self.body.is_end_stream();
+                Ok(data.len())
+            }
+            Some(Err(e)) => Err(io::Error::new(io::ErrorKind::ConnectionReset, e)),
+            // Trailers are ignored.
+            None => {
+                self.ended = true;
+                Ok(0)
+            }
+        })
     }
 }
 
@@ -167,11 +174,12 @@ impl Client for StreamClient {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        self.poll_gone(cx)
-    }
-
+    /// Takes what has come out of its frames: those take more memory than the bytes in them. The window bounds it.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        // Whoever asks for more is told why there is none.
+        while let Poll::Ready(Ok(n @ 1..)) = self.poll_body(cx) {
+            self.allowance.grow(n);
+        }
         self.out.poll_gone(cx).map(|()| Err(GONE))
     }
 

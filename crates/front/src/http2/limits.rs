@@ -7,13 +7,20 @@ pub(super) const STREAM_WINDOW: u32 = 64 << 10;
 /// The same of all streams of a connection: at most as much as all of them together may have, 6.25 MiB, so that programs that
 /// leave their input alone hold up no other upload. See [`super::windows`].
 pub(super) const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
-/// What small frames of bodies may take beside their bytes, until they are taken: `h2` would allow half of the window, which
-/// is small at first.
+/// What small frames of bodies may take beside their bytes, until they are taken out of them ([`super::client`]). They are taken
+/// before so many have come ([`super::frames`]); a body that nobody takes may meet it.
 pub(super) const FRAMES: usize = 2 * STREAM_WINDOW as usize;
 /// Requests at once that any connection may have, however many connections its address has.
 pub(super) const FEW_STREAMS: usize = 8;
 /// Bytes of a response that wait here for the connection to take them, a stream.
 pub(super) const SEND_BUFFER: usize = 64 << 10;
+/// Bytes that a request takes while it is answered, more or less: its head, its task, and what `h2` knows of its stream.
+pub(super) const STREAM_SIZE: usize = 8 << 10;
+/// Bytes of answers of a connection that wait here until the client reads it: no more of a file or a program is read meanwhile.
+/// With what [`super::wire`] holds it is 256 KiB.
+pub(super) const MAX_UNREAD: usize = 192 << 10;
+/// How many of them are not charged to the address's share of `spool_memory`.
+pub(super) const FREE_UNREAD: usize = 64 << 10;
 /// Streams that the client has opened and reset before they were looked at: beyond, the connection ends with
 /// ENHANCE_YOUR_CALM (CVE-2023-44487).
 pub(super) const MAX_RESET_BY_CLIENT: usize = 20;

@@ -4,22 +4,23 @@
 //! brought ([`galgo_proto::h2`]), and its response goes out as the client has room for it.
 
 mod client;
+mod frames;
 mod limits;
 mod outgoing;
 mod send;
 mod stream;
+mod unread;
 mod windows;
 mod wire;
 
 use std::{
     future::{pending, poll_fn},
-    pin::Pin,
+    pin::{Pin, pin},
     rc::Rc,
     time::Duration,
 };
 
-use bytes::Bytes;
-use galgo_io::{buf::Buf, rate_allowance::RateAllowance, transport::Transport};
+use galgo_io::{buf::Buf, rate_allowance::RateAllowance, transport::Transport, turn};
 use galgo_service::{link::Link, peer::Peer, phase::Phase};
 use h2::{
     Reason,
@@ -41,9 +42,10 @@ use crate::{
 };
 use limits::{
     FEW_STREAMS, FRAMES, MAX_RESET_BY_CLIENT, MAX_RESET_FOR_ERRORS, MAX_RESET_HERE, MAX_STREAMS,
-    SEND_BUFFER, STREAM_WINDOW,
+    SEND_BUFFER, STREAM_SIZE, STREAM_WINDOW,
 };
 use stream::{FinishedRequest, IncomingStream};
+use unread::{Piece, Unread};
 use windows::Windows;
 use wire::FrameTransport;
 
@@ -73,11 +75,13 @@ pub(crate) async fn serve<S: SiteService>(
         lease,
         member,
         windows: Windows::new(share.in_memory()),
+        unread: Unread::new(share.in_memory()),
         link: Rc::new(link),
         sock,
         connection,
         asked: false,
         streams: JoinSet::new(),
+        most: 0,
     };
     // Why it ended was said to the client, if anything was wrong.
     let _ = served.run().await;
@@ -85,11 +89,14 @@ pub(crate) async fn serve<S: SiteService>(
         connection,
         sock,
         mut streams,
+        most,
+        unread,
         ..
     } = served;
     drop(connection);
     // What is still being answered finds its client gone.
     while streams.join_next().await.is_some() {}
+    event_loop.frees(unread.most() + most * STREAM_SIZE);
     if !member.makes_room() {
         // GOAWAY says why it ends, and what was not answered: a reset might overtake it, because of frames that come still.
         let waiting = lease.hears();
@@ -106,7 +113,7 @@ async fn shake_hands(
     (http, upgrades): (&Http, bool),
     lease: &IdleEntry<'_>,
     wire: FrameTransport,
-) -> Option<Connection<FrameTransport, Bytes>> {
+) -> Option<Connection<FrameTransport, Piece>> {
     let by = Instant::now() + http.head_timeout;
     // What h2 refuses itself has no line in the access log: a head between this and `max_head` is refused here.
     let most = u32::try_from(http.max_head).unwrap_or(u32::MAX);
@@ -134,13 +141,16 @@ struct Served<'l, S: SiteService> {
     lease: &'l IdleEntry<'l>,
     member: &'l Member<'l>,
     windows: Windows,
+    unread: Rc<Unread>,
     link: Rc<Link>,
     sock: Rc<Transport>,
-    connection: Connection<FrameTransport, Bytes>,
+    connection: Connection<FrameTransport, Piece>,
     /// A request has come.
     asked: bool,
     /// The requests that are being answered.
     streams: JoinSet<FinishedRequest>,
+    /// The most that were answered at once.
+    most: usize,
 }
 
 impl<S: SiteService> Served<'_, S> {
@@ -264,8 +274,13 @@ impl<S: SiteService> Served<'_, S> {
             self.connection.set_target_window_size(size);
         }
         let link = self.link.clone();
-        let answered = stream::serve(self.event_loop.clone(), link, &self.sock, came);
-        self.streams.spawn_local(answered);
+        let (event_loop, sock) = (self.event_loop.clone(), self.sock.clone());
+        let unread = self.unread.clone();
+        self.streams.spawn_local(async move {
+            let mut answered = pin!(stream::serve(event_loop, link, (&sock, &unread), came));
+            poll_fn(|cx| turn::take(|| answered.as_mut().poll(cx)).0).await
+        });
+        self.most = self.most.max(self.streams.len());
     }
 
     /// Ends a connection on which no request is being answered: GOAWAY names the last one that was.
@@ -288,7 +303,7 @@ impl<S: SiteService> Served<'_, S> {
 
 /// Drives the connection, until it is over, or a request comes where it is `wanted`.
 async fn next(
-    connection: &mut Connection<FrameTransport, Bytes>,
+    connection: &mut Connection<FrameTransport, Piece>,
     wanted: bool,
 ) -> Option<Result<IncomingStream, h2::Error>> {
     match wanted {

@@ -4,34 +4,44 @@ use std::{
     cell::RefCell,
     future::poll_fn,
     io,
+    rc::Rc,
     task::{Context, Poll, ready},
 };
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use galgo_io::rate_allowance::RateAllowance;
 use h2::{Reason, SendStream, server::SendResponse};
 use http::{Response, StatusCode};
 
+use super::unread::{Piece, Unread};
+
 /// The sending half of a stream. The request's client looks here as well, whether the peer still reads.
 #[derive(Debug)]
-pub(super) struct Outgoing(RefCell<Half>);
+pub(super) struct Outgoing {
+    half: RefCell<Half>,
+    unread: Rc<Unread>,
+}
 
 #[derive(Debug)]
 enum Half {
     /// No response has begun.
-    Silent(SendResponse<Bytes>),
+    Silent(SendResponse<Piece>),
     /// It has.
-    Speaks(SendStream<Bytes>),
+    Speaks(SendStream<Piece>),
 }
 
 impl Outgoing {
-    pub(super) fn new(respond: SendResponse<Bytes>) -> Self {
-        Self(RefCell::new(Half::Silent(respond)))
+    /// That of a stream of the connection of which `unread` waits.
+    pub(super) fn new(respond: SendResponse<Piece>, unread: Rc<Unread>) -> Self {
+        Self {
+            half: RefCell::new(Half::Silent(respond)),
+            unread,
+        }
     }
 
     /// Ready once the client has reset the stream, or the connection is gone.
     pub(super) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let reset = match &mut *self.0.borrow_mut() {
+        let reset = match &mut *self.half.borrow_mut() {
             Half::Silent(respond) => respond.poll_reset(cx),
             Half::Speaks(stream) => stream.poll_reset(cx),
         };
@@ -40,7 +50,7 @@ impl Outgoing {
 
     /// Sends `100 Continue`.
     pub(super) fn send_continue(&self) {
-        if let Half::Silent(respond) = &mut *self.0.borrow_mut() {
+        if let Half::Silent(respond) = &mut *self.half.borrow_mut() {
             let mut head = Response::new(());
             *head.status_mut() = StatusCode::CONTINUE;
             // What fails here fails again.
@@ -50,7 +60,7 @@ impl Outgoing {
 
     /// Sends the head of the response, with which the stream may end.
     pub(super) fn begin(&self, head: Response<()>, ends: bool) -> io::Result<()> {
-        let mut half = self.0.borrow_mut();
+        let mut half = self.half.borrow_mut();
         if let Half::Silent(respond) = &mut *half {
             let stream = respond.send_response(head, ends).map_err(gone)?;
             *half = Half::Speaks(stream);
@@ -58,7 +68,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends `data`, with which the stream may end, as the client has room for it.
+    /// Sends `data` that is in memory anyway, with which the stream may end, as the client has room for it.
     pub(super) async fn write(
         &self,
         allowance: &mut RateAllowance,
@@ -80,6 +90,44 @@ impl Outgoing {
         }
     }
 
+    /// Counts `data` among what waits.
+    pub(super) fn hold(&self, data: Bytes) -> Piece {
+        self.unread.hold(data)
+    }
+
+    /// Sends a piece that counts already, in the same way.
+    pub(super) async fn write_held(
+        &self,
+        allowance: &mut RateAllowance,
+        mut piece: Piece,
+        ends: bool,
+    ) -> io::Result<()> {
+        while piece.has_remaining() {
+            let left = piece.remaining();
+            let capacity = |cx: &mut Context<'_>| self.poll_capacity(left, cx);
+            let room = poll_fn(|cx| allowance.poll_wait(cx, capacity)).await?;
+            self.send_piece(piece.split_to(room), ends && room == left)?;
+            if room == left {
+                return Ok(());
+            }
+        }
+        match ends {
+            true => self.send_piece(piece, true),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether more waits to be read than a connection may hold: nothing is read for the answer meanwhile.
+    pub(super) fn is_full(&self) -> bool {
+        self.unread.is_full()
+    }
+
+    /// Waits until it is not, within the client's allowance.
+    pub(super) async fn not_full(&self, allowance: &mut RateAllowance) -> io::Result<()> {
+        let room = |cx: &mut Context<'_>| self.unread.poll_room(usize::MAX, cx).map(|_| Ok(0));
+        poll_fn(|cx| allowance.poll_wait(cx, room)).await.map(drop)
+    }
+
     /// Waits for room, within the client's allowance: so many bytes that are to be sent at once, and at most `want`.
     pub(super) async fn room(
         &self,
@@ -90,7 +138,13 @@ impl Outgoing {
     }
 
     fn poll_room(&self, want: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut half = self.0.borrow_mut();
+        let want = ready!(self.unread.poll_room(want, cx));
+        self.poll_capacity(want, cx)
+    }
+
+    /// Waits until the client's windows have room.
+    fn poll_capacity(&self, want: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut half = self.half.borrow_mut();
         let Half::Speaks(stream) = &mut *half else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
@@ -106,15 +160,19 @@ impl Outgoing {
 
     /// Sends bytes that there is room for.
     pub(super) fn send(&self, data: Bytes, ends: bool) -> io::Result<()> {
-        match &mut *self.0.borrow_mut() {
-            Half::Speaks(stream) => stream.send_data(data, ends).map_err(gone),
+        self.send_piece(self.hold(data), ends)
+    }
+
+    fn send_piece(&self, piece: Piece, ends: bool) -> io::Result<()> {
+        match &mut *self.half.borrow_mut() {
+            Half::Speaks(stream) => stream.send_data(piece, ends).map_err(gone),
             Half::Silent(_) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
     /// Ends the stream so that the client sees that something is missing.
     pub(super) fn reset(&self, why: Reason) {
-        match &mut *self.0.borrow_mut() {
+        match &mut *self.half.borrow_mut() {
             Half::Silent(respond) => respond.send_reset(why),
             Half::Speaks(stream) => stream.send_reset(why),
         }

@@ -1,6 +1,6 @@
 //! Sending a response on its stream. Every body goes through the client's windows; nothing is spliced.
 
-use std::{io, pin::pin, rc::Rc, time::Duration};
+use std::{future::poll_fn, io, pin::pin, rc::Rc, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use galgo_io::{out::Out, pool, rate_allowance::RateAllowance};
@@ -209,13 +209,31 @@ impl StreamOutput<'_, '_, '_> {
                     _ => Ok(()),
                 };
             }
-            let client = &mut *self.request.client;
-            if self.output.producer.next_event(client).await? == OutputEvent::Output {
+            if self.next_event().await? == Some(OutputEvent::Output) {
                 self.gather().await?;
                 // What is there already goes out together, and with the end if that is there.
                 self.output.producer.drain_ready(pool::SIZE);
             }
         }
+    }
+
+    /// Waits for output while the connection may hold more of it. `None`: it had to wait for the client first.
+    async fn next_event(&mut self) -> Result<Option<OutputEvent>, Fault> {
+        let StreamSender { out, allowance } = &mut *self.sender;
+        let client = &mut *self.request.client;
+        {
+            let mut next = pin!(self.output.producer.next_event(client));
+            let event = poll_fn(|cx| match out.is_full() {
+                true => Poll::Ready(None),
+                false => next.as_mut().poll(cx).map(Some),
+            });
+            if let Some(event) = event.await {
+                return event.map(Some);
+            }
+        }
+        let room = pin!(out.not_full(allowance));
+        self.output.producer.during(client, room).await?;
+        Ok(None)
     }
 
     /// Waits for more of an output that comes in many small pieces.
@@ -272,19 +290,25 @@ impl StreamOutput<'_, '_, '_> {
         fits: usize,
         ends: bool,
     ) -> Result<(), Fault> {
+        let StreamSender { out: to, allowance } = &mut *self.sender;
+        if fits > 0 && to.is_full() {
+            // The program keeps its permit, so that few hold what is not counted yet.
+            let room = pin!(to.not_full(allowance));
+            let room = self.request.client.waits_for(room).await?;
+            room.map_err(|_| Fault::Gone("the client does not read its connection"))?;
+        }
         // Copied, so that what waits for the client takes no more memory than it has bytes.
         out.join();
-        let data = Bytes::copy_from_slice(&out.front()[..fits]);
+        let data = to.hold(Bytes::copy_from_slice(&out.front()[..fits]));
         out.clear();
-        let StreamSender { out, allowance } = &mut *self.sender;
         let written = pin!(async {
             if let Some(head) = head {
-                out.begin(head, ends && fits == 0)?;
+                to.begin(head, ends && fits == 0)?;
                 if fits == 0 {
                     return Ok(());
                 }
             }
-            out.write(allowance, data, ends).await
+            to.write_held(allowance, data, ends).await
         });
         let client = &mut *self.request.client;
         self.output.producer.during(client, written).await

@@ -3,7 +3,6 @@
 use std::{cell::RefCell, rc::Rc};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use bytes::Bytes;
 use galgo_io::{
     rate_allowance::{RateAllowance, Rates},
     transport::Transport,
@@ -24,7 +23,13 @@ use h2::{Reason, RecvStream, ext::Protocol, server::SendResponse};
 use http::request::Parts;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{client::StreamClient, limits::MAX_STREAMS, outgoing::Outgoing, send::StreamSender};
+use super::{
+    client::StreamClient,
+    limits::MAX_STREAMS,
+    outgoing::Outgoing,
+    send::StreamSender,
+    unread::{Piece, Unread},
+};
 use crate::{
     event_loop::EventLoop,
     logged::{self, Unfinished},
@@ -34,7 +39,7 @@ use crate::{
 };
 
 /// A request as it came.
-pub(super) type IncomingStream = (http::Request<RecvStream>, SendResponse<Bytes>);
+pub(super) type IncomingStream = (http::Request<RecvStream>, SendResponse<Piece>);
 
 /// What its connection wants to know of a request that is over.
 #[derive(Debug, Default)]
@@ -49,11 +54,11 @@ pub(super) fn has_body((request, _): &IncomingStream) -> bool {
     !request.body().is_end_stream()
 }
 
-/// Answers one request over `link`, whose socket is `sock`. What it came with is not a part of the future, which lives as long as the response.
+/// Answers one request over `link`, whose socket is `sock`, and of which `unread` waits. What it came with is not a part of the future, which lives as long as the response.
 pub(super) fn serve<S: SiteService>(
     event_loop: Rc<EventLoop<S>>,
     link: Rc<Link>,
-    sock: &Rc<Transport>,
+    (sock, unread): (&Rc<Transport>, &Rc<Unread>),
     came: IncomingStream,
 ) -> impl Future<Output = FinishedRequest> + use<S> {
     let had_body = has_body(&came);
@@ -72,7 +77,7 @@ pub(super) fn serve<S: SiteService>(
         Err(fault) => (Err(Box::new(fault)), link),
     };
     let sender = StreamSender {
-        out: Rc::new(Outgoing::new(respond)),
+        out: Rc::new(Outgoing::new(respond, unread.clone())),
         // A window opens once the client has read half of it: a slow link takes longer for that than `rate_grace`.
         allowance: RateAllowance::sharing(&rates(&site.settings().http.rates), sock),
     };

@@ -10,6 +10,8 @@ use std::{
 use galgo_io::{buf::Buf, out::Out, pool, rate_allowance::RateAllowance, transport::Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::frames::Frames;
+
 /// A connection, which must take what is written to it within the client's allowance.
 ///
 /// `h2` flushes each frame of more than 256 bytes by itself. So what it writes waits until it has no more to write, or until a
@@ -23,6 +25,7 @@ pub(super) struct FrameTransport {
     /// Written and not yet sent.
     written: Out,
     allowance: RateAllowance,
+    frames: Frames,
     /// A read was tried, and is awaited.
     reads: bool,
     /// A write was tried, and is awaited.
@@ -37,9 +40,25 @@ impl FrameTransport {
             received,
             written: Out::default(),
             allowance,
+            frames: Frames::new(),
             reads: false,
             writes: false,
         }
+    }
+
+    /// Ready once something was received that `h2` may have, or nothing comes any more.
+    fn poll_received(&mut self, want: usize, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.frames.poll_left(cx));
+        if self.received.is_empty() {
+            let Self {
+                sock,
+                received,
+                reads,
+                ..
+            } = self;
+            ready!(sock.poll_fill(received, want, reads, cx))?;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Sends what waits.
@@ -69,24 +88,17 @@ impl AsyncRead for FrameTransport {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let wire = self.get_mut();
-        if wire.received.is_empty() {
-            let Self {
-                sock,
-                received,
-                reads,
-                ..
-            } = wire;
-            let read = sock.poll_fill(received, into.remaining(), reads, cx);
-            if read.is_pending() {
-                received.shrink();
-                // It goes on when there is room.
-                let _sent = wire.poll_send(cx)?;
-                return Poll::Pending;
-            }
-            ready!(read)?;
+        let received = wire.poll_received(into.remaining(), cx);
+        if received.is_pending() {
+            wire.received.shrink();
+            // It goes on when there is room.
+            let _sent = wire.poll_send(cx)?;
+            return Poll::Pending;
         }
+        ready!(received)?;
         let received = &mut wire.received;
         let n = received.len().min(into.remaining());
+        let n = wire.frames.let_in(&received.bytes()[..n]);
         into.put_slice(&received.bytes()[..n]);
         received.consume(n);
         Poll::Ready(Ok(()))
@@ -120,6 +132,7 @@ impl AsyncWrite for FrameTransport {
             room.extend_from_slice(buf);
         }
         wire.written.keep_all();
+        wire.frames.answered(len);
         Poll::Ready(Ok(len))
     }
 

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     buf::Buf,
     sock::{Direction, Sock},
+    turn,
 };
 
 /// A session. What it has encrypted and could not send waits in it, at most [`PENDING`] bytes or so: whoever writes next
@@ -38,6 +39,8 @@ pub(crate) struct Session {
 
 /// Encrypted bytes that may wait to be sent, more or less.
 const PENDING: usize = 64 << 10;
+/// Bytes around what a record holds, at least: its head and its tag (RFC 8446, 5.2). They tell how many records have come.
+const RECORD: usize = 5 + 16;
 /// Reads in a row that brought nothing for whoever reads: records in part, or empty ones.
 const EMPTY: usize = 8;
 
@@ -135,6 +138,8 @@ impl Session {
             }
             self.ended |= state.peer_has_closed();
         }
+        let around = received.len().saturating_sub(decrypted) / RECORD;
+        turn::spend(turn::PIECE.saturating_mul(u32::try_from(around).unwrap_or(u32::MAX)));
         Ok(decrypted)
     }
 

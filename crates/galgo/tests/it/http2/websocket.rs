@@ -13,7 +13,23 @@ list![
     a_reset_ends_the_program_that_has_the_stream,
     a_program_that_dies_resets_the_stream,
     a_client_that_reads_nothing_loses_its_stream,
+    many_small_messages_at_once_all_arrive,
 ];
+
+/// They come faster than the program reads them.
+fn many_small_messages_at_once_all_arrive() {
+    let (_server, socket) = serve(site());
+    let mut client = Connection::connect(&socket);
+    let (mut send, mut reply, mut receive) = open(&mut client, "&echo");
+    let message = b"\x82\x82\0\0\0\0ok";
+    for n in 1..=3000 {
+        send.send_data(Bytes::from_static(message), n == 3000)
+            .unwrap();
+    }
+    while client.more(&mut reply, &mut receive) {}
+    assert_eq!((reply.body.len(), reply.cut), (3000 * message.len(), None));
+    assert_eq!(client.get("/health").text(), "fine");
+}
 
 /// Asks for `protocol` on a new stream.
 fn ask(client: &mut Connection, target: &str, protocol: &str) -> Stream {

@@ -1,0 +1,77 @@
+//! Names clients that keep an event loop busy with small things, so that an operator can shut them out.
+
+use std::{
+    cell::Cell,
+    net::{IpAddr, SocketAddr},
+    time::{Duration, Instant},
+};
+
+use galgo_io::turn::Went;
+use galgo_service::log::Level;
+
+use crate::{event_loop::EventLoop, site::SiteService};
+
+/// Turns that a connection uses up within [`WITHIN`] before its client is named: each took a millisecond
+/// or more.
+const MANY: u32 = 50;
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// The turns that one connection has used up lately.
+#[derive(Debug)]
+pub(crate) struct Floods {
+    client: Cell<Option<IpAddr>>,
+    /// Since when they are counted, and how many there were.
+    since: Cell<Option<Instant>>,
+    turns: Cell<u32>,
+}
+
+impl Floods {
+    /// None yet, of a connection from `remote`.
+    pub(crate) fn new(remote: Option<SocketAddr>) -> Self {
+        Self {
+            client: Cell::new(remote.map(|at| at.ip())),
+            since: Cell::new(None),
+            turns: Cell::new(0),
+        }
+    }
+
+    /// The client behind the connection has this address.
+    pub(crate) fn come_from(&self, client: Option<IpAddr>) {
+        self.client.set(client);
+    }
+
+    /// Counts one turn of the connection.
+    pub(crate) fn note(&self, event_loop: &EventLoop<impl SiteService>, went: Went) {
+        match went {
+            Went::Waits | Went::Transfers => {}
+            Went::Floods => self.name(event_loop),
+            Went::Busy => {
+                if self.is_many() {
+                    self.name(event_loop);
+                }
+            }
+        }
+    }
+
+    fn is_many(&self) -> bool {
+        let now = Instant::now();
+        if self.since.get().is_none_or(|since| now - since >= WITHIN) {
+            self.since.set(Some(now));
+            self.turns.set(0);
+        }
+        self.turns.set(self.turns.get() + 1);
+        self.turns.get() == MANY
+    }
+
+    /// Says who it is: at most once a second for each address and event loop.
+    #[cold]
+    fn name(&self, event_loop: &EventLoop<impl SiteService>) {
+        let client = self.client.get();
+        if event_loop.told.is_first(client) {
+            let who = client.map_or_else(|| "unix".to_owned(), |ip| ip.to_string());
+            let words = "floods a connection with small requests, frames or chunks: others are served in between \
+                         (a firewall or max_connections_per_client keeps such a client out)";
+            event_loop.shared.logs.error.write(Level::Warn, &who, words);
+        }
+    }
+}

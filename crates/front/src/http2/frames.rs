@@ -1,0 +1,202 @@
+//! Frames as they come, before `h2` has them: how many there are, and of which kind (RFC 9113, 4.1).
+//!
+//! Flow control bounds DATA, and streams bound HEADERS. Nothing in HTTP/2 bounds the other frames, and each costs this side more
+//! than its client.
+
+use std::{
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use galgo_io::{tick, turn};
+
+/// Bytes of a frame's head.
+const HEAD: usize = 9;
+/// Bytes of the client's preface (RFC 9113, 3.4).
+const PREFACE: usize = 24;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+
+/// Control frames that a connection may send at once, and again each second. A client that sends more is read more slowly.
+const CONTROL: u32 = 1000;
+const EACH: Duration = Duration::from_millis(1);
+/// Each of so many bytes of answers allows another one: clients say what they have read (WINDOW_UPDATE).
+const ANSWER: usize = 1 << 10;
+
+/// DATA of fewer bytes is small: `h2` holds more beside it, and ends a connection of which it holds 500 such frames.
+const SMALL: usize = 256;
+/// After so many of them the streams take what has come.
+const MANY_SMALL: u32 = 400;
+
+/// The frames that a client sends.
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// What has come of the head of the next frame.
+    head: [u8; HEAD],
+    known: usize,
+    /// What is still to come of the payload of the last one.
+    payload: usize,
+    /// Control frames that may come.
+    control: u32,
+    /// When some of them were given last.
+    since: Instant,
+    /// Bytes of answers that have not been counted.
+    answered: usize,
+    /// Small DATA since the streams took some.
+    small: u32,
+}
+
+impl Frames {
+    /// Those of a connection that begins.
+    pub(super) fn new() -> Self {
+        Self {
+            head: [0; HEAD],
+            known: 0,
+            payload: PREFACE,
+            control: CONTROL,
+            since: Instant::now(),
+            answered: 0,
+            small: 0,
+        }
+    }
+
+    /// Counts bytes that are sent to the client.
+    pub(super) fn answered(&mut self, bytes: usize) {
+        self.answered += bytes;
+        self.control =
+            CONTROL.min(self.control + u32::try_from(self.answered / ANSWER).unwrap_or(CONTROL));
+        self.answered %= ANSWER;
+    }
+
+    /// Ready while the turn of the connection lasts, and the client has not sent too many control frames.
+    pub(super) fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.control == 0 {
+            let given = self.since.elapsed().as_nanos() / EACH.as_nanos();
+            self.control = u32::try_from(given).map_or(CONTROL, |given| given.min(CONTROL));
+            if self.control == 0 {
+                turn::floods();
+                tick::wake(cx);
+                return Poll::Pending;
+            }
+            self.since = Instant::now();
+        }
+        turn::poll_left(cx)
+    }
+
+    /// How many of these bytes `h2` may have: all, or those up to the frame with which the turn ends. One at least, once
+    /// [`Frames::poll_left`] was ready.
+    pub(super) fn let_in(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() && self.control > 0 && !turn::is_over() {
+            let payload = self.payload.min(bytes.len() - at);
+            self.payload -= payload;
+            at += payload;
+            let head = (HEAD - self.known).min(bytes.len() - at);
+            self.head[self.known..self.known + head].copy_from_slice(&bytes[at..at + head]);
+            self.known += head;
+            at += head;
+            if self.known == HEAD {
+                self.begin();
+            }
+        }
+        at
+    }
+
+    /// The head of a frame is known.
+    fn begin(&mut self) {
+        let [high, middle, low, kind, ..] = self.head;
+        self.known = 0;
+        self.payload = u32::from_be_bytes([0, high, middle, low]) as usize;
+        match kind {
+            HEADERS => turn::spend(turn::REQUEST),
+            DATA if self.payload < SMALL => {
+                turn::spend(turn::PIECE);
+                self.small += 1;
+                if self.small == MANY_SMALL {
+                    self.small = 0;
+                    turn::finish();
+                }
+            }
+            DATA | CONTINUATION => turn::spend(turn::PIECE),
+            _ => {
+                turn::spend(turn::PIECE);
+                self.control -= 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PING: u8 = 6;
+
+    fn frame(kind: u8, len: u8) -> Vec<u8> {
+        let head = [0, 0, len, kind, 0, 0, 0, 0, 0];
+        [&head[..], &vec![b'x'; len.into()]].concat()
+    }
+
+    /// A connection that has sent these frames, and how many bytes of them were let in.
+    fn sent(all: &[Vec<u8>], piece: usize) -> (Frames, usize) {
+        let bytes = [&[b'P'; PREFACE][..], &all.concat()].concat();
+        let mut frames = Frames::new();
+        let let_in = bytes.chunks(piece).map(|piece| frames.let_in(piece)).sum();
+        (frames, let_in)
+    }
+
+    #[test]
+    fn only_control_frames_are_counted_however_they_come() {
+        let all = [
+            frame(PING, 8),
+            frame(DATA, 200),
+            frame(HEADERS, 3),
+            frame(8, 4),
+            frame(0xff, 0),
+        ];
+        let len = PREFACE + all.concat().len();
+        for piece in [1, 2, 8, 9, 10, 100, 1000] {
+            let (frames, let_in) = sent(&all, piece);
+            assert_eq!((frames.control, let_in), (CONTROL - 3, len), "{piece}");
+        }
+    }
+
+    #[test]
+    fn too_many_wait() {
+        let all = vec![frame(PING, 8); 3 * CONTROL as usize];
+        let (mut frames, let_in) = sent(&all, usize::MAX);
+        // The payload of the last one waits as well.
+        assert_eq!(let_in, PREFACE + CONTROL as usize * (HEAD + 8) - 8);
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        frames.since = Instant::now() + Duration::from_secs(60);
+        let (waits, went) = turn::take(|| frames.poll_left(cx));
+        assert_eq!((waits, went), (Poll::Pending, turn::Went::Floods));
+        frames.since = Instant::now() - Duration::from_millis(10);
+        assert!(frames.poll_left(cx).is_ready() && (10..CONTROL).contains(&frames.control));
+    }
+
+    #[test]
+    fn streams_run_after_many_small_ones() {
+        let all = vec![frame(DATA, 8); 2 * MANY_SMALL as usize];
+        let (first, went) = turn::take(|| sent(&all, usize::MAX).1);
+        assert_eq!(
+            (first, went),
+            (
+                PREFACE + MANY_SMALL as usize * (HEAD + 8) - 8,
+                turn::Went::Busy
+            )
+        );
+    }
+
+    #[test]
+    fn answers_allow_more() {
+        let all = vec![frame(8, 4); 100];
+        let (mut frames, _) = sent(&all, usize::MAX);
+        (0..10).for_each(|_| frames.answered(10 * ANSWER / 2));
+        assert_eq!(frames.control, CONTROL - 50);
+        frames.answered(usize::MAX / 2);
+        assert_eq!(frames.control, CONTROL);
+    }
+}

@@ -1,0 +1,245 @@
+//! Turns: how much a connection may do before the event loop looks at the others.
+//!
+//! A client that always has more to say never makes its task wait. So the task of a connection has a turn of about
+//! [`LONGEST`]. After that, everything that could go on without waiting waits instead, until the other tasks have run and the
+//! kernel was asked for news ([`poll_left`]). Reads and writes of [`crate::sock`] do this by themselves; whatever else costs time
+//! is reported by [`spend`].
+//!
+//! A connection with one request at a time reads no clock for this: the clock is read once per [`LOOK`] units.
+
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    pin::pin,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+/// A turn ends at the first look at the clock after this long.
+const LONGEST: Duration = Duration::from_millis(1);
+/// Units between two looks at the clock: some 50 µs.
+const LOOK: u32 = 512;
+/// A turn that moved at least this many bytes was one of a transfer, and no flood of small things.
+const BULK: usize = 256 << 10;
+
+/// Units of one system call.
+const CALL: u32 = 8;
+/// Units of one request: parsing its head, finding its route, and making its response.
+pub const REQUEST: u32 = 64;
+/// Units of one chunk, frame or record.
+pub const PIECE: u32 = 2;
+
+thread_local! {
+    static TURN: Turn = const { Turn::new() };
+}
+
+/// The turn of the task that runs.
+#[derive(Debug)]
+struct Turn {
+    /// A connection's task runs.
+    running: Cell<bool>,
+    /// Units until the next look at the clock.
+    left: Cell<u32>,
+    /// The first look of this turn.
+    since: Cell<Option<Instant>>,
+    /// It is used up.
+    over: Cell<bool>,
+    /// Bytes moved.
+    moved: Cell<usize>,
+    /// See [`floods`].
+    floods: Cell<bool>,
+}
+
+/// How a turn went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Went {
+    /// The task waits for something else.
+    Waits,
+    /// A transfer of many bytes has used it up.
+    Transfers,
+    /// Many small things have used it up.
+    Busy,
+    /// The client sends so many small things that they wait for a while.
+    Floods,
+}
+
+impl Turn {
+    const fn new() -> Self {
+        Self {
+            running: Cell::new(false),
+            left: Cell::new(LOOK),
+            since: Cell::new(None),
+            over: Cell::new(false),
+            moved: Cell::new(0),
+            floods: Cell::new(false),
+        }
+    }
+
+    fn begin(&self) {
+        self.running.set(true);
+        self.left.set(LOOK);
+        self.since.set(None);
+        self.moved.set(0);
+    }
+
+    fn end(&self) -> Went {
+        self.running.set(false);
+        match (self.floods.replace(false), self.over.replace(false)) {
+            (true, _) => Went::Floods,
+            (false, false) => Went::Waits,
+            (false, true) if self.moved.get() < BULK => Went::Busy,
+            (false, true) => Went::Transfers,
+        }
+    }
+
+    #[inline]
+    fn spend(&self, units: u32) {
+        match self.left.get().checked_sub(units) {
+            Some(left) => self.left.set(left),
+            None => self.look(),
+        }
+    }
+
+    #[cold]
+    fn look(&self) {
+        self.left.set(LOOK);
+        let now = Instant::now();
+        let since = self.since.get().unwrap_or(now);
+        self.since.set(Some(since));
+        self.over.set(self.running.get() && now - since >= LONGEST);
+    }
+}
+
+/// Runs one poll of a connection's task, which has a new turn, and says how that went.
+pub fn take<T>(poll: impl FnOnce() -> T) -> (T, Went) {
+    TURN.with(Turn::begin);
+    let polled = poll();
+    (polled, TURN.with(Turn::end))
+}
+
+/// Counts what has been done.
+#[inline]
+pub fn spend(units: u32) {
+    TURN.with(|turn| turn.spend(units));
+}
+
+/// Counts a system call that moved so many bytes.
+#[inline]
+pub(crate) fn called(bytes: usize) {
+    TURN.with(|turn| {
+        turn.moved.set(turn.moved.get().wrapping_add(bytes));
+        turn.spend(CALL);
+    });
+}
+
+/// Whether the turn is used up.
+#[inline]
+pub fn is_over() -> bool {
+    TURN.with(|turn| turn.over.get())
+}
+
+/// Ends the turn: others are to run first.
+pub fn finish() {
+    TURN.with(|turn| turn.over.set(turn.running.get()));
+}
+
+/// The client of this turn floods.
+pub fn floods() {
+    TURN.with(|turn| turn.floods.set(true));
+}
+
+/// Ready while the turn lasts. Once it is used up the task is polled again after the others, and after the kernel was asked
+/// for news.
+#[inline]
+pub fn poll_left(cx: &mut Context<'_>) -> Poll<()> {
+    match is_over() {
+        false => Poll::Ready(()),
+        true => put_off(cx),
+    }
+}
+
+#[cold]
+fn put_off(cx: &mut Context<'_>) -> Poll<()> {
+    // Unlike wake_by_ref, this wakes the task after the event loop has looked for events. It does so when polled first.
+    let _deferred = pin!(tokio::task::yield_now()).poll(cx);
+    Poll::Pending
+}
+
+/// As [`poll_left`], awaited.
+pub async fn left() {
+    poll_fn(poll_left).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    fn on_a_loop<T>(run: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let local = tokio::task::LocalSet::new();
+        runtime.unwrap().block_on(local.run_until(run))
+    }
+
+    /// Spends until the turn is over.
+    fn use_up() {
+        while !is_over() {
+            spend(REQUEST);
+        }
+    }
+
+    #[test]
+    fn others_run_and_the_kernel_is_asked_between_two_turns() {
+        on_a_loop(async {
+            let done = Rc::new(Cell::new(false));
+            let busy = tokio::task::spawn_local({
+                let done = done.clone();
+                async move {
+                    let mut busy = pin!(async {
+                        let mut turns = 0;
+                        while !done.get() {
+                            use_up();
+                            left().await;
+                            turns += 1;
+                        }
+                        turns
+                    });
+                    poll_fn(|cx| take(|| busy.as_mut().poll(cx)).0).await
+                }
+            });
+            // Only the kernel says that this has come.
+            let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let sock = crate::sock::Sock::new(ours.into());
+            tokio::task::spawn_local(async move {
+                left().await;
+                drop(theirs);
+            });
+            sock.arrives().await.unwrap();
+            done.set(true);
+            assert!(busy.await.unwrap() > 0);
+        });
+    }
+
+    #[test]
+    fn what_a_turn_went_for_is_told() {
+        assert_eq!(take(|| spend(REQUEST)).1, Went::Waits);
+        assert_eq!(take(use_up).1, Went::Busy);
+        let bulk = || {
+            called(BULK);
+            use_up();
+        };
+        assert_eq!(take(bulk).1, Went::Transfers);
+        assert_eq!(take(floods).1, Went::Floods);
+        assert!(!is_over());
+        // What runs outside of a turn is never put off.
+        let began = Instant::now();
+        while began.elapsed() < 3 * LONGEST {
+            spend(LOOK);
+        }
+        assert!(!is_over());
+    }
+}
