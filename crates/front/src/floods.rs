@@ -13,7 +13,7 @@ use crate::{event_loop::EventLoop, site::SiteService};
 
 /// Turns that a connection uses up within [`WITHIN`] before its client is named: each took a millisecond
 /// or more.
-const MANY: u32 = 50;
+const MANY: u32 = 20;
 const WITHIN: Duration = Duration::from_secs(1);
 
 /// The turns that one connection has used up lately.
