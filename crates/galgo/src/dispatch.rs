@@ -112,7 +112,10 @@ impl Dispatch {
         if shown && status::shows_cause(&self.site.shared, request) {
             return error;
         }
-        let full = matches!(fault, Some(Fault::Busy(_) | Fault::TooMany(_)));
+        let full = matches!(
+            fault,
+            Some(Fault::Busy(_) | Fault::Stalled(_) | Fault::TooMany(_))
+        );
         if full && !is_file(&self.site.config.routes, &head) {
             // What makes room must not take it.
             return error;
@@ -175,7 +178,10 @@ impl Service for Dispatch {
                     return Err(Left);
                 }
                 request.last = matches!(fault, Fault::Client(..));
-                request.refused = matches!(fault, Fault::Busy(_) | Fault::TooMany(_));
+                request.refused = matches!(
+                    fault,
+                    Fault::Busy(_) | Fault::Stalled(_) | Fault::TooMany(_)
+                );
                 let failed = status::failed(&self.site.shared, request, &fault);
                 (failed, Some(fault))
             }

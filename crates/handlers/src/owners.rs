@@ -10,22 +10,31 @@ use std::{
 
 use galgo_spawn::{
     Child, FailedLaunch, Launch, LaunchOutcome, Spawner, StartError, StartStage,
-    owners::{HelperNeed, Owners, Remit, TemplateUnderWay},
+    owners::{ANSWERS_WITHIN, Deadline, HelperNeed, NotDone, Owners, Remit, TemplateUnderWay},
     template::Uses,
 };
 use tokio::{io::Interest, time::timeout};
 
-use crate::{off_loop::off_loop, sock::register, warm::setup::AsUser};
+use crate::{
+    fault::Fault, off_loop::off_loop, program::CgiOptions, sock::register, warm::setup::AsUser,
+};
 
 /// Helpers that may be gone, one after the other, before one has taken a start.
 const HELPERS: u32 = 3;
 
-/// A helper that has many starts to do is asked again this often, this far apart.
-const FULL_TRIES: u32 = 2000;
+/// A helper that has many starts to do is asked again after this.
 const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// A helper whose report cannot be watched for is asked this often.
 const ASK: Duration = Duration::from_millis(100);
+
+/// Until when a request whose start was tried for so long already waits for the spawner and a helper. A tenth of
+/// `first_byte_timeout` is left: what is said then would not name the cause.
+pub(crate) fn deadline(options: &CgiOptions, tried: Duration) -> Deadline {
+    let first = options.first_byte_timeout;
+    let most = (first - first / 10).saturating_sub(tried);
+    Deadline::within(most.min(ANSWERS_WITHIN))
+}
 
 /// Has a helper start a program as the user `uid`, without waiting until it runs; the helper is made where there is none.
 pub(crate) async fn launch(
@@ -34,34 +43,42 @@ pub(crate) async fn launch(
     uid: u32,
     mut launch: Launch,
     stdio: [BorrowedFd<'_>; 3],
+    by: Deadline,
 ) -> Result<Child, Box<FailedLaunch>> {
-    let (mut helpers, mut full) = (0, 0);
+    let mut helpers = 0;
     loop {
         match owners.need(remit, uid) {
             HelperNeed::First => {
                 helpers += 1;
-                if let Err(why) = make_helper(owners, remit, uid, HelperNeed::First).await {
-                    return Err(denied(launch, why));
+                let made = make_helper(owners, remit, uid, HelperNeed::First, by).await;
+                if let Err(not) = made
+                    && (not != NotDone::Ended || helpers == HELPERS)
+                {
+                    let error = not_made(not);
+                    return Err(Box::new(FailedLaunch { error, launch }));
                 }
             }
             // Without it those that there are do the work.
             need @ HelperNeed::Another => {
                 let (owners, remit) = (owners.clone(), remit.clone());
-                let made = async move { make_helper(&owners, &remit, uid, need).await };
+                let made = async move { make_helper(&owners, &remit, uid, need, by).await };
                 tokio::task::spawn_local(made);
             }
             HelperNeed::Enough => {}
         }
-        let failed = match owners.launch(remit, uid, launch, stdio) {
+        let failed = match owners.launch(remit, uid, launch, stdio, by) {
             Ok(child) => return Ok(child),
             Err(failed) => failed,
         };
         let is_full = failed.error.source.kind() == io::ErrorKind::WouldBlock;
         match failed.error.stage {
             StartStage::Helper if helpers < HELPERS => {}
-            StartStage::Clone if is_full && full < FULL_TRIES => {
-                full += 1;
+            StartStage::Clone if is_full && !by.has_passed() => {
                 tokio::time::sleep(FULL_PAUSE).await;
+            }
+            StartStage::Clone if is_full => {
+                let error = silent(uid);
+                return Err(Box::new(FailedLaunch { error, ..*failed }));
             }
             _ => return Err(failed),
         }
@@ -85,11 +102,13 @@ pub(crate) async fn load(
         uid,
         program,
     } = user;
+    let by = Deadline::within(ANSWERS_WITHIN);
     let mut helpers = 0;
     loop {
         if !owners.has_helper(remit, *uid) {
             helpers += 1;
-            make_helper(owners, remit, *uid, HelperNeed::First).await?;
+            let made = make_helper(owners, remit, *uid, HelperNeed::First, by).await;
+            made.map_err(|not| not.to_string())?;
         }
         match owners.load(remit, *uid, (program, uses), learned, stdio) {
             Ok(under_way) => return Ok(under_way),
@@ -104,13 +123,19 @@ async fn make_helper(
     remit: &Arc<Remit>,
     uid: u32,
     need: HelperNeed,
-) -> Result<(), String> {
+    by: Deadline,
+) -> Result<(), NotDone> {
     let (owners, remit) = (owners.clone(), remit.clone());
-    let made = off_loop("helper", move || owners.make_helper(&remit, uid, need)).await;
-    made.unwrap_or_else(|e| Err(e.to_string()))
+    let makes = move || owners.make_helper(&remit, uid, need, by);
+    let made = off_loop("helper", makes).await;
+    made.unwrap_or_else(|e| {
+        Err(NotDone::NotNow(format!(
+            "no thread to ask for a helper: {e}"
+        )))
+    })
 }
 
-/// As [`launch`], and waits until the program runs.
+/// As [`launch`], and waits until the program runs; for [`ANSWERS_WITHIN`] at most.
 pub(crate) async fn start(
     owners: &Arc<Owners>,
     (remit, uid): (&Arc<Remit>, u32),
@@ -118,11 +143,13 @@ pub(crate) async fn start(
     stdio: [BorrowedFd<'_>; 3],
     spawner: &RefCell<Spawner>,
 ) -> Result<Child, StartError> {
+    let by = Deadline::within(ANSWERS_WITHIN);
     let mut tries = 0;
     loop {
-        let launched = launch(owners, remit, uid, program, stdio).await;
+        let launched = launch(owners, remit, uid, program, stdio, by).await;
         let child = launched.map_err(|failed| failed.error)?;
-        match outcome(&child, spawner).await {
+        let begun = timeout(by.left(), outcome(&child, spawner)).await;
+        match begun.map_err(|_late| silent(uid))? {
             None => return Ok(child),
             Some(failed) if failed.error.is_busy() && tries < HELPERS => {
                 tries += 1;
@@ -156,9 +183,33 @@ async fn outcome(child: &Child, spawner: &RefCell<Spawner>) -> Option<Box<Failed
 
 /// A start that may not be.
 pub(crate) fn denied(launch: Launch, why: String) -> Box<FailedLaunch> {
-    let error = StartError {
-        stage: StartStage::Denied,
-        source: io::Error::other(why),
-    };
+    let error = not_made(NotDone::Denied(why));
     Box::new(FailedLaunch { error, launch })
+}
+
+fn not_made(not: NotDone) -> StartError {
+    let (stage, kind) = match not {
+        NotDone::Denied(_) => (StartStage::Denied, io::ErrorKind::Other),
+        NotDone::NotNow(_) => (StartStage::Helper, io::ErrorKind::TimedOut),
+        NotDone::Ended => (StartStage::Helper, io::ErrorKind::NotConnected),
+    };
+    StartError {
+        stage,
+        source: io::Error::new(kind, not.to_string()),
+    }
+}
+
+/// A helper has told nothing of a start.
+pub(crate) fn silent(uid: u32) -> StartError {
+    not_made(NotDone::NotNow(format!(
+        "the helper that starts programs as the user {uid} does not answer: it is stopped, or a file that it looks at hangs"
+    )))
+}
+
+/// What becomes of a request whose program has no helper.
+pub(crate) fn fault(e: &StartError) -> Fault {
+    match e.source.kind() {
+        io::ErrorKind::TimedOut => Fault::Stalled(e.source.to_string()),
+        _ => Fault::Script("the helper that starts programs as its user has ended".into()),
+    }
 }

@@ -22,7 +22,7 @@ pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
         entry.status = fault.status();
         entry.id
     };
-    if matches!(fault, Fault::Busy(_)) && !resources.says_busy() {
+    if matches!(fault, Fault::Busy(_) | Fault::Stalled(_)) && !resources.says_busy() {
         return;
     }
     let level = match fault {
@@ -31,7 +31,7 @@ pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
             return resources.note(request.link, id, path, fault);
         }
         Fault::Gone(_) | Fault::NotFound => return,
-        Fault::Refused(_) | Fault::Busy(_) => Level::Warn,
+        Fault::Refused(_) | Fault::Busy(_) | Fault::Stalled(_) => Level::Warn,
         Fault::Script(_) | Fault::Late(_) | Fault::Storage(_) | Fault::Internal(_) => Level::Error,
     };
     // The decoded path: escaped by the log, as everything is.
@@ -62,7 +62,7 @@ pub fn failed(shared: &HandlersShared, request: &Request<'_>, fault: &Fault) -> 
 /// In how many seconds it may be worth asking again, where that is known: whole ones (RFC 9110, 10.2.3), at least one.
 fn retry_after(fault: &Fault) -> Option<u64> {
     match fault {
-        Fault::Busy(_) => Some(1),
+        Fault::Busy(_) | Fault::Stalled(_) => Some(1),
         Fault::TooMany(wait) => {
             let begun = u64::from(wait.subsec_nanos() > 0);
             Some((wait.as_secs() + begun).max(1))

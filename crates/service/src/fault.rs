@@ -25,6 +25,8 @@ pub enum Fault {
     Late(String),
     /// Our own capacity: 503 with Retry-After.
     Busy(&'static str),
+    /// What starts programs does not answer, or is short of something; words for the log: 503 with Retry-After.
+    Stalled(String),
     /// The disk has no room for what must be kept, or does not take it; words for the log: 507.
     Storage(String),
     /// Our own fault: 500.
@@ -69,7 +71,7 @@ impl Fault {
             Self::Refused(_) => (403, "refused"),
             Self::Script(_) => (502, "script_error"),
             Self::Late(_) => (504, "script_timeout"),
-            Self::Busy(_) => (503, "busy"),
+            Self::Busy(_) | Self::Stalled(_) => (503, "busy"),
             Self::Storage(_) => (507, "no_storage"),
             Self::Internal(_) => (500, "internal_error"),
         }
@@ -100,6 +102,7 @@ impl fmt::Display for Fault {
             Self::Refused(why)
             | Self::Script(why)
             | Self::Late(why)
+            | Self::Stalled(why)
             | Self::Storage(why)
             | Self::Internal(why) => f.write_str(why),
         }

@@ -127,6 +127,7 @@ impl World {
             stdio,
             cpu: None,
             priority: Priority::Normal,
+            patience: std::time::Duration::from_secs(60),
             learn,
         };
         let running = preforked.start(&request).unwrap();

@@ -194,7 +194,8 @@ pub(super) fn denied(
 ) -> Option<String> {
     let remit = remit?;
     let uid = remit.user(owner);
-    let checked = remit.identity(uid).and_then(|_| {
+    let known = remit.identity(uid).map_err(|e| e.to_string());
+    let checked = known.and_then(|_| {
         let checked = match is_module {
             true => remit.check_module(path, uid),
             false => remit.check(path, uid),

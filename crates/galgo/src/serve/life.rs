@@ -15,10 +15,10 @@ use super::{
     handover::HandoverSocket,
     inherited::Predecessor,
     notify::{Notify, Watchdog},
-    owners::Spawning,
+    owners::{SpawnerRead, Spawning},
     pid_file::PidFile,
     program::Invocation,
-    running::{NotTaken, RunningServer, Taken},
+    running::{NextSite, NotTaken, RunningServer, Taken},
     signals::{Signals, either, pends},
     upgrade::{self, Starter, UpgradeOutcome, told_to_stop},
 };
@@ -74,6 +74,8 @@ struct UnderWay {
     taken: Option<Taken>,
     /// The server serves already: they take another one.
     again: bool,
+    /// What they take next, once the spawner has read the configuration.
+    next: Option<(Box<NextSite>, SpawnerRead)>,
     /// Another process gets ready to take the place of this one.
     successor: Option<oneshot::Receiver<UpgradeOutcome>>,
     /// Logs were opened again meanwhile.
@@ -97,9 +99,10 @@ impl Life {
         };
         loop {
             // One after the other: the next one waits until this one is everywhere.
-            let reloads = way.taken.is_none() && way.successor.is_none();
+            let waits = way.next.is_some();
+            let reloads = way.taken.is_none() && way.successor.is_none() && !waits;
             tokio::select! {
-                _ = signals.reopen.recv() => {
+                _ = signals.reopen.recv(), if !waits => {
                     self.running.shared.logs.reopen();
                     way.reopened = true;
                 }
@@ -108,7 +111,8 @@ impl Life {
                     false => self.reload(&load, &mut way),
                 },
                 _ = settled(&mut way.taken) => self.taken(std::mem::replace(&mut way.again, true)),
-                _ = signals.upgrade.recv() => self.upgrade(&mut way),
+                read = spawner_has_read(&mut way.next) => self.reloaded(read, &mut way),
+                _ = signals.upgrade.recv(), if !waits => self.upgrade(&mut way),
                 outcome = settled(&mut way.successor) => {
                     let outcome = outcome.unwrap_or_else(|| Err("its thread has ended".into()));
                     if let Some(why) = self.hand_over(outcome, signals, &mut way).await {
@@ -132,8 +136,13 @@ impl Life {
 
     fn reload(&mut self, load: impl Fn() -> Result<Config, String>, way: &mut UnderWay) {
         self.notify.reloading("reading the configuration");
-        match self.running.reload(load) {
-            Ok(taken) => return way.taken = Some(taken),
+        let next = self.running.reload(load).and_then(|next| {
+            let read = self.running.has_spawner_read(&next)?;
+            Ok((next, read))
+        });
+        match next {
+            Ok((next, Some(read))) => return way.next = Some((Box::new(next), read)),
+            Ok((next, None)) => return way.taken = Some(self.running.take(next)),
             // The process that serves becomes another one. To who does not hear of that, its end is the end of the service.
             Err(NotTaken::Hidden(words)) if self.notify.is_heard() => {
                 way.reads = Some(words);
@@ -153,6 +162,18 @@ impl Life {
             Err(NotTaken::Wrong(words)) => self.keeps(&words),
         }
         self.notify.ready();
+    }
+
+    /// The spawner has read the configuration, or cannot use it.
+    fn reloaded(&mut self, read: Result<(), String>, way: &mut UnderWay) {
+        match (read, way.next.take()) {
+            (Ok(()), Some((next, _))) => way.taken = Some(self.running.take(*next)),
+            (Ok(()), None) => {}
+            (Err(words), _) => {
+                self.keeps(&words);
+                self.notify.ready();
+            }
+        }
     }
 
     fn keeps(&self, words: &str) {
@@ -335,6 +356,17 @@ async fn all_ended(loops: &EventLoops, replaced: Option<&Predecessor>, logs: Log
         "the galgo that this one has replaced still answers requests: this one ends after it";
     logs.error.write(Level::Info, "upgrade", words);
     other.await;
+}
+
+/// Waits for the spawner, where it is asked.
+async fn spawner_has_read(next: &mut Option<(Box<NextSite>, SpawnerRead)>) -> Result<(), String> {
+    match next {
+        Some((_, read)) => match read.await {
+            Ok(read) => read,
+            Err(_) => Err("the thread that asks the spawner has ended".into()),
+        },
+        None => std::future::pending().await,
+    }
 }
 
 /// What was sent, once; `None`: it was dropped. Never anything where nothing is under way.

@@ -14,7 +14,7 @@ use galgo_spawn::{
     owners::{Owners, Remit, SpawnerBackend, spawner},
     words,
 };
-use tokio::io::Interest;
+use tokio::{io::Interest, sync::oneshot};
 
 use super::{
     inherited::{PASSED_TO_FIRST, Passed, REPLACES_BY_SPAWNER},
@@ -24,6 +24,9 @@ use crate::{
     config::{Config, remit_of},
     trusted_path,
 };
+
+/// Whether the spawner can use the configuration; in words.
+pub(super) type SpawnerRead = oneshot::Receiver<Result<(), String>>;
 
 /// The spawner, and what asks it.
 #[derive(Debug)]
@@ -88,15 +91,24 @@ impl Spawning {
         }
     }
 
-    /// Has it read the configuration, before the server uses that.
+    /// Has it read the configuration, before the server uses that: in a thread, so that signals are heard meanwhile. `None`: it
+    /// need not.
     ///
     /// # Errors
-    /// It cannot use it.
-    pub(super) fn reload(before: Option<&Self>, config: &Config) -> Result<(), String> {
-        match before.filter(|_| first(config, |_| true).is_some()) {
-            Some(spawning) => spawning.owners.reload(),
-            None => Ok(()),
-        }
+    /// There is no thread.
+    pub(super) fn reload(
+        before: Option<&Self>,
+        config: &Config,
+    ) -> Result<Option<SpawnerRead>, String> {
+        let Some(spawning) = before.filter(|_| first(config, |_| true).is_some()) else {
+            return Ok(None);
+        };
+        let owners = spawning.owners.clone();
+        let (tell, told) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("reload".into());
+        let started = thread.spawn(move || drop(tell.send(owners.reload())));
+        started.map_err(|e| format!("no thread to ask the spawner: {e}"))?;
+        Ok(Some(told))
     }
 
     /// Whether the server itself executes anything: programs and workers, or one day the server that takes its place.

@@ -20,7 +20,7 @@ use super::{
     handover::{Item, STORE},
     inherited::Inherited,
     limits,
-    owners::Spawning,
+    owners::{SpawnerRead, Spawning},
     sockets::{Bound, New, https_port},
     visible,
 };
@@ -29,7 +29,7 @@ use crate::{
     cli::programs,
     config::{Address, Config, Route, Speaks},
     dispatch::Dispatch,
-    log::{Level, Logs},
+    log::{Level, Logs, Reopening},
     site::Site,
 };
 
@@ -122,6 +122,17 @@ impl CertificateServices {
             keeper.work(work);
         }
     }
+}
+
+/// All that a configuration takes, before anything uses it.
+#[derive(Debug)]
+pub(super) struct NextSite {
+    new: New,
+    switch: Reopening,
+    site: Site,
+    settings: Settings,
+    /// What takes a restart.
+    fixed: Vec<&'static str>,
 }
 
 /// Resolves, with an error, when all event loops have the site.
@@ -221,21 +232,21 @@ fn tls(
 }
 
 impl RunningServer {
-    /// Reads the configuration again.
+    /// Reads the configuration again, and prepares all that may fail.
     pub(super) fn reload(
         &mut self,
         load: impl Fn() -> Result<Config, String>,
-    ) -> Result<Taken, NotTaken> {
+    ) -> Result<NextSite, NotTaken> {
         match (load(), &self.visible) {
-            (Ok(config), _) => self.succeed(config),
+            (Ok(config), _) => self.prepare_next(config),
             // That may be because it is hidden: another process knows.
             (Err(words), Some(_)) => Err(NotTaken::Hidden(words)),
             (Err(words), None) => Err(words.into()),
         }
     }
 
-    /// Puts `config` in the place of what there is.
-    fn succeed(&mut self, mut config: Config) -> Result<Taken, NotTaken> {
+    /// What is to take the place of what there is.
+    fn prepare_next(&mut self, mut config: Config) -> Result<NextSite, NotTaken> {
         let logs = self.shared.logs.clone();
         let fixed = keep_fixed(&mut config, &self.site.config);
         limits::allowed(&config)?;
@@ -264,8 +275,34 @@ impl RunningServer {
         let (mut site, settings) = made?;
         site.https_port = https_port(&site.config, self.bound.iter().chain(&new.bound));
         self.prepare(&site, &settings)?;
-        // Last of all that may fail: what it has read it takes for what the server uses.
-        Spawning::reload(self.spawning.as_ref(), &site.config)?;
+        Ok(NextSite {
+            new,
+            switch,
+            site,
+            settings,
+            fixed,
+        })
+    }
+
+    /// Has the spawner read the configuration, before the server uses `next`: last of all that may fail, for what the spawner has
+    /// read it takes for what the server uses. `None`: it need not.
+    ///
+    /// # Errors
+    /// There is no thread for it.
+    pub(super) fn has_spawner_read(&self, next: &NextSite) -> Result<Option<SpawnerRead>, String> {
+        Spawning::reload(self.spawning.as_ref(), &next.site.config)
+    }
+
+    /// Puts `next` in the place of what there is.
+    pub(super) fn take(&mut self, next: NextSite) -> Taken {
+        let NextSite {
+            new,
+            switch,
+            site,
+            settings,
+            fixed,
+        } = next;
+        let logs = self.shared.logs.clone();
         let before = std::mem::replace(&mut self.site, Arc::new(site));
         self.settings = Arc::new(settings);
         logs.switch(switch);
@@ -281,7 +318,7 @@ impl RunningServer {
         for warning in &self.site.config.warnings {
             logs.error.write(Level::Warn, "reload", warning);
         }
-        Ok(taken)
+        taken
     }
 
     /// Has the threads that a site needs beside the event loops.

@@ -2,46 +2,52 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
-use galgo_spawn::{Child, FailedLaunch, Launch, identity::effective_uid, owners::Remit};
+use galgo_spawn::{
+    Child, FailedLaunch, Launch, StartError,
+    identity::effective_uid,
+    owners::{Deadline, Remit},
+};
 
 use super::{ProgramRun, pipes::Pipes};
-use crate::{owners, warm::setup::AsUser};
+use crate::{fault::Fault, owners, reply::wait_for, warm::setup::AsUser};
 
 impl ProgramRun<'_, '_, '_> {
-    /// Starts the program here, or has a helper start it as its user.
+    /// Starts the program here, or has a helper start it as its user, which is waited for until `by`.
+    ///
+    /// # Errors
+    /// The client has left.
     pub(super) async fn launch(
-        &self,
+        &mut self,
         launch: Launch,
         pipes: &Pipes,
-    ) -> Result<Child, Box<FailedLaunch>> {
-        let resources = self.cx.resources;
-        match &self.cgi.remit {
-            None => {
-                let stdio = pipes.stdio(&resources.null);
-                resources.spawner.borrow_mut().launch(launch, stdio)
-            }
-            // Few requests are to pay for its size.
-            Some(remit) => Box::pin(self.launch_as_user(remit, launch, pipes)).await,
-        }
-    }
-
-    async fn launch_as_user(
-        &self,
-        remit: &Arc<Remit>,
-        launch: Launch,
-        pipes: &Pipes,
-    ) -> Result<Child, Box<FailedLaunch>> {
+        by: Option<Deadline>,
+    ) -> Result<Result<Child, Box<FailedLaunch>>, Fault> {
         let resources = self.cx.resources;
         let stdio = pipes.stdio(&resources.null);
+        let (Some(remit), Some(by)) = (&self.cgi.remit, by) else {
+            return Ok(resources.spawner.borrow_mut().launch(launch, stdio));
+        };
         let uid = remit.user(self.script.owner);
         if let Some(owners) = &resources.owners {
-            return owners::launch(owners, remit, uid, launch, stdio).await;
+            // Few requests are to pay for its size.
+            let launches = Box::pin(owners::launch(owners, remit, uid, launch, stdio, by));
+            return wait_for(self.request, async { Ok(launches.await) }).await;
         }
         // A command that has become that user itself.
-        match self.may_here(remit, uid) {
+        Ok(match self.may_here(remit, uid) {
             Ok(()) => resources.spawner.borrow_mut().launch(launch, stdio),
             Err(why) => Err(owners::denied(launch, why)),
-        }
+        })
+    }
+
+    /// Its helper has told nothing of its start.
+    pub(super) fn silent(&self) -> StartError {
+        let user = self
+            .cgi
+            .remit
+            .as_ref()
+            .map(|remit| remit.user(self.script.owner));
+        owners::silent(user.unwrap_or_default())
     }
 
     /// Whether it may be loaded ahead of requests: by the server, a helper, or a command that has become its user.

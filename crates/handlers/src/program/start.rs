@@ -9,6 +9,7 @@ use std::{
 use galgo_proto::{cgi::search, h1::BodyLen, vars::Sink};
 use galgo_spawn::{
     Child, EnvBlock, FailedLaunch, Launch, LaunchOutcome, StartError, StartStage, inspect,
+    owners::Deadline,
 };
 use tokio::time::Instant;
 
@@ -21,6 +22,7 @@ use crate::{
     admission::Permit,
     fault::{Fault, is_shortage},
     off_loop::off_loop,
+    owners,
     relay::{
         clock::Clocks,
         program::RunningProgram,
@@ -174,11 +176,13 @@ impl ProgramRun<'_, '_, '_> {
         began: Instant,
     ) -> Result<StartedProcess, Fault> {
         let mut tries = 0;
+        let remit = self.cgi.remit.as_ref();
+        let by = remit.map(|_| owners::deadline(&self.cgi.options, began.elapsed()));
         loop {
-            let started = self.launch(launch, pipes).await;
+            let started = self.launch(launch, pipes, by).await?;
             let took = began.elapsed();
             let failed = match started {
-                Ok(child) => match self.begun(&child, pipes, clocks).await? {
+                Ok(child) => match self.begun(&child, pipes, clocks, by).await? {
                     StartState::Runs(fault) => {
                         self.request.entry.borrow_mut().start = took;
                         return Ok((child, None, fault));
@@ -206,6 +210,7 @@ impl ProgramRun<'_, '_, '_> {
         child: &Child,
         pipes: &mut Pipes,
         clocks: &mut Clocks,
+        by: Option<Deadline>,
     ) -> Result<StartState, Fault> {
         self.request.client.send_continue();
         let ServerEnds { stdin, stdout, .. } = &mut pipes.ours;
@@ -227,6 +232,9 @@ impl ProgramRun<'_, '_, '_> {
             }
             if let Some(fault) = fault {
                 return Err(fault);
+            }
+            if child.is_remote() && by.is_some_and(Deadline::has_passed) {
+                return Err(self.not_started(self.silent()).await);
             }
             // One byte may be that of a child that has failed, of which its helper is still to tell; and the event loop may call
             // the pipe readable for what the start before this one left there.
@@ -316,11 +324,7 @@ impl ProgramRun<'_, '_, '_> {
             }
             StartStage::Clone => return Fault::Busy("the system could not create another process"),
             StartStage::Descriptors => return NO_ROOM,
-            StartStage::Helper => {
-                return Fault::Script(
-                    "the helper that starts programs as its user has ended".into(),
-                );
-            }
+            StartStage::Helper => return owners::fault(&e),
             StartStage::Denied => return Fault::Refused(e.source.to_string()),
             // Of memory `execve` also has too little where the route's own limit is too low.
             stage

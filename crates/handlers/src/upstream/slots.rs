@@ -151,13 +151,15 @@ impl WorkerSlots {
 
     /// What the next worker in a slot takes connections from.
     pub(super) fn listener(&self, slot: usize) -> io::Result<Arc<OwnedFd>> {
-        let mut socket = lock(&self.slots[slot].socket);
-        if let Some(listener) = &socket.listener {
-            return Ok(listener.clone());
+        let socket = &self.slots[slot].socket;
+        let known = lock(socket).listener.clone();
+        if let Some(listener) = known {
+            return Ok(listener);
         }
+        // Without the lock, for which event loops wait: the spawner may hang.
         let fresh = SlotSocket::make(self.owners.as_deref())?;
         let listener = fresh.listener.clone();
-        *socket = fresh;
+        *lock(socket) = fresh;
         listener.ok_or_else(|| io::ErrorKind::Other.into())
     }
 

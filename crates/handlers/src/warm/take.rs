@@ -128,7 +128,11 @@ impl ReadyChild {
         cpu: Option<u64>,
         priority: Priority,
     ) -> io::Result<(Child, TemplateChild)> {
-        let Self { offer, program, .. } = self;
+        let Self {
+            offer,
+            program,
+            patience,
+        } = self;
         let request = ChildRequest {
             program: file,
             env,
@@ -136,6 +140,7 @@ impl ReadyChild {
             stdio,
             cpu,
             priority,
+            patience,
             learn: offer.teach,
         };
         let running = offer.child.start(&request);
@@ -147,7 +152,7 @@ impl ReadyChild {
         // A parked one may have been killed long after it was asked for, as a child is not, and a helper may refuse what
         // the server has sent it. A request that it has not read can still be started cold.
         if offer.uses == Uses::Once || running.child.is_remote() {
-            let begun = until(&mut running, |child| child.began(), self.patience).await;
+            let begun = until(&mut running, |child| child.began(), patience).await;
             begun.inspect_err(look)?;
         }
         let origin = TemplateChild {

@@ -284,9 +284,7 @@ async fn is_ready(socket: &OwnedFd) -> Result<(), Fault> {
 fn not_started(e: StartError) -> Fault {
     match e.stage {
         StartStage::Denied => Fault::Refused(e.source.to_string()),
-        StartStage::Helper => {
-            Fault::Script("the helper that starts programs as its user has ended".into())
-        }
+        StartStage::Helper => owners::fault(&e),
         StartStage::Clone | StartStage::Descriptors => SHORT,
         _ if is_shortage(&e.source) => SHORT,
         _ => Fault::Script(format!("the wasm worker of its user: {e}")),

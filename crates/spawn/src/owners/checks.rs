@@ -5,6 +5,7 @@
 //! place of one that leads to it. So what is executed by its path is what was checked, or what the same user has put there
 //! meanwhile. By its path, for so a script's interpreter opens it again, whatever the kernel was given.
 
+use super::link::is_short;
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2,
@@ -50,6 +51,16 @@ pub enum CheckFailure {
     SetUser,
     SetGroup,
     NotExecutable,
+}
+
+impl Denied {
+    /// What the system is short of: that says nothing of the program.
+    pub(super) fn shortage(&self) -> Option<Errno> {
+        match self.why {
+            CheckFailure::System(errno) if is_short(errno) => Some(errno),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Denied {
@@ -213,10 +224,10 @@ impl ProgramToCheck<'_> {
         };
         if self.owner == OwnedBy::Anybody {
             // Links that stay below the folder of the route are the server's to follow.
-            let whole = std::fs::canonicalize(self.program);
-            return match whole.ok().filter(|whole| whole.starts_with(&folder)) {
-                Some(whole) => Ok((real, whole)),
-                None => Err(denied(self.program, CheckFailure::NotBelow)),
+            return match canonical(self.program) {
+                Ok(whole) if whole.starts_with(&folder) => Ok((real, whole)),
+                Err(short) if short.shortage().is_some() => Err(short),
+                _ => Err(denied(self.program, CheckFailure::NotBelow)),
             };
         }
         let whole = match below.as_os_str().is_empty() {

@@ -4,7 +4,10 @@
 //! whose program is over is the next one's, named by its number: a new socket for each start would cost both sides five
 //! system calls, and the kernel a search for sockets that are on their way to each other (net/unix/garbage.c).
 
-use super::message::{MOST, pair, receive, send};
+use super::{
+    link::{is_short, pause},
+    message::{MOST, Received, pair, receive, receive_all, send},
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -24,6 +27,9 @@ const IDLE: usize = 64;
 
 /// The same, of all helpers together: each is a descriptor of the server.
 const IDLE_OF_ALL: usize = 128;
+
+/// A report that cannot be sent because something is short is tried so often.
+const SHORT_TRIES: u32 = 5;
 
 /// Helpers that a server is to have descriptors for. Those of more users at once come out of what connections have.
 const HELPERS: usize = 32;
@@ -91,9 +97,7 @@ impl HelperLink {
 
     /// Whether the helper has left: what is asked of it now is not done.
     pub(super) fn is_over(&self) -> bool {
-        let mut fds = [PollFd::new(&self.socket, PollFlags::empty())];
-        let at_once = Timespec::default();
-        poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+        has_hung_up(&self.socket)
     }
 
     /// Sends an order, with the standard descriptors of what it is about: the connection of that.
@@ -154,10 +158,22 @@ impl HelperLink {
     }
 }
 
+/// Whether the other side has closed its socket.
+fn has_hung_up(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    let at_once = Timespec::default();
+    poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+}
+
 impl ProgramConnection {
     /// What comes next, as [`receive`] has it, without waiting.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
         receive(self.as_fd(), buffer, RecvFlags::DONTWAIT)
+    }
+
+    /// The same, saying whether descriptors are missing.
+    pub(super) fn receive_all(&self, buffer: &mut [u8]) -> Result<Received, Errno> {
+        receive_all(self.as_fd(), buffer, RecvFlags::DONTWAIT)
     }
 
     /// Sends one byte; one that the helper does not take now is lost.
@@ -210,9 +226,20 @@ pub(super) struct HelperEnd {
 }
 
 impl HelperEnd {
-    /// Sends a report; whether the server can hear it still.
+    /// Whether the server has given up what it has asked for.
+    pub(super) fn is_closed(&self) -> bool {
+        has_hung_up(&self.socket)
+    }
+
+    /// Sends a report; whether the server can hear it still. If something is short for a moment, that is waited for.
     pub(super) fn tell(&self, report: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
-        send(self.as_fd(), &[report], fds, SendFlags::DONTWAIT).is_ok()
+        for _ in 0..SHORT_TRIES {
+            match send(self.as_fd(), &[report], fds, SendFlags::DONTWAIT) {
+                Err(e) if is_short(e) => pause(),
+                sent => return sent.is_ok(),
+            }
+        }
+        false
     }
 
     /// What comes next, as [`receive`] has it, without waiting.

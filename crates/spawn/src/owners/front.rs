@@ -1,10 +1,13 @@
 //! The server's side: who starts programs of other users, and such a program.
 
 use super::{
+    ANSWERS_WITHIN,
     cgroups::are_delegated,
     connection::{HelperLink, ProgramConnection, most_of_one},
+    deadline::Deadline,
     known::{HelperKey, HelperNeed, KnownHelpers},
-    message::{HelperOrder, Order, REPORT, pair, receive, send},
+    link::{NotDone, SpawnerLink},
+    message::{HelperOrder, Order, pair},
     remit::Remit,
     remote::RemoteChild,
     warm::{TemplateOrder, under_way::TemplateUnderWay},
@@ -13,26 +16,26 @@ use crate::{
     Child, Direct, EnvBlock, FailedLaunch, Launch, Limits, NamelessListener, Sandbox, Start,
     StartError, StartStage, template::Uses,
 };
-use rustix::{
-    io::Errno,
-    net::{RecvFlags, SendFlags},
-};
+use rustix::io::Errno;
 use std::{
+    collections::HashSet,
     ffi::{CStr, CString},
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
     time::Duration,
 };
 
 /// Starts programs as other users: asks the spawner for helpers, and helpers for programs.
 #[derive(Debug)]
 pub struct Owners {
-    /// One conversation at a time.
-    spawner: Mutex<OwnedFd>,
+    spawner: SpawnerLink,
+    /// The first helper of these is being made: others wait for that.
+    making: Mutex<HashSet<HelperKey>>,
+    made: Condvar,
     helpers: Mutex<KnownHelpers>,
     /// Helpers of one remit and user, at most.
     of_one: usize,
@@ -84,7 +87,9 @@ impl Owners {
         });
         let child = child.map_err(|e| io::Error::other(e.to_string()))?;
         let owners = Self {
-            spawner: Mutex::new(ours),
+            spawner: SpawnerLink::new(ours),
+            making: Mutex::default(),
+            made: Condvar::new(),
             helpers: Mutex::default(),
             of_one: most_of_one(),
             idle: Arc::default(),
@@ -92,12 +97,18 @@ impl Owners {
         Ok((child, owners))
     }
 
-    /// Has the spawner read the configuration again. Blocks.
+    /// Has the spawner read the configuration again. Blocks for [`ANSWERS_WITHIN`] at most.
     ///
     /// # Errors
-    /// It cannot be used, or the spawner is gone, in words.
+    /// It cannot be used, or the spawner does not answer, in words.
     pub fn reload(&self) -> Result<(), String> {
-        order(&self.spawner(), Order::Reload).map(drop)
+        self.order(Order::Reload).map(drop)
+    }
+
+    /// The spawner's answer: descriptors, or words.
+    pub(super) fn order(&self, order: Order<'_>) -> Result<Vec<OwnedFd>, String> {
+        let ordered = self.spawner.order(order, Deadline::within(ANSWERS_WITHIN));
+        ordered.map_err(|e| e.to_string())
     }
 
     /// Whether there is a helper already, as far as is known.
@@ -113,19 +124,49 @@ impl Owners {
         self.helpers().need((remit.digest(), uid), most)
     }
 
-    /// Has the spawner make the first helper of a user, unless there is one by now, or another one. Blocks for some milliseconds.
+    /// Has the spawner make the first helper of a user, unless there is one by now, or another one. Blocks for some
+    /// milliseconds, until `by` at most.
     ///
     /// # Errors
-    /// It does not, in words.
-    pub fn make_helper(&self, remit: &Remit, uid: u32, need: HelperNeed) -> Result<(), String> {
+    /// It was not made.
+    pub fn make_helper(
+        &self,
+        remit: &Remit,
+        uid: u32,
+        need: HelperNeed,
+        by: Deadline,
+    ) -> Result<(), NotDone> {
         let key = (remit.digest(), uid);
-        let spawner = self.spawner();
-        if need != HelperNeed::Another && self.has_helper(remit, uid) {
+        if need == HelperNeed::Another {
+            return self.add_helper(remit, uid, by);
+        }
+        let mut making = self.making();
+        while making.contains(&key) && !by.has_passed() {
+            let woken = self.made.wait_timeout(making, by.left());
+            making = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if self.has_helper(remit, uid) {
             return Ok(());
         }
+        let is_first = making.insert(key);
+        drop(making);
+        let added = self.add_helper(remit, uid, by);
+        if is_first {
+            self.making().remove(&key);
+            self.made.notify_all();
+        }
+        added
+    }
+
+    fn add_helper(&self, remit: &Remit, uid: u32, by: Deadline) -> Result<(), NotDone> {
+        let key = (remit.digest(), uid);
         let (digest, host) = remit.asked_by();
-        let helper = order(&spawner, Order::Helper { digest, uid, host })?.pop();
-        let helper = helper.ok_or("the spawner has sent no helper")?;
+        let made = self.spawner.order(Order::Helper { digest, uid, host }, by);
+        let helper = made.and_then(|mut sent| {
+            let lacks = || NotDone::NotNow("the spawner has sent no helper".into());
+            sent.pop().ok_or_else(lacks)
+        });
+        let helper = helper?;
         self.forget_those_that_left();
         let helper = HelperLink::new(helper, &self.idle);
         let leave = self.helpers().add(key, helper);
@@ -145,17 +186,17 @@ impl Owners {
     }
 
     /// Has the spawner make a listener for a worker: one that this process made could be reached by other programs of its
-    /// user, as long as it has a name. Blocks for a moment.
+    /// user, as long as it has a name. Blocks for a moment, [`ANSWERS_WITHIN`] at most.
     ///
     /// # Errors
     /// It does not, in words.
     pub fn make_listener(&self) -> Result<NamelessListener, String> {
-        let made = <[OwnedFd; 2]>::try_from(order(&self.spawner(), Order::Listener)?);
+        let made = <[OwnedFd; 2]>::try_from(self.order(Order::Listener)?);
         let [listener, file] = made.map_err(|_| "the spawner has sent no socket")?;
         Ok(NamelessListener { listener, file })
     }
 
-    /// Starts a program as the user `uid`, without waiting until it runs.
+    /// Starts a program as the user `uid`, without waiting until it runs: a helper that comes to it after `by` does not.
     ///
     /// # Errors
     /// As [`Spawner::launch`](crate::Spawner::launch). [`StartStage::Helper`]: there is no helper, or not any more.
@@ -165,10 +206,11 @@ impl Owners {
         uid: u32,
         launch: Launch,
         stdio: [BorrowedFd<'_>; 3],
+        by: Deadline,
     ) -> Result<Child, Box<FailedLaunch>> {
         let key = (remit.digest(), uid);
         let helper = self.helpers().ask(key);
-        let ask = |helper| start(helper, remit, &launch, stdio);
+        let ask = |helper| start(helper, remit, (&launch, by), stdio);
         match helper.as_ref().map_or(Err(Errno::NOTCONN), ask) {
             Ok(connection) => Ok(Child::remote(RemoteChild::new(connection, Some(launch)))),
             Err(errno) => {
@@ -232,21 +274,8 @@ impl Owners {
         self.helpers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn spawner(&self) -> MutexGuard<'_, OwnedFd> {
-        self.spawner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The spawner's answer: descriptors, or words.
-pub(super) fn order(spawner: &OwnedFd, order: Order<'_>) -> Result<Vec<OwnedFd>, String> {
-    let gone = |e: Errno| format!("the spawner does not answer: {}", io::Error::from(e));
-    send(spawner.as_fd(), &[&order.encode()], &[], SendFlags::empty()).map_err(gone)?;
-    let mut buffer = [0; REPORT];
-    let (n, fds) = receive(spawner.as_fd(), &mut buffer, RecvFlags::empty()).map_err(gone)?;
-    match buffer.get(..n).and_then(<[u8]>::split_first) {
-        Some((b'Y', _)) => Ok(fds),
-        Some((b'N', why)) => Err(String::from_utf8_lossy(why).into_owned()),
-        _ => Err(gone(Errno::CONNRESET)),
+    fn making(&self) -> MutexGuard<'_, HashSet<HelperKey>> {
+        self.making.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -254,7 +283,7 @@ pub(super) fn order(spawner: &OwnedFd, order: Order<'_>) -> Result<Vec<OwnedFd>,
 fn start(
     helper: &Arc<HelperLink>,
     remit: &Remit,
-    launch: &Launch,
+    (launch, by): (&Launch, Deadline),
     stdio: [BorrowedFd<'_>; 3],
 ) -> Result<ProgramConnection, Errno> {
     // Which interpreter runs a program the helper knows itself.
@@ -262,8 +291,8 @@ fn start(
         [runs, script] if remit.is_run_by(script, runs) => &launch.args[1..],
         args => args,
     };
-    let head =
-        HelperOrder::start(args.len() - 1, launch.knocks, launch.priority).ok_or(Errno::MSGSIZE)?;
+    let head = HelperOrder::start(args.len() - 1, launch.knocks, launch.priority, by);
+    let head = head.ok_or(Errno::MSGSIZE)?;
     let mut parts = vec![&head[..]];
     parts.extend(args.iter().map(|arg| arg.as_bytes_with_nul()));
     parts.push(launch.env.bytes());

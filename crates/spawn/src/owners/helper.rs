@@ -10,10 +10,12 @@
 use super::{
     Remit, cgroups,
     connection::{HelperEnd, IdleEnds},
+    errand,
+    link::{NotDone, is_short, pause},
     listed::{ListedFiles, STALE},
-    message::{HelperOrder, MOST, ProgramReport, StartOrder, receive},
+    message::{HelperOrder, MOST, OrderAnswer, ProgramReport, StartOrder, receive},
     modules::{self, WorkerProgram},
-    program::{CheckedProgram, HelperTerms},
+    program::{CheckedProgram, HelperTerms, NotChecked},
     remit::Terms,
     running::{ProgramEvent, SupervisedProgram, failed},
     warm::templates::HelperTemplates,
@@ -63,17 +65,68 @@ struct Helper<'r> {
     buffer: Vec<u8>,
 }
 
-/// Becomes the user, and serves `socket` until the server asks no more. For a process of its own, with one thread.
+/// Becomes the user, tells the spawner so, and serves `socket` until the server asks no more. For a process of its own, with one
+/// thread.
 ///
 /// # Errors
 /// It could not become the user, in words; it has started nothing.
 pub(super) fn serve(
     remit: &Remit,
-    user: &Identity,
+    uid: u32,
     (socket, host): (OwnedFd, Option<WorkerProgram>),
     group: Option<&Path>,
 ) -> Result<(), String> {
-    let io = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
+    let user = match who(remit, uid) {
+        Ok(user) => user,
+        Err(not) => return errand::tell(&socket, &not, &[]),
+    };
+    let mut helper = match set_up(remit, &user, host, group) {
+        Ok(helper) => helper,
+        Err(SetupFailure { words, is_short }) => {
+            if is_short {
+                errand::tell(&socket, &OrderAnswer::NotNow(words.clone()), &[])?;
+            }
+            return Err(words);
+        }
+    };
+    errand::tell(&socket, &OrderAnswer::Done, &[])?;
+    let ended = helper.run(&socket);
+    ended.map_err(|e| format!("waiting for the server: {e}"))
+}
+
+/// Why a process has not become a helper.
+struct SetupFailure {
+    words: String,
+    /// The system is short of something: the next one may.
+    is_short: bool,
+}
+
+impl SetupFailure {
+    fn of(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |e| Self {
+            words: format!("{what}: {e}"),
+            is_short: Errno::from_io_error(&e).is_some_and(is_short),
+        }
+    }
+}
+
+impl From<String> for SetupFailure {
+    fn from(words: String) -> Self {
+        Self {
+            words,
+            is_short: false,
+        }
+    }
+}
+
+/// Becomes the user, in its sandbox.
+fn set_up<'r>(
+    remit: &'r Remit,
+    user: &Identity,
+    host: Option<WorkerProgram>,
+    group: Option<&Path>,
+) -> Result<Helper<'r>, SetupFailure> {
+    let io = SetupFailure::of;
     let spawner = getppid();
     let terms = &remit.terms;
     if let Some(group) = group {
@@ -94,7 +147,7 @@ pub(super) fn serve(
         .map_err(|e| io("closing its memory")(e.into()))?;
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| io("prctl")(e.into()))?;
     if getppid() != spawner {
-        return Err("the spawner has ended".into());
+        return Err("the spawner has ended".to_owned().into());
     }
     rustix::process::chdir("/").map_err(|e| io("chdir")(e.into()))?;
     let mut direct = Direct::new().map_err(io("preparing to start programs"))?;
@@ -119,7 +172,7 @@ pub(super) fn serve(
         },
         own_ids,
     };
-    let mut helper = Helper {
+    Ok(Helper {
         terms,
         listed,
         lacks_host: false,
@@ -130,12 +183,23 @@ pub(super) fn serve(
         programs: Vec::new(),
         templates: HelperTemplates::default(),
         buffer: vec![0; MOST],
-    };
-    helper.run(&socket).map_err(io("waiting for the server"))
+    })
+}
+
+/// Whom this process is to become, if the remit's folder is there.
+fn who(remit: &Remit, uid: u32) -> Result<Identity, OrderAnswer> {
+    remit.folder().map_err(|e| match e.shortage() {
+        Some(_) => OrderAnswer::NotNow(e.to_string()),
+        None => OrderAnswer::Denied(e.to_string()),
+    })?;
+    remit.identity(uid).map_err(|e| match e {
+        NotDone::Denied(why) => OrderAnswer::Denied(why),
+        e => OrderAnswer::NotNow(e.to_string()),
+    })
 }
 
 /// What a strict sandbox needs of the file system, while it can still be looked at with the rights of root.
-fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> Result<Option<Prepared>, String> {
+fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> Result<Option<Prepared>, SetupFailure> {
     let Some(strict) = &remit.terms.strict else {
         return Ok(None);
     };
@@ -144,7 +208,7 @@ fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> Result<Option<Prepare
     let worker = modules::strict(remit, host);
     let folder = remit.folder().map_err(|e| e.to_string())?;
     let prepared = strict.prepare(&folder, &interpreters, worker);
-    let prepared = prepared.map_err(|e| format!("confining programs: {e}"))?;
+    let prepared = prepared.map_err(SetupFailure::of("confining programs"))?;
     Ok(Some(prepared))
 }
 
@@ -249,6 +313,10 @@ impl Helper<'_> {
         let polled = match poll(&mut fds, patience.as_ref()) {
             Ok(_) => true,
             Err(Errno::INTR) => false,
+            Err(e) if is_short(e) => {
+                pause();
+                false
+            }
             Err(e) => return Err(e.into()),
         };
         let ready = fds.iter().map(|fd| polled && !fd.revents().is_empty());
@@ -265,6 +333,10 @@ impl Helper<'_> {
         let received = receive(socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT);
         let (n, fds) = match received {
             Err(Errno::INTR | Errno::AGAIN) => return true,
+            Err(e) if is_short(e) => {
+                pause();
+                return true;
+            }
             Err(_) | Ok((0, _)) => return false,
             Ok(got) => got,
         };
@@ -274,6 +346,8 @@ impl Helper<'_> {
         if let Some((socket, order, stdio)) = named {
             let stdio = stdio.each_ref();
             match HelperOrder::decode(order) {
+                // A helper that was stopped finds orders that nobody waits for.
+                Some(HelperOrder::Start(order)) if !order.is_wanted() || socket.is_closed() => {}
                 Some(HelperOrder::Start(order)) => self.run_program(&order, stdio, socket),
                 Some(HelperOrder::Template(order)) => {
                     self.templates
@@ -309,7 +383,7 @@ impl Helper<'_> {
     /// Launches what was asked for, where that may be.
     fn launch(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3]) -> Result<Child, ProgramReport> {
         let HelperTerms { remit, uid, .. } = self.terms;
-        let program = CheckedProgram::of(order, remit, uid).map_err(ProgramReport::Denied)?;
+        let program = CheckedProgram::of(order, remit, uid).map_err(NotChecked::report)?;
         let launch = Launch {
             knocks: order.knocks,
             priority: order.priority,

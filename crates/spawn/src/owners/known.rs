@@ -1,7 +1,11 @@
 //! The helpers that the server knows: whom it asks, and which of them it lets go.
 
 use super::connection::HelperLink;
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// A remit, by its digest, and a user: the helpers of both start the same programs.
 pub(super) type HelperKey = (u64, u32);
@@ -11,6 +15,9 @@ const MOST: usize = 256;
 
 /// A helper has so many programs before there is another one: it is one process, and starts one after the other.
 const BUSY: usize = 4;
+
+/// Another helper that was not to be had is asked for again after this.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// Whether another helper is to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +44,8 @@ struct HelperPool {
     links: Vec<Arc<HelperLink>>,
     /// When one was asked for last, by the number of that.
     asked: u64,
-    /// Another one is on its way, or was not to be had.
-    grows: bool,
+    /// When another one was asked for that has not come.
+    grows: Option<Instant>,
 }
 
 impl HelperPool {
@@ -61,9 +68,10 @@ impl KnownHelpers {
             return HelperNeed::First;
         };
         let busy = pool.links.iter().all(|link| link.programs() >= BUSY);
-        match busy && !pool.grows && pool.links.len() < most {
+        let grows = || pool.grows.is_some_and(|since| since.elapsed() < AGAIN);
+        match busy && pool.links.len() < most && !grows() {
             true => {
-                pool.grows = true;
+                pool.grows = Some(Instant::now());
                 HelperNeed::Another
             }
             false => HelperNeed::Enough,
@@ -111,7 +119,7 @@ impl KnownHelpers {
         let pool = self.all.entry(key).or_default();
         pool.links.push(link);
         pool.asked = self.asked;
-        pool.grows = false;
+        pool.grows = None;
         let leaves = oldest.filter(|_| most >= MOST);
         let leaves = leaves.and_then(|(_, leaves)| self.all.remove(&leaves));
         leaves.map_or_else(Vec::new, |pool| pool.links)

@@ -3,6 +3,7 @@
 
 use super::{
     checks::{HOST, is_host},
+    deadline::Deadline,
     warm::{TemplateOrder, message::TemplateReport},
 };
 use crate::{
@@ -65,6 +66,15 @@ pub fn send(
     sendmsg(socket, &parts, &mut control, flags | SendFlags::NOSIGNAL).map(drop)
 }
 
+/// One message.
+pub(super) struct Received {
+    /// Its length, 0 at the end of the conversation. One that was longer than the buffer is as long as no message is.
+    pub(super) bytes: usize,
+    /// It had more descriptors than there was room for.
+    pub(super) lacks: bool,
+    pub(super) fds: Vec<OwnedFd>,
+}
+
 /// Receives one message: its length, 0 at the end of the conversation, and its descriptors. One that was longer than
 /// `buffer`, or had more descriptors, is as long as no message is.
 pub(super) fn receive(
@@ -72,14 +82,23 @@ pub(super) fn receive(
     buffer: &mut [u8],
     flags: RecvFlags,
 ) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    match receive_once(socket, buffer, flags) {
+    receive_all(socket, buffer, flags).map(Received::whole)
+}
+
+/// Receives one message, and says whether descriptors are missing.
+pub(super) fn receive_all(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+) -> Result<Received, Errno> {
+    match received(socket, buffer, flags) {
         // The other side has closed it, with something unread. The kernel says that first, once: what was told comes behind.
-        Err(Errno::CONNRESET) => receive_once(socket, buffer, flags),
+        Err(Errno::CONNRESET) => received(socket, buffer, flags),
         received => received,
     }
 }
 
-/// The same, but for what the kernel says first.
+/// As [`receive`], but for what the kernel says first.
 ///
 /// # Errors
 /// The system's; CONNRESET, once, where the other side has closed it with something unread.
@@ -88,6 +107,21 @@ pub fn receive_once(
     buffer: &mut [u8],
     flags: RecvFlags,
 ) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    received(socket, buffer, flags).map(Received::whole)
+}
+
+impl Received {
+    fn whole(self) -> (usize, Vec<OwnedFd>) {
+        let bytes = if self.lacks { usize::MAX } else { self.bytes };
+        (bytes, self.fds)
+    }
+}
+
+fn received(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: RecvFlags,
+) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(buffer)];
@@ -101,12 +135,14 @@ pub fn receive_once(
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
     });
-    let fds = fds.flatten().collect();
-    let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
-    match got.flags.intersects(cut) {
-        true => Ok((usize::MAX, fds)),
-        false => Ok((got.bytes, fds)),
-    }
+    Ok(Received {
+        fds: fds.flatten().collect(),
+        lacks: got.flags.contains(ReturnFlags::CTRUNC),
+        bytes: match got.flags.contains(ReturnFlags::TRUNC) {
+            true => usize::MAX,
+            false => got.bytes,
+        },
+    })
 }
 
 /// To the spawner.
@@ -133,7 +169,9 @@ impl<'h> Order<'h> {
     /// Bytes in front of the host.
     const HEAD: usize = 16;
     /// Bytes of the longest one.
-    pub(super) const SIZE: usize = Self::HEAD + HOST;
+    const SIZE: usize = Self::HEAD + HOST;
+    /// Bytes of the longest one with its number and its deadline.
+    pub(super) const NUMBERED: usize = size_of::<u32>() + Deadline::SIZE + Self::SIZE;
 
     pub(super) fn encode(self) -> Vec<u8> {
         let (kind, uid, digest, host) = match self {
@@ -145,6 +183,13 @@ impl<'h> Order<'h> {
         };
         let (kind, uid) = (kind.to_ne_bytes(), uid.to_ne_bytes());
         [&kind, &uid, &digest.to_ne_bytes()[..], host.as_bytes()].concat()
+    }
+
+    /// Reads the number of an order and until when it is waited for, which stand in front of it.
+    pub(super) fn numbered(bytes: &'h [u8]) -> Option<(u32, Deadline, Option<Self>)> {
+        let (number, rest) = bytes.split_first_chunk()?;
+        let (by, order) = Deadline::decode(rest)?;
+        Some((u32::from_ne_bytes(*number), by, Self::decode(order)))
     }
 
     pub(super) fn decode(bytes: &'h [u8]) -> Option<Self> {
@@ -166,6 +211,46 @@ impl<'h> Order<'h> {
     }
 }
 
+/// From the spawner, to an order; and to the spawner from a process that does something for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum OrderAnswer {
+    /// What was asked for stands beside it.
+    Done,
+    /// It may not be.
+    Denied(String),
+    /// Not now: something is short, or takes too long.
+    NotNow(String),
+    /// The helper has ended before it served, and has said why in the log.
+    Ended,
+}
+
+impl OrderAnswer {
+    pub(super) fn encode(&self, number: u32) -> Vec<u8> {
+        let (letter, words) = match self {
+            Self::Done => (b'Y', ""),
+            Self::Denied(why) => (b'N', &**why),
+            Self::NotNow(why) => (b'L', &**why),
+            Self::Ended => (b'E', ""),
+        };
+        let words = &words[..words.floor_char_boundary(SENTENCE)];
+        [&number.to_ne_bytes()[..], &[letter], words.as_bytes()].concat()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<(u32, Self)> {
+        let (number, rest) = bytes.split_first_chunk()?;
+        let (letter, words) = rest.split_first()?;
+        let words = str::from_utf8(words).ok()?;
+        let answer = match (letter, words) {
+            (b'Y', "") => Self::Done,
+            (b'N', why) => Self::Denied(why.to_owned()),
+            (b'L', why) => Self::NotNow(why.to_owned()),
+            (b'E', "") => Self::Ended,
+            _ => return None,
+        };
+        Some((u32::from_ne_bytes(*number), answer))
+    }
+}
+
 /// To a helper.
 #[derive(Debug)]
 pub(super) enum HelperOrder {
@@ -181,14 +266,23 @@ impl HelperOrder {
     /// In front of a [`TemplateOrder`].
     pub(super) const TEMPLATE: u8 = b'T';
 
-    /// In front of a start with so many arguments behind the program. `knocks`: as that of a [`Launch`](crate::Launch).
-    pub(super) fn start(args: usize, knocks: bool, priority: Priority) -> Option<[u8; 4]> {
-        let [a, b] = u16::try_from(args).ok()?.to_ne_bytes();
+    /// In front of a start with so many arguments behind the program, which is waited for until a deadline. `knocks`: as that
+    /// of a [`Launch`](crate::Launch).
+    pub(super) fn start(
+        args: usize,
+        knocks: bool,
+        priority: Priority,
+        by: Deadline,
+    ) -> Option<[u8; START_HEAD]> {
         let letter = match knocks {
             true => Self::START_KNOCKING,
             false => Self::START,
         };
-        Some([letter, lower(priority).unwrap_or(NORMAL), a, b])
+        let mut head = [0; START_HEAD];
+        (head[0], head[1]) = (letter, lower(priority).unwrap_or(NORMAL));
+        head[2..10].copy_from_slice(&by.encode());
+        head[10..].copy_from_slice(&u16::try_from(args).ok()?.to_ne_bytes());
+        Some(head)
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
@@ -202,6 +296,9 @@ impl HelperOrder {
     }
 }
 
+/// Bytes in front of the program of a start.
+const START_HEAD: usize = 2 + Deadline::SIZE + size_of::<u16>();
+
 /// To a helper: what to start. Its connection is named before it ([`connection`](super::connection)), its standard descriptors
 /// stand beside it.
 #[derive(Debug, Default)]
@@ -213,10 +310,17 @@ pub(super) struct StartOrder {
     /// As those of a [`Launch`](crate::Launch); also where the helper does not start it.
     pub(super) knocks: bool,
     pub(super) priority: Priority,
+    /// After that the server waits for it no longer.
+    pub(super) by: Option<Deadline>,
 }
 
 impl StartOrder {
-    /// Reads the priority, the number of arguments behind the program, the program, its arguments and its variables, each with a
+    /// Whether it is waited for.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.by.is_none_or(|by| !by.has_passed())
+    }
+
+    /// Reads the priority, the deadline, the number of arguments behind the program, the program, its arguments and its variables, each with a
     /// NUL behind it.
     pub(super) fn decode(bytes: &[u8], knocks: bool) -> Option<Self> {
         let (priority, rest) = bytes.split_first()?;
@@ -224,6 +328,7 @@ impl StartOrder {
             NORMAL => Priority::Normal,
             low => lowered(low)?,
         };
+        let (by, rest) = Deadline::decode(rest)?;
         let (head, rest) = rest.split_first_chunk()?;
         let args = usize::from(u16::from_ne_bytes(*head));
         let mut strings = rest.strip_suffix(&[0])?.split(|&b| b == 0);
@@ -245,6 +350,7 @@ impl StartOrder {
             env,
             knocks,
             priority,
+            by: Some(by),
         })
     }
 }
@@ -371,6 +477,9 @@ pub fn read_all(bytes: &[u8]) {
     if let Some(HelperOrder::Start(order)) = HelperOrder::decode(bytes) {
         assert!(order.args.len() <= bytes.len() && order.env.bytes().len() <= bytes.len());
     }
+    if let Some((number, answer)) = OrderAnswer::decode(bytes) {
+        assert!(OrderAnswer::decode(&answer.encode(number)).is_some());
+    }
     if let Some(report) = ProgramReport::decode(bytes) {
         assert!(ProgramReport::decode(&report.encode()).is_some());
     }
@@ -420,6 +529,32 @@ mod tests {
     }
 
     #[test]
+    fn answers_are_read_back_by_their_number() {
+        let by = Deadline::within(Duration::from_secs(9));
+        let order = [
+            &7u32.to_ne_bytes()[..],
+            &by.encode(),
+            &Order::Reload.encode(),
+        ]
+        .concat();
+        assert!(order.len() <= Order::NUMBERED);
+        assert_eq!(Order::numbered(&order), Some((7, by, Some(Order::Reload))));
+        assert_eq!(Order::numbered(&order[..13]), Some((7, by, None)));
+        for answer in [
+            OrderAnswer::Done,
+            OrderAnswer::Denied("no".into()),
+            OrderAnswer::NotNow("ä".repeat(5000)),
+            OrderAnswer::Ended,
+        ] {
+            let bytes = answer.encode(9);
+            assert!(bytes.len() <= REPORT + 8);
+            let (number, read) = OrderAnswer::decode(&bytes).unwrap();
+            assert_eq!((number, read.encode(9)), (9, bytes));
+        }
+        assert_eq!(OrderAnswer::decode(b"\0\0\0\0?"), None);
+    }
+
+    #[test]
     fn what_was_told_before_an_order_that_came_too_late_is_heard() {
         let (ours, theirs) = pair().unwrap();
         send(theirs.as_fd(), &[b"told"], &[], SendFlags::empty()).unwrap();
@@ -437,9 +572,11 @@ mod tests {
     #[test]
     fn starts() {
         let read = |args: u16, rest: &[u8]| {
-            let bytes = [&[NORMAL], &args.to_ne_bytes()[..], rest].concat();
+            let by = Deadline::within(Duration::from_secs(9));
+            let head = [&[NORMAL], &by.encode()[..], &args.to_ne_bytes()];
+            let bytes = [&head.concat(), rest].concat();
             let order = StartOrder::decode(&bytes, false)?;
-            assert_eq!(order.priority, Priority::Normal);
+            assert_eq!((order.priority, order.by), (Priority::Normal, Some(by)));
             let all = std::iter::once(order.program).chain(order.args);
             let all: Vec<String> = all.map(|s| s.into_string().unwrap()).collect();
             let env: Vec<String> = order
@@ -470,18 +607,19 @@ mod tests {
     fn a_start_says_its_priority() {
         let all = [Priority::Normal, Priority::Idle, Priority::IdleLeavingOne];
         for priority in all {
-            let head = HelperOrder::start(0, true, priority).unwrap();
+            let by = Deadline::within(Duration::ZERO);
+            let head = HelperOrder::start(0, true, priority, by).unwrap();
             let read = HelperOrder::decode(&[&head[..], b"/p\0"].concat());
             let Some(HelperOrder::Start(order)) = read else {
                 panic!("{read:?}")
             };
-            assert!(order.priority == priority && order.knocks);
+            assert!(order.priority == priority && order.knocks && !order.is_wanted());
             assert_eq!(
                 lower(priority).and_then(lowered),
                 (priority > Priority::Normal).then_some(priority)
             );
         }
-        assert!(HelperOrder::decode(b"S\x02\0\0/p\0").is_none());
+        assert!(HelperOrder::decode(b"S\x02\0\0\0\0\0\0\0\0\0\0/p\0").is_none());
     }
 
     #[test]
@@ -517,7 +655,11 @@ mod tests {
     #[test]
     fn whatever_comes_is_read_or_refused() {
         let mut x = 0x9e37_79b9_7f4a_7c15u64;
-        let valid = [&[NORMAL, 1, 0][..], b"/p\0one\0A=b\0"].concat();
+        let valid = [
+            &[NORMAL, 9, 0, 0, 0, 0, 0, 0, 0, 1, 0][..],
+            b"/p\0one\0A=b\0",
+        ]
+        .concat();
         let (mut read, mut refused) = (0, 0);
         for _ in 0..1_000_000 {
             x ^= x << 13;

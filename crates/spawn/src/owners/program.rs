@@ -1,9 +1,14 @@
 //! What a helper executes, where all that it was asked for may be.
 
-use super::{Remit, message::StartOrder};
-use crate::{EnvBlock, Launch, Limits, Priority};
+use super::{
+    Remit,
+    message::{ProgramReport, StartOrder},
+};
+use crate::{EnvBlock, Launch, Limits, Priority, StartStage};
+use rustix::io::Errno;
 use std::{
     ffi::{CString, OsStr},
+    fmt, io,
     os::unix::ffi::OsStrExt,
     path::Path,
 };
@@ -28,12 +33,51 @@ pub(super) struct CheckedProgram {
     pub(super) dir: CString,
 }
 
+/// Why a program is not started.
+#[derive(Debug)]
+pub(super) enum NotChecked {
+    /// It may not be, in words.
+    Denied(String),
+    /// It could not be looked at: the system is short of something.
+    Short(Errno),
+}
+
+impl NotChecked {
+    pub(super) fn report(self) -> ProgramReport {
+        match self {
+            Self::Denied(why) => ProgramReport::Denied(why),
+            Self::Short(e) => ProgramReport::Failed(StartStage::Descriptors, e.raw_os_error()),
+        }
+    }
+}
+
+impl From<String> for NotChecked {
+    fn from(why: String) -> Self {
+        Self::Denied(why)
+    }
+}
+
+impl From<&str> for NotChecked {
+    fn from(why: &str) -> Self {
+        Self::Denied(why.to_owned())
+    }
+}
+
+impl fmt::Display for NotChecked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied(why) => f.write_str(why),
+            Self::Short(e) => write!(f, "{}", io::Error::from(*e)),
+        }
+    }
+}
+
 impl CheckedProgram {
     /// Of an order to a helper of the user `uid`.
     ///
     /// # Errors
-    /// It may not be started, in words.
-    pub(super) fn of(order: &StartOrder, remit: &Remit, uid: u32) -> Result<Self, String> {
+    /// It may not be started, or could not be looked at.
+    pub(super) fn of(order: &StartOrder, remit: &Remit, uid: u32) -> Result<Self, NotChecked> {
         let refused = |name: Vec<u8>| {
             let name = name.escape_ascii();
             format!("the variable {name} may not be set: name it in `env` of the route")
@@ -52,7 +96,10 @@ impl CheckedProgram {
         }
         let asked = Path::new(OsStr::from_bytes(order.program.as_bytes()));
         let real = remit.check(asked, uid);
-        let real = real.map_err(|e| e.to_string())?;
+        let real = real.map_err(|e| match e.shortage() {
+            Some(errno) => NotChecked::Short(errno),
+            None => NotChecked::Denied(e.to_string()),
+        })?;
         let text = |path: &OsStr| {
             CString::new(path.as_bytes()).map_err(|_| "its path holds a NUL".to_owned())
         };

@@ -1,11 +1,14 @@
 //! What may be started as another user.
 
-use super::checks::{
-    CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, denied, host_folder, is_host, may_run,
+use super::{
+    checks::{
+        CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, denied, host_folder, is_host, may_run,
+    },
+    link::NotDone,
 };
 use crate::{
     EnvBlock, Limits, Sandbox,
-    identity::{self, Identity, User},
+    identity::{self, Identity, IdentityError, User},
     sandbox::{Confinement, kernel},
 };
 use std::{
@@ -195,30 +198,35 @@ impl Remit {
         self.may_run(program, uid, interpreter.is_some())
     }
 
-    /// Whom a helper becomes for the user `uid`: not for everybody.
+    /// Whom a helper becomes for the user `uid`: not for everybody. Asks the name service.
     ///
     /// # Errors
-    /// No program of this route runs as that user, in words.
-    pub fn identity(&self, uid: u32) -> Result<Identity, String> {
+    /// No program of this route runs as that user, in words; or it is not known who that is.
+    pub fn identity(&self, uid: u32) -> Result<Identity, NotDone> {
+        let denied = |why: String| Err(NotDone::Denied(why));
         let (min_uid, min_gid) = match &self.terms.runs_as {
             RunsAs::User(user) if user.uid == uid => return without_root(user.identity()),
             RunsAs::Server(user) if user.uid == uid => return Ok(user.clone()),
             RunsAs::User(_) | RunsAs::Server(_) => {
-                return Err(format!("no program of this route runs as the user {uid}"));
+                return denied(format!("no program of this route runs as the user {uid}"));
             }
             RunsAs::Owner { min_uid, min_gid } => (*min_uid, *min_gid),
         };
         if uid == 0 || uid < min_uid {
-            return Err(format!(
+            return denied(format!(
                 "it belongs to the user {uid}, and programs run as their owner only from min_uid = {min_uid} on"
             ));
         }
-        let user = identity::by_uid(uid).map_err(|e| format!("its owner: {e}"))?;
+        let user = identity::by_uid(uid).map_err(|e| match e {
+            // Nothing that it says.
+            IdentityError::System(..) => NotDone::NotNow(format!("the name service: {e}")),
+            e => NotDone::Denied(format!("its owner: {e}")),
+        })?;
         match user.gid {
-            0 => Err(format!(
+            0 => denied(format!(
                 "its owner, the user {uid}, is in the group of root, and programs never run in that: usermod -g"
             )),
-            gid if gid < min_gid => Err(format!(
+            gid if gid < min_gid => denied(format!(
                 "its owner, the user {uid}, is in the group {gid}, and programs run as their owner only from min_gid = {min_gid} on"
             )),
             _ => without_root(user),
@@ -293,12 +301,12 @@ impl Remit {
 }
 
 /// Who is no member of root's group beside the own one.
-fn without_root(user: Identity) -> Result<Identity, String> {
+fn without_root(user: Identity) -> Result<Identity, NotDone> {
     match user.groups.contains(&0) {
-        true => Err(format!(
+        true => Err(NotDone::Denied(format!(
             "the user {} is a member of the group of root, and programs never run in that: gpasswd -d",
             user.uid
-        )),
+        ))),
         false => Ok(user),
     }
 }
@@ -323,7 +331,7 @@ mod tests {
             home: PathBuf::from("/"),
         };
         assert!(without_root(user(&[1000, 27])).is_ok());
-        let why = without_root(user(&[1000, 0])).unwrap_err();
+        let why = without_root(user(&[1000, 0])).unwrap_err().to_string();
         assert!(
             why.contains("the user 1000 is a member of the group of root"),
             "{why}"

@@ -2,7 +2,8 @@
 
 use super::{
     connection::ProgramConnection,
-    message::{ProgramReport, REPORT, lower},
+    link::is_short,
+    message::{ProgramReport, REPORT, Received, lower},
 };
 use crate::{
     direct::launches::{FailedLaunch, LaunchOutcome},
@@ -92,6 +93,10 @@ impl RemoteChild {
                 stage: StartStage::Denied,
                 source: io::Error::other(why),
             }),
+            // It has closed the connection: it had no room for the order's descriptors.
+            Ok(_) | Err(_) if !self.connection.helper.is_over() => {
+                Err(StartError::errno(StartStage::Descriptors, libc::EMFILE))
+            }
             // It has ended, with the program or before.
             Ok(_) | Err(_) => Err(StartError::errno(StartStage::Helper, libc::ECONNRESET)),
         })
@@ -100,12 +105,18 @@ impl RemoteChild {
     /// What comes next, without waiting; `None` at the end, and where it makes no sense.
     fn report(&self) -> Result<Option<ProgramReport>, Errno> {
         let mut buffer = [0; REPORT];
-        let (n, fds) = self.connection.receive(&mut buffer)?;
-        let report = buffer.get(..n).and_then(ProgramReport::decode);
+        let received = self.connection.receive_all(&mut buffer);
+        let Received { bytes, lacks, fds } = received.map_err(|e| match is_short(e) {
+            true => Errno::AGAIN,
+            false => e,
+        })?;
+        let report = buffer.get(..bytes).and_then(ProgramReport::decode);
         Ok(match (report, fds.first()) {
             (Some(ProgramReport::Started(_)), Some(pidfd)) => {
                 Some(ProgramReport::Started(number(pidfd)))
             }
+            // Its number here is not known: this process had no room for the descriptor that tells it.
+            (Some(ProgramReport::Started(_)), None) if lacks => Some(ProgramReport::Started(0)),
             (report, _) => report,
         })
     }

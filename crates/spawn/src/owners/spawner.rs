@@ -1,38 +1,42 @@
 //! The process that keeps root's rights: it makes helpers, ends what they leave behind, and starts the server that is to take
 //! the place of its own.
+//!
+//! One thread does all of this, so it waits for nothing but its sockets and its children: what may take long, it has another
+//! process do ([`Errand`]).
 
 use super::{
     Layout, OLD, Remit,
     cgroups::Cgroups,
+    coded,
+    deadline::{Deadline, patience},
+    errand::{self, Errand, ErrandEvent, ErrandKind},
+    fork::fork,
     helper,
-    message::{Order, pair, receive, send},
+    link::{is_short, pause},
+    message::{Order, OrderAnswer, receive, send},
     successor::{SpawnerBackend, Upgrade},
 };
 use crate::{
     NamelessListener,
     claims::MarkRange,
-    identity::Identity,
-    inherited::{close_all_but, inherited},
+    inherited::inherited,
     leftover::{children, mark_of},
     reaper::ENDED,
 };
-use rustix::stdio::{dup2_stdin, dup2_stdout};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{Mode, OFlags, open},
     io::Errno,
     net::{RecvFlags, SendFlags, sockopt::socket_type},
     process::{
-        DumpableBehavior, Pid, PidfdFlags, Resource, Signal, WaitId, getpid, getppid, kill_process,
-        pidfd_open, set_child_subreaper, set_dumpable_behavior, setrlimit, waitid,
+        DumpableBehavior, Pid, Signal, WaitId, getpid, getppid, kill_process, set_child_subreaper,
+        set_dumpable_behavior, waitid,
     },
 };
 use std::{
     collections::HashMap,
     io,
     os::fd::{AsFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::Instant,
 };
@@ -77,6 +81,8 @@ pub fn serve(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), Strin
         made: 0,
         cgroups: Cgroups::default(),
         upgrade: Upgrade::default(),
+        errands: Vec::new(),
+        untold: Vec::new(),
         strays: false,
     };
     let served = spawner.run(&mut host);
@@ -112,15 +118,29 @@ struct HelperProcess {
     group: Option<PathBuf>,
 }
 
+/// The answer to the order of this number, which is waited for until a deadline.
+struct Told {
+    number: u32,
+    by: Deadline,
+    answer: OrderAnswer,
+    fds: Vec<OwnedFd>,
+}
+
+/// What is done at once, or sent for.
+type Begun = Result<Option<Vec<OwnedFd>>, OrderAnswer>;
+
 struct SpawnerProcess {
     socket: OwnedFd,
     remits: Remits,
     helpers: Vec<HelperProcess>,
-    /// The marks of the server and its helpers, and how many helpers were made.
+    /// The marks of the server and its helpers, and how many processes were made.
     marks: MarkRange,
     made: u64,
     cgroups: Cgroups,
     upgrade: Upgrade,
+    errands: Vec<Errand>,
+    /// Answers that could not be sent, for something was short.
+    untold: Vec<Told>,
     /// There may be children that are no helpers: a helper has ended, and has left them behind.
     strays: bool,
 }
@@ -130,72 +150,151 @@ impl SpawnerProcess {
         loop {
             let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
             let helpers = self.helpers.iter().map(|h| &h.pidfd);
-            let others = helpers.chain(self.upgrade.descriptors());
+            let killed = self.errands.iter().filter(|e| e.is_killed);
+            let ends = helpers.chain(killed.map(|e| &e.pidfd));
+            let others = ends.chain(self.upgrade.descriptors());
             fds.extend(others.map(|fd| PollFd::new(fd, PollFlags::IN)));
-            let most = match self.strays {
-                true => Some(LOOK),
-                false => self.upgrade.left(Instant::now()),
-            };
-            match poll(&mut fds, most.as_ref()) {
+            let others = fds.len();
+            let waited = self.errands.iter().filter(|e| !e.is_killed);
+            fds.extend(waited.map(|e| PollFd::new(&e.socket, PollFlags::IN)));
+            let (is_short, asked) = match poll(&mut fds, self.left().as_ref()) {
                 Err(Errno::INTR) => continue,
+                // All that is waited for is looked at after a moment.
+                Err(e) if is_short(e) => (true, true),
                 Err(e) => return Err(format!("waiting for the server: {e}")),
-                Ok(_) => {}
+                Ok(_) => (false, !fds[0].revents().is_empty()),
+            };
+            self.strays |= is_short || fds[1..others].iter().any(|fd| !fd.revents().is_empty());
+            if is_short {
+                pause();
             }
-            let asked = !fds[0].revents().is_empty();
-            self.strays |= fds[1..].iter().any(|fd| !fd.revents().is_empty());
             self.strays |= self.upgrade.look(Instant::now());
+            self.look_at_errands(host);
+            self.tell_again();
             if self.strays {
                 self.reap_helpers();
                 self.strays = self.end_strays() | self.cgroups.look();
             }
-            if asked && !self.answer(host) {
+            if asked && !self.asked(host) {
                 return Ok(());
             }
         }
     }
 
-    /// Does what the server asks for, once; whether it is still there.
-    fn answer(&mut self, host: &mut impl SpawnerBackend) -> bool {
-        let mut buffer = [0; Order::SIZE];
+    /// When there is something to do, though nothing has come.
+    fn left(&self) -> Option<Timespec> {
+        let waited = self.errands.iter().filter(|e| !e.is_killed);
+        let errands = waited.map(|e| patience(e.by.left()));
+        let looks = (self.strays || !self.untold.is_empty()).then_some(LOOK);
+        let all = errands.chain(looks);
+        all.chain(self.upgrade.left(Instant::now())).min()
+    }
+
+    /// Takes one order; whether the server is still there.
+    fn asked(&mut self, host: &mut impl SpawnerBackend) -> bool {
+        // One that is longer is no order, and is answered all the same.
+        let mut buffer = [0; Order::NUMBERED + 1];
         let n = match receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
             Err(Errno::INTR | Errno::AGAIN) => return true,
+            Err(e) if is_short(e) => {
+                pause();
+                return true;
+            }
             Err(_) | Ok((0, _)) => return false,
-            Ok((n, _)) => n,
+            Ok((n, _)) => n.min(buffer.len()),
         };
-        let now = Instant::now();
-        let answer = match buffer.get(..n).and_then(Order::decode) {
-            None => Err("the spawner does not understand".to_owned()),
-            Some(Order::Reload) => host.remits().map(|read| {
-                self.remits.replace(read, now);
-                Vec::new()
+        let order = Order::numbered(&buffer[..n]);
+        // What nobody waits for any more is not done.
+        if let Some((number, by, order)) = order.filter(|(_, by, _)| !by.has_passed()) {
+            let begun = match order {
+                Some(order) => self.begin(host, (number, by), order),
+                None => Err(OrderAnswer::Denied(
+                    "the spawner does not understand".into(),
+                )),
+            };
+            match begun {
+                Ok(None) => {}
+                Ok(Some(fds)) => self.tell(number, by, OrderAnswer::Done, fds),
+                Err(answer) => self.tell(number, by, answer, Vec::new()),
+            }
+        }
+        true
+    }
+
+    fn begin(
+        &mut self,
+        host: &mut impl SpawnerBackend,
+        asked: (u32, Deadline),
+        order: Order<'_>,
+    ) -> Begun {
+        match order {
+            Order::Reload => self.send(asked, ErrandKind::Reload, false, |socket| {
+                let read = host.remits().map_err(OrderAnswer::Denied);
+                let read = read.and_then(|remits| {
+                    coded::file(&remits).map_err(|e| OrderAnswer::NotNow(format!("memory: {e}")))
+                });
+                match read {
+                    Ok(file) => errand::tell(&socket, &OrderAnswer::Done, &[&file]),
+                    Err(not) => errand::tell(&socket, &not, &[]),
+                }
             }),
-            Some(Order::Listener) => match NamelessListener::make() {
-                Ok(made) => Ok(vec![made.listener, made.file]),
-                Err(e) => Err(format!("a socket for a worker was not made: {e}")),
-            },
-            Some(Order::Helper {
+            Order::Listener => {
+                self.send(
+                    asked,
+                    ErrandKind::Listener,
+                    false,
+                    |socket| match NamelessListener::make() {
+                        Ok(made) => {
+                            errand::tell(&socket, &OrderAnswer::Done, &[&made.listener, &made.file])
+                        }
+                        Err(e) => {
+                            let words = format!("a socket for a worker was not made: {e}");
+                            errand::tell(&socket, &OrderAnswer::NotNow(words), &[])
+                        }
+                    },
+                )
+            }
+            Order::Helper {
                 digest,
                 uid,
                 host: name,
-            }) => self
-                .remit(host, (digest, name), now)
-                .and_then(|remit| self.make(host, &remit, uid))
-                .map(|helper| vec![helper]),
-            Some(Order::Upgrade) => self.upgrade.start(host, now),
-            Some(Order::EndUpgrade) => {
-                self.strays = true;
-                Err(self.upgrade.end(now))
+            } => {
+                let remit = self.remit(host, (digest, name), Instant::now());
+                let remit = remit.map_err(OrderAnswer::Denied)?;
+                self.make(host, asked, &remit, uid)
             }
-        };
-        let words = match &answer {
-            Ok(_) => "Y".to_owned(),
-            Err(why) => format!("N{}", &why[..why.floor_char_boundary(900)]),
-        };
-        let fds: Vec<_> = answer.iter().flatten().map(AsFd::as_fd).collect();
-        // A server that asks and does not read is not waited for.
-        let parts = [words.as_bytes()];
-        let told = send(self.socket.as_fd(), &parts, &fds, SendFlags::DONTWAIT);
-        !matches!(told, Err(Errno::PIPE | Errno::CONNRESET))
+            Order::Upgrade => self.send(asked, ErrandKind::Upgrade, false, |socket| {
+                // It is wrong, or not root's own: then nothing is started.
+                let read = host.remits().map_err(OrderAnswer::Denied);
+                errand::tell(&socket, &read.err().unwrap_or(OrderAnswer::Done), &[])
+            }),
+            Order::EndUpgrade => {
+                self.strays = true;
+                Err(OrderAnswer::Denied(self.upgrade.end(Instant::now())))
+            }
+        }
+    }
+
+    /// Answers an order. A server that asks and does not read is not waited for.
+    fn tell(&mut self, number: u32, by: Deadline, answer: OrderAnswer, fds: Vec<OwnedFd>) {
+        self.untold.push(Told {
+            number,
+            by,
+            answer,
+            fds,
+        });
+        self.tell_again();
+    }
+
+    /// Sends the answers that are waited for.
+    fn tell_again(&mut self) {
+        let socket = self.socket.as_fd();
+        self.untold.retain(|told| {
+            let fds: Vec<_> = told.fds.iter().map(AsFd::as_fd).collect();
+            let answer = told.answer.encode(told.number);
+            let sent = send(socket, &[&answer], &fds, SendFlags::DONTWAIT);
+            matches!(sent, Err(e) if is_short(e) || e == Errno::INTR) && !told.by.has_passed()
+        });
     }
 
     /// What a helper is asked for: of the folders of hosts, what is made of that for one.
@@ -212,94 +311,156 @@ impl SpawnerProcess {
         // Programs below the folder of all hosts are started by the remit of one alone.
         match (remit.terms.layout == Layout::Hosts, name) {
             (false, "") => Ok(remit),
-            (true, name) if !name.is_empty() => {
-                let remit = host.remit_of(&remit, name)?;
-                // Said here it is an answer to the request: what a helper says at its start stands in the log alone.
-                remit.folder().map_err(|e| e.to_string())?;
-                Ok(Arc::new(remit))
-            }
+            (true, name) if !name.is_empty() => Ok(Arc::new(host.remit_of(&remit, name)?)),
             _ => Err("a helper is for a route, or for one host".to_owned()),
         }
     }
 
-    /// A helper as the user `uid`: its socket.
+    /// Begins a helper as the user `uid`.
     fn make(
         &mut self,
         host: &mut impl SpawnerBackend,
+        asked: (u32, Deadline),
         remit: &Remit,
         uid: u32,
-    ) -> Result<OwnedFd, String> {
-        let user = remit.identity(uid)?;
-        let group = self
-            .cgroups
-            .join((remit.digest(), uid), &remit.terms.limits)?;
-        let made = self.fork(host, remit, &user, group.as_deref());
-        let (pid, pidfd, ours) = made.map_err(|e| {
+    ) -> Begun {
+        let key = (remit.digest(), uid);
+        let hangs =
+            |e: &Errand| e.is_killed && matches!(e.kind, ErrandKind::Helper(k, _) if k == key);
+        // One process that cannot even be killed (NFS) is enough.
+        if self.errands.iter().any(hangs) {
+            let words =
+                format!("the last process for the user {uid} still hangs, and cannot be killed");
+            return Err(OrderAnswer::NotNow(words));
+        }
+        let group = self.cgroups.join(key, &remit.terms.limits);
+        let group = group.map_err(OrderAnswer::NotNow)?;
+        let kind = ErrandKind::Helper(key, group.clone());
+        let begun = self.send(asked, kind, remit.has_own_ids(), |socket| {
+            let modules = remit.terms.modules.as_ref().map(|_| host.modules());
+            helper::serve(remit, uid, (socket, modules), group.as_deref())
+                .map_err(|words| format!("a helper of the user {uid} has ended: {words}"))
+        });
+        if begun.is_err() {
             // This helper never entered it.
             group.iter().for_each(|group| self.cgroups.leave(group));
-            format!("a helper was not made: {e}")
-        })?;
-        self.helpers.push(HelperProcess { pid, pidfd, group });
-        Ok(ours)
+        }
+        begun
     }
 
-    /// The helper's process, and its socket.
-    fn fork(
+    /// Sends a process for something, which it tells over the socket that it is given.
+    fn send(
         &mut self,
-        host: &mut impl SpawnerBackend,
-        remit: &Remit,
-        user: &Identity,
-        group: Option<&Path>,
-    ) -> io::Result<(Pid, OwnedFd, OwnedFd)> {
-        let (ours, theirs) = pair()?;
-        let program = remit.terms.modules.as_ref().map(|_| host.modules());
-        let here = remit.has_own_ids().then(own_ids).transpose()?;
+        (number, by): (u32, Deadline),
+        kind: ErrandKind,
+        has_own_ids: bool,
+        does: impl FnOnce(OwnedFd) -> Result<(), String>,
+    ) -> Begun {
+        if self.errands.len() >= errand::MOST {
+            return Err(OrderAnswer::NotNow("the spawner has too much to do".into()));
+        }
         let marks = self.marks.of_helper(self.made);
         self.made += 1;
-        // SAFETY: this process has one thread, so that the child has all there is of it: no lock is held by a thread
-        // that is not there.
-        let pid = match unsafe { libc::fork() } {
-            0 => {
-                let opened = program.as_ref().and_then(|program| program.as_ref().ok());
-                close_all_but([Some(&theirs), opened]);
-                let given = (theirs, program);
-                let ready = mark(marks).and_then(|()| leave_streams());
-                let served = ready.and_then(|()| helper::serve(remit, user, given, group));
-                let code = match served {
-                    Ok(()) => 0,
-                    Err(words) => {
-                        eprintln!(
-                            "galgo: a helper of the user {} has ended: {words}",
-                            user.uid
-                        );
-                        1
-                    }
-                };
-                // SAFETY: ends the process; what the spawner would do at its end is not this one's to do.
-                unsafe { libc::_exit(code) }
+        let forked = fork(has_own_ids, marks, does);
+        // There may be a process that nobody knows.
+        self.strays |= forked.is_err();
+        let (pid, pidfd, socket) = forked
+            .map_err(|e| OrderAnswer::NotNow(format!("no process to start programs with: {e}")))?;
+        self.errands.push(Errand {
+            pid,
+            pidfd,
+            socket,
+            number,
+            by,
+            kind,
+            is_killed: false,
+        });
+        Ok(None)
+    }
+
+    /// Answers the orders whose processes have done what they were sent for, or are too late.
+    fn look_at_errands(&mut self, host: &mut impl SpawnerBackend) {
+        for mut errand in std::mem::take(&mut self.errands) {
+            if errand.is_killed {
+                self.errands.push(errand);
+                continue;
             }
-            pid => pid,
-        };
-        let failed = io::Error::last_os_error();
-        if let Some(here) = here {
-            // INVARIANT: who may make a namespace may have children in its own again.
-            move_into_link_name_space(here.as_fd(), Some(LinkNameSpaceType::ProcessID))
-                .expect("children in this process's own PID namespace");
+            let (number, by) = (errand.number, errand.by);
+            let answer = match errand.look() {
+                ErrandEvent::Goes => {
+                    self.errands.push(errand);
+                    continue;
+                }
+                ErrandEvent::Done(fds) => self.done(host, errand, fds),
+                ErrandEvent::Not(answer) => {
+                    self.not_done(errand);
+                    Err(answer)
+                }
+            };
+            match answer {
+                Ok(fds) => self.tell(number, by, OrderAnswer::Done, fds),
+                Err(answer) => self.tell(number, by, answer, Vec::new()),
+            }
         }
-        if pid < 0 {
-            return Err(failed);
+    }
+
+    fn done(
+        &mut self,
+        host: &mut impl SpawnerBackend,
+        errand: Errand,
+        fds: Vec<OwnedFd>,
+    ) -> Result<Vec<OwnedFd>, OrderAnswer> {
+        let now = Instant::now();
+        let Errand {
+            pid,
+            pidfd,
+            socket,
+            kind,
+            ..
+        } = errand;
+        // Unless it is a helper, it has nothing more to do, and is reaped with strays.
+        self.strays = true;
+        match kind {
+            ErrandKind::Helper(_, group) => {
+                self.helpers.push(HelperProcess { pid, pidfd, group });
+                Ok(vec![socket])
+            }
+            ErrandKind::Reload => {
+                let remits = fds
+                    .into_iter()
+                    .next()
+                    .and_then(|file| coded::read(file).ok());
+                let words = "what was read of the configuration makes no sense";
+                let remits = remits.ok_or_else(|| OrderAnswer::NotNow(words.into()))?;
+                self.remits.replace(remits, now);
+                Ok(Vec::new())
+            }
+            ErrandKind::Listener => Ok(fds),
+            ErrandKind::Upgrade => self.upgrade.start(host, now).map_err(OrderAnswer::Denied),
         }
-        let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
-        let pidfd = pidfd_open(pid, PidfdFlags::empty());
-        // Without, it is ended as what a helper has left.
-        self.strays |= pidfd.is_err();
-        Ok((pid, pidfd?, ours))
+    }
+
+    /// It is killed, or has ended.
+    fn not_done(&mut self, errand: Errand) {
+        self.strays = true;
+        match &errand.kind {
+            _ if errand.is_killed => self.errands.push(errand),
+            ErrandKind::Helper(_, Some(group)) => self.cgroups.leave(group),
+            _ => {}
+        }
     }
 
     /// Reaps helpers that have ended.
     fn reap_helpers(&mut self) {
         let ended = self.helpers.extract_if(.., |helper| reap(helper.pid));
-        for group in ended.filter_map(|helper| helper.group) {
+        let helpers = ended.filter_map(|helper| helper.group);
+        let late = |errand: &mut Errand| errand.is_killed && reap(errand.pid);
+        let errands = self.errands.extract_if(.., late);
+        let errands = errands.filter_map(|errand| match errand.kind {
+            ErrandKind::Helper(_, group) => group,
+            _ => None,
+        });
+        for group in helpers.chain(errands).collect::<Vec<_>>() {
             self.cgroups.leave(&group);
         }
     }
@@ -311,7 +472,7 @@ impl SpawnerProcess {
     /// that took its place. Neither has a helper's mark.
     fn end_strays(&mut self) -> bool {
         let mut strays = children();
-        strays.retain(|pid| !self.helpers.iter().any(|h| h.pid == *pid) && !self.upgrade.is(*pid));
+        strays.retain(|pid| !self.is_known(*pid));
         // After the look for children: a server that serves has told so before it left any.
         let mut found = self.upgrade.look(Instant::now());
         // What a server that is to take over has started, and is none of a helper's.
@@ -327,9 +488,26 @@ impl SpawnerProcess {
         found
     }
 
+    /// Whether a process has no mark of a helper.
+    fn is_of_no_helper(&self, pid: Pid) -> bool {
+        mark_of(pid.as_raw_pid()).is_some_and(|mark| !self.marks.contains(mark))
+    }
+
+    /// Whether it is a helper, or does something for this process.
+    fn is_known(&self, pid: Pid) -> bool {
+        let mut helpers = self.helpers.iter().map(|helper| helper.pid);
+        let mut errands = self.errands.iter().map(|errand| errand.pid);
+        helpers.any(|known| known == pid)
+            || errands.any(|known| known == pid)
+            || self.upgrade.is(pid)
+    }
+
     /// The server has gone: ends the helpers, and all that they have started. A server that has taken its place stays.
     fn end(&mut self) {
         self.upgrade.end(Instant::now());
+        for errand in self.errands.drain(..) {
+            let _ = kill_process(errand.pid, Signal::KILL);
+        }
         for helper in self.helpers.drain(..) {
             let _ = kill_process(helper.pid, Signal::KILL);
             if let Some(group) = helper.group {
@@ -343,43 +521,11 @@ impl SpawnerProcess {
             let _ = poll(&mut [], Some(&LOOK));
         }
     }
-
-    /// Whether a process has no mark of a helper.
-    fn is_of_no_helper(&self, pid: Pid) -> bool {
-        mark_of(pid.as_raw_pid()).is_some_and(|mark| !self.marks.contains(mark))
-    }
-}
-
-/// Has the next children be in a PID namespace of their own, the first of them its init; what is to be entered after that. Such
-/// a helper no program can signal, and the kernel ends with it all that it has started.
-fn own_ids() -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let here = open("/proc/self/ns/pid", flags, Mode::empty())?;
-    // SAFETY: no descriptors are unshared. This process starts no threads.
-    unsafe { unshare_unsafe(UnshareFlags::NEWPID) }?;
-    Ok(here)
 }
 
 /// Reaps a child that has ended; whether it is gone.
 fn reap(pid: Pid) -> bool {
     !matches!(waitid(WaitId::Pid(pid), ENDED), Ok(None))
-}
-
-/// In a child of the spawner: whatever it starts is known as a helper's, also when the helper has ended.
-fn mark(marks: MarkRange) -> Result<(), String> {
-    setrlimit(Resource::Locks, marks.limit())
-        .map_err(|e| format!("setrlimit: {}", io::Error::from(e)))
-}
-
-/// In a child of the spawner: the standard streams that a server which takes over is given are none of a helper's.
-fn leave_streams() -> Result<(), String> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let null = open("/dev/null", flags, Mode::empty());
-    null.and_then(|null| {
-        dup2_stdin(null)?;
-        dup2_stdout(io::stderr())
-    })
-    .map_err(|e| format!("opening /dev/null: {}", io::Error::from(e)))
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ impl SuccessorProcess {
 }
 
 impl Upgrade {
-    /// Starts the other server: a socket to it, and what tells of its end.
+    /// Starts the other server, by a configuration that was found to be root's own: a socket to it, and what tells of its end.
     ///
     /// # Errors
     /// In words.
@@ -117,8 +117,6 @@ impl Upgrade {
         if self.server.is_some() {
             return Err("one is under way already".into());
         }
-        // It is wrong, or not root's own: then nothing is started.
-        host.remits()?;
         let words = |e: Errno| format!("no sockets for it: {}", io::Error::from(e));
         let (ours, theirs) = pair().map_err(words)?;
         let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;

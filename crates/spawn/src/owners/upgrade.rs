@@ -1,10 +1,6 @@
 //! The server's side of an upgrade: it has the spawner start the server that is to take its place.
 
-use super::{
-    front::{Owners, order},
-    message::Order,
-    remote::number,
-};
+use super::{front::Owners, message::Order, remote::number};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{os::fd::OwnedFd, sync::Arc};
 
@@ -29,7 +25,7 @@ impl Owners {
     /// # Errors
     /// It was not started, in words.
     pub fn upgrade(self: &Arc<Self>) -> Result<(StartedServer, OwnedFd), String> {
-        let sent = order(&self.spawner(), Order::Upgrade)?;
+        let sent = self.order(Order::Upgrade)?;
         let sent = <[OwnedFd; 2]>::try_from(sent);
         let [line, pidfd] = sent.map_err(|_| "the spawner has sent no socket")?;
         let server = StartedServer {
@@ -62,7 +58,7 @@ impl StartedServer {
 
     fn end(&mut self) -> Option<String> {
         let owners = self.owners.take()?;
-        order(&owners.spawner(), Order::EndUpgrade).err()
+        owners.order(Order::EndUpgrade).err()
     }
 }
 

@@ -23,7 +23,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// What a child is given.
@@ -41,6 +41,8 @@ pub struct ChildRequest<'a> {
     pub cpu: Option<u64>,
     /// How it stands to other programs.
     pub priority: Priority,
+    /// How long it is waited for: after that a helper gives the request to nobody.
+    pub patience: Duration,
     /// It is to tell which modules it loaded: see [`PreloadReport`].
     pub learn: bool,
 }
@@ -123,7 +125,7 @@ impl PreforkedChild {
             PreforkedHandle::Own(own) => own.start(request, fd).map(|(c, s)| (c, Some(s)))?,
             PreforkedHandle::Remote(remote) => {
                 let order = (request.program, request.env, request.priority);
-                let child = remote.start(order, request.stdio, fd)?;
+                let child = remote.start(order, request.patience, request.stdio, fd)?;
                 (Child::remote(child), None)
             }
         };

@@ -140,6 +140,7 @@ impl Warm {
                 stdio: [null.as_fd(), theirs.as_fd(), null.as_fd()],
                 cpu: None,
                 priority: Priority::Normal,
+                patience: std::time::Duration::from_secs(60),
                 learn: false,
             };
             running.push_back(preforked.start(&request).unwrap().child);
@@ -175,6 +176,7 @@ impl Warm {
             stdio: [null.as_fd(), null.as_fd(), null.as_fd()],
             cpu: None,
             priority: Priority::Normal,
+            patience: std::time::Duration::from_secs(60),
             learn: false,
         };
         self.template.itself().start(&request).unwrap()
@@ -215,6 +217,7 @@ fn answer_from(
             stdio: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
             cpu: None,
             priority: Priority::Normal,
+            patience: std::time::Duration::from_secs(60),
             learn,
         })
         .unwrap();

@@ -66,6 +66,7 @@ fn answer_with(priority: Priority, warm: &Warm, stdin: &fs::File) -> String {
         stdio: [stdin.as_fd(), theirs_out.as_fd(), theirs_out.as_fd()],
         cpu: None,
         priority,
+        patience: std::time::Duration::from_secs(60),
         learn: false,
     };
     let mut running = warm.prefork().start(&request).unwrap();

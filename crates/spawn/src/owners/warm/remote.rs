@@ -5,6 +5,8 @@ use crate::{
     env::EnvBlock,
     owners::{
         connection::ProgramConnection,
+        deadline::Deadline,
+        link::is_short,
         message::{self, HelperOrder, ProgramReport, send},
         remote::RemoteChild,
     },
@@ -20,6 +22,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 /// A template that has stopped, at a helper.
@@ -90,6 +93,7 @@ impl RemoteTemplate {
             let told = self.connection.receive(&mut buffer);
             *state = match told {
                 Err(Errno::AGAIN | Errno::INTR) => TemplateState::There,
+                Err(e) if is_short(e) => TemplateState::There,
                 Ok((n, _)) => match buffer.get(..n).and_then(TemplateReport::decode) {
                     Some(TemplateReport::Changed) => TemplateState::Changed,
                     _ => TemplateState::Gone,
@@ -122,6 +126,7 @@ impl RemotePreforked {
         let mut buffer = [0; message::REPORT];
         match self.connection.receive(&mut buffer) {
             Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(e) if is_short(e) => {}
             Ok((n, _))
                 if buffer.get(..n).and_then(ProgramReport::decode)
                     == Some(ProgramReport::Waits) =>
@@ -138,10 +143,11 @@ impl RemotePreforked {
     pub(crate) fn start(
         self,
         (program, env, priority): (&CStr, &EnvBlock, Priority),
+        patience: Duration,
         stdio: [BorrowedFd<'_>; 3],
         report: Option<BorrowedFd<'_>>,
     ) -> io::Result<RemoteChild> {
-        let head = HelperOrder::start(0, false, priority);
+        let head = HelperOrder::start(0, false, priority, Deadline::within(patience));
         let head = head.ok_or(io::ErrorKind::InvalidInput)?;
         let parts = [&head[..], program.to_bytes_with_nul(), env.bytes()];
         let size = parts.iter().map(|part| part.len()).sum::<usize>();

@@ -354,7 +354,8 @@ impl HelperTemplates {
             program: order.program.clone(),
             ..StartOrder::default()
         };
-        let mut program = CheckedProgram::of(&asked, remit, terms.uid).map_err(not_now)?;
+        let program = CheckedProgram::of(&asked, remit, terms.uid);
+        let mut program = program.map_err(|why| not_now(why.to_string()))?;
         program.env = env;
         let interpreter = remit.interpreter(order.program.as_bytes());
         let kind = match interpreter {

@@ -3,7 +3,7 @@
 use super::super::{
     connection::HelperEnd,
     message::{HelperOrder, ProgramReport, StartOrder},
-    program::{CheckedProgram, HelperTerms},
+    program::{CheckedProgram, HelperTerms, NotChecked},
     running::tell_start,
 };
 use crate::{
@@ -21,6 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 /// What a template was made of: one for it and for its children.
@@ -179,10 +180,13 @@ impl WaitingProcess {
         else {
             return PreforkedEvent::Over;
         };
+        if !order.is_wanted() || self.socket.is_closed() {
+            return PreforkedEvent::Over;
+        }
         let program = match program(&order, &self.origin, terms) {
             Ok(program) => program,
             Err(why) => {
-                self.socket.tell(&ProgramReport::Denied(why).encode(), &[]);
+                self.socket.tell(&why.report().encode(), &[]);
                 return PreforkedEvent::Over;
             }
         };
@@ -196,6 +200,7 @@ impl WaitingProcess {
             stdio,
             cpu: terms.remit.terms.limits.cpu,
             priority: order.priority,
+            patience: Duration::MAX,
             learn: false,
         };
         // What does not fit into a message a cold start takes.
@@ -215,7 +220,7 @@ fn program(
     order: &StartOrder,
     origin: &TemplateOrigin,
     terms: &HelperTerms<'_>,
-) -> Result<CheckedProgram, String> {
+) -> Result<CheckedProgram, NotChecked> {
     let program = CheckedProgram::of(order, terms.remit, terms.uid)?;
     match origin.serves(&program) {
         true if program.env.fits().is_ok() => Ok(program),

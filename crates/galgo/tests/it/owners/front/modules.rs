@@ -68,7 +68,11 @@ impl Worker {
         let null = std::fs::File::open("/dev/null").unwrap();
         let stderr = std::io::stderr();
         let fds = [theirs.as_fd(), null.as_fd(), stderr.as_fd(), other.as_fd()];
-        send(&helper, b"12345678S\x01\0\0modules\0", &fds);
+        send(
+            &helper,
+            b"12345678S\x01\xff\xff\xff\xff\xff\xff\xff\xff\0\0modules\0",
+            &fds,
+        );
         drop((theirs, other));
         assert!(receive(&program).0.starts_with(b"S"));
         let mut buffer = Vec::new();

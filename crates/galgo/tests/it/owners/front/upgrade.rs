@@ -171,12 +171,7 @@ fn of_an_upgrade_nothing_is_the_servers_to_say() {
         b"\0\0\0\0/bin/sh\0",
         &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
     ] {
-        send(
-            &spawner.socket,
-            &[&order[..], noise].concat(),
-            &[null.as_fd()],
-        );
-        let (said, _) = receive(&spawner.socket);
+        let (said, _) = spawner.ask(&[&order[..], noise].concat(), &[null.as_fd()]);
         assert!(said.starts_with(b"N"), "{said:?}");
     }
     assert!(servers(&spawner).is_empty());

@@ -1,0 +1,279 @@
+//! The server's end of the socket to the spawner: any number of threads ask at once, and each waits for its own answer.
+//!
+//! An order has a number and a deadline. Whoever waits reads for all who wait. An answer that comes after its deadline is dropped,
+//! with its descriptors: a helper without a socket ends.
+
+use super::{
+    deadline::{Deadline, patience},
+    message::{Order, OrderAnswer, REPORT, Received, receive_all, send},
+};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    net::{RecvFlags, SendFlags},
+};
+use std::{
+    collections::HashMap,
+    fmt,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// Why an order was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotDone {
+    /// It may not be, in words.
+    Denied(String),
+    /// Not now, in words: the spawner does not answer, or something is short.
+    NotNow(String),
+    /// The helper has ended before it served anybody; the log says why.
+    Ended,
+}
+
+impl fmt::Display for NotDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied(why) | Self::NotNow(why) => f.write_str(why),
+            Self::Ended => f.write_str("the helper has ended at its start"),
+        }
+    }
+}
+
+/// The socket, and the orders that wait for an answer.
+#[derive(Debug)]
+pub(super) struct SpawnerLink {
+    socket: OwnedFd,
+    orders: Mutex<Orders>,
+    told: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    /// The number of the last one.
+    last: u32,
+    /// Those that are waited for, and what has come.
+    waiting: HashMap<u32, Option<(OrderAnswer, Vec<OwnedFd>)>>,
+    /// One of those that wait reads.
+    is_read: bool,
+}
+
+impl SpawnerLink {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket,
+            orders: Mutex::default(),
+            told: Condvar::new(),
+        }
+    }
+
+    /// Has the spawner do something: the descriptors of its answer. Blocks until the deadline at most.
+    ///
+    /// # Errors
+    /// It was not done.
+    pub(super) fn order(&self, order: Order<'_>, by: Deadline) -> Result<Vec<OwnedFd>, NotDone> {
+        let mut orders = self.orders();
+        orders.last = orders.last.wrapping_add(1);
+        let number = orders.last;
+        orders.waiting.insert(number, None);
+        drop(orders);
+        let answered = self
+            .ask(number, order, by)
+            .and_then(|()| self.answer(number, by));
+        self.orders().waiting.remove(&number);
+        let late = || {
+            NotDone::NotNow(
+                "the spawner, which makes the processes that start programs, does not answer: it is stopped or hangs".into(),
+            )
+        };
+        let gone = |e: Errno| NotDone::NotNow(format!("the spawner has ended: {e}"));
+        let (answer, fds) = answered.map_err(|e| match e {
+            Errno::TIMEDOUT => late(),
+            e => gone(e),
+        })?;
+        match answer {
+            OrderAnswer::Done => Ok(fds),
+            OrderAnswer::Denied(why) => Err(NotDone::Denied(why)),
+            OrderAnswer::NotNow(why) => Err(NotDone::NotNow(why)),
+            OrderAnswer::Ended => Err(NotDone::Ended),
+        }
+    }
+
+    fn ask(&self, number: u32, order: Order<'_>, by: Deadline) -> Result<(), Errno> {
+        // Whoever is late is to say why before this is late, too.
+        let head = [&number.to_ne_bytes()[..], &by.before().encode()].concat();
+        let order = order.encode();
+        let send = || {
+            send(
+                self.socket.as_fd(),
+                &[&head, &order],
+                &[],
+                SendFlags::DONTWAIT,
+            )
+        };
+        loop {
+            match send() {
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, by)?,
+                Err(e) if is_short(e) => pause(),
+                sent => return sent,
+            }
+            if by.has_passed() {
+                return Err(Errno::TIMEDOUT);
+            }
+        }
+    }
+
+    fn answer(&self, number: u32, by: Deadline) -> Result<(OrderAnswer, Vec<OwnedFd>), Errno> {
+        let mut orders = self.orders();
+        loop {
+            if let Some(answer) = orders.waiting.get_mut(&number).and_then(Option::take) {
+                return Ok(answer);
+            }
+            if by.has_passed() {
+                return Err(Errno::TIMEDOUT);
+            }
+            if orders.is_read {
+                let waited = self.told.wait_timeout(orders, by.left());
+                orders = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            orders.is_read = true;
+            drop(orders);
+            let read = self.wait(PollFlags::IN, by).and_then(|()| self.read());
+            orders = self.orders();
+            orders.is_read = false;
+            self.told.notify_all();
+            if let Some((number, answer)) = read?
+                && let Some(waits) = orders.waiting.get_mut(&number)
+            {
+                *waits = Some(answer);
+            }
+        }
+    }
+
+    /// Waits until something can be read or written, or the deadline has passed.
+    fn wait(&self, what: PollFlags, by: Deadline) -> Result<(), Errno> {
+        match poll(
+            &mut [PollFd::new(&self.socket, what)],
+            Some(&patience(by.left())),
+        ) {
+            Err(e) if is_short(e) => pause(),
+            Err(Errno::INTR) | Ok(_) => {}
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    /// The next answer; `None`: nothing has come, or what makes no sense.
+    fn read(&self) -> Result<Option<(u32, (OrderAnswer, Vec<OwnedFd>))>, Errno> {
+        let mut buffer = [0; REPORT + 8];
+        match receive_all(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(e) if is_short(e) => {
+                pause();
+                Ok(None)
+            }
+            Err(e) => Err(e),
+            Ok(Received { bytes: 0, .. }) => Err(Errno::PIPE),
+            Ok(Received { bytes, lacks, fds }) => {
+                let told = buffer.get(..bytes).and_then(OrderAnswer::decode);
+                Ok(told.map(|(number, answer)| match lacks {
+                    // They came, and this process has no room for them.
+                    true => (
+                        number,
+                        (
+                            OrderAnswer::NotNow(
+                                "no descriptors are left for another helper".into(),
+                            ),
+                            Vec::new(),
+                        ),
+                    ),
+                    false => (number, (answer, fds)),
+                }))
+            }
+        }
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits a moment for a system that is short of something.
+pub(super) fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+/// Whether an error says that the system has too little of something at this moment: it may have it the next one.
+pub(super) fn is_short(e: Errno) -> bool {
+    [
+        Errno::NOMEM,
+        Errno::NOBUFS,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::AGAIN,
+        Errno::TOOMANYREFS,
+    ]
+    .contains(&e)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::owners::message::pair;
+
+    fn order(uid: u32) -> Order<'static> {
+        Order::Helper {
+            digest: 1,
+            uid,
+            host: "",
+        }
+    }
+
+    /// Takes an order, as the spawner does: its number, and whom it asks for.
+    fn taken(theirs: &OwnedFd) -> (u32, u32) {
+        let mut buffer = [0; Order::NUMBERED];
+        let got = receive_all(theirs.as_fd(), &mut buffer, RecvFlags::empty()).unwrap();
+        match Order::numbered(&buffer[..got.bytes]) {
+            Some((number, _, Some(Order::Helper { uid, .. }))) => (number, uid),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn tell(theirs: &OwnedFd, number: u32, words: &str) {
+        let answer = OrderAnswer::Denied(words.into()).encode(number);
+        send(theirs.as_fd(), &[&answer], &[], SendFlags::empty()).unwrap();
+    }
+
+    #[test]
+    fn each_order_waits_for_its_own_answer() {
+        let (ours, theirs) = pair().unwrap();
+        let link = SpawnerLink::new(ours);
+        let late = link.order(order(0), Deadline::within(Duration::from_millis(1)));
+        assert!(matches!(late, Err(NotDone::NotNow(why)) if why.contains("does not answer")));
+        let (of_late, _) = taken(&theirs);
+        std::thread::scope(|threads| {
+            let by = Deadline::within(Duration::from_secs(60));
+            let asks = [1, 2, 3].map(|uid| {
+                let link = &link;
+                threads.spawn(move || (uid, link.order(order(uid), by)))
+            });
+            let mut orders = [(); 3].map(|()| taken(&theirs));
+            // What nobody waits for any more comes first, and is dropped.
+            tell(&theirs, of_late, "0");
+            orders.reverse();
+            for (number, uid) in orders {
+                tell(&theirs, number, &uid.to_string());
+            }
+            for ask in asks {
+                let (uid, answer) = ask.join().unwrap();
+                assert_eq!(answer.unwrap_err(), NotDone::Denied(uid.to_string()));
+            }
+        });
+        drop(theirs);
+        let gone = link.order(order(4), Deadline::within(Duration::from_secs(60)));
+        assert!(matches!(gone, Err(NotDone::NotNow(why)) if why.contains("has ended")));
+    }
+}
