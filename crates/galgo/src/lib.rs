@@ -14,7 +14,8 @@ pub mod route;
 pub mod serve;
 pub mod site;
 
-use galgo_io::{address, tick, trusted_path};
+use galgo_io::{address, tick};
 use galgo_service::{
     admission, body, client, fault, id, link, lock, log, phase, request, service, spool,
 };
+use galgo_spawn::trusted_path;

@@ -12,11 +12,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2},
     io::Errno,
 };
 
-use crate::beneath;
+use crate::{beneath, trusted_path};
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -58,11 +58,18 @@ impl PartialEq for Folder {
     }
 }
 
-/// Opens a folder as the base of openat2(2). openat2 serves here too, so that a kernel or a sandbox
-/// without it is noticed now and not at the first request.
+/// Opens a folder of the configuration as the base of openat2(2). A kernel or a sandbox without that is noticed now and not at
+/// the first request.
+///
+/// # Errors
+/// It is no folder, or not to be used ([`trusted_path::resolve`]).
 pub fn open(path: &Path) -> io::Result<Folder> {
-    let opened = openat2(CWD, path, FOLDER, Mode::empty(), ResolveFlags::empty());
-    opened.map(Folder::from).map_err(explain)
+    openat2(CWD, "/", FOLDER, Mode::empty(), ResolveFlags::empty()).map_err(explain)?;
+    let found = trusted_path::resolve(path)?;
+    match FileType::from_raw_mode(fstat(&found.file)?.st_mode) {
+        FileType::Directory => Ok(found.file.into()),
+        _ => Err(io::ErrorKind::NotADirectory.into()),
+    }
 }
 
 /// Opens a folder below another one; a symbolic link may not lead out of that.
@@ -101,19 +108,20 @@ impl CgiRoot {
     /// # Errors
     /// The path does not exist, cannot be reached, or is neither folder nor file.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let kind = path.metadata()?.file_type();
-        let path = path.to_owned();
-        if kind.is_dir() {
-            let fd = open(&path)?;
-            return Ok(Self::Folder { path, fd });
+        let found = trusted_path::resolve(path)?;
+        match FileType::from_raw_mode(fstat(&found.file)?.st_mode) {
+            FileType::Directory => Ok(Self::Folder {
+                fd: open(path)?,
+                path: path.to_owned(),
+            }),
+            FileType::RegularFile => Ok(Self::Program {
+                path: path.to_owned(),
+            }),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "is neither a folder nor a file",
+            )),
         }
-        if kind.is_file() {
-            return Ok(Self::Program { path });
-        }
-        Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "is neither a folder nor a file",
-        ))
     }
 
     /// The folder of programs, or the program.

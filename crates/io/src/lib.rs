@@ -14,6 +14,5 @@ pub mod sock;
 pub mod tick;
 pub mod tls;
 pub mod transport;
-pub mod trusted_path;
 pub mod turn;
 pub mod watch;

@@ -30,4 +30,5 @@ pub mod request;
 pub mod service;
 pub mod spool;
 
-use galgo_io::{out, rate_allowance, sock, tick, trusted_path};
+use galgo_io::{out, rate_allowance, sock, tick};
+use galgo_spawn::trusted_path;

@@ -6,7 +6,7 @@
 //! ([`of_files`]). A domain that handles rights to
 //! files forbids, among others, to rename a file from one folder into another.
 
-use crate::{raw::syscall, sandbox::listed};
+use crate::raw::syscall;
 use rustix::{
     fs::{FileType, fstat},
     io::Errno,
@@ -14,7 +14,6 @@ use rustix::{
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
-    path::PathBuf,
 };
 
 /// The kernel's `struct landlock_ruleset_attr`.
@@ -116,6 +115,11 @@ impl AccessRights {
         later.fold(of_first, |all, (_, access)| all | access)
     }
 
+    /// Whether it allows to write to a file.
+    pub(crate) fn writes(self) -> bool {
+        self.0 & Self::FILE_WRITE != 0
+    }
+
     /// Whether it allows what `other` does.
     pub(crate) fn holds(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -138,21 +142,15 @@ impl Ports {
 /// know is left out; `None`: it knows nothing of it.
 ///
 /// # Errors
-/// A file is not there, or the kernel refuses what it has.
-pub(crate) fn confining(
-    files: &[(PathBuf, AccessRights)],
+/// The kernel refuses what it has.
+pub(crate) fn confining<F: AsFd>(
+    files: impl Iterator<Item = (F, AccessRights)>,
     program: Option<BorrowedFd<'_>>,
     ports: Ports,
 ) -> io::Result<Option<OwnedFd>> {
     let abi = abi();
     let ports = if abi >= 4 { Ports::ALL.0 & !ports.0 } else { 0 };
     let scoped = if abi >= 6 { SCOPED } else { 0 };
-    let files = files.iter().map(|(path, access)| {
-        let named = |e: Errno| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        listed::hold(path)
-            .map(|file| (file, *access))
-            .map_err(named)
-    });
     let ruleset = with_files(abi, files, ports, scoped)?;
     if let (Some(ruleset), Some(program)) = (&ruleset, program) {
         let access = AccessRights::EXECUTE.0 & AccessRights::known(abi);
@@ -168,12 +166,12 @@ pub(crate) fn confining(
 pub(crate) fn of_files(
     files: impl Iterator<Item = (OwnedFd, AccessRights)>,
 ) -> io::Result<Option<OwnedFd>> {
-    with_files(abi(), files.map(Ok), 0, 0)
+    with_files(abi(), files, 0, 0)
 }
 
-fn with_files(
+fn with_files<F: AsFd>(
     abi: u32,
-    files: impl Iterator<Item = io::Result<(OwnedFd, AccessRights)>>,
+    files: impl Iterator<Item = (F, AccessRights)>,
     handled_access_net: u64,
     scoped: u64,
 ) -> io::Result<Option<OwnedFd>> {
@@ -187,8 +185,7 @@ fn with_files(
         scoped,
     })?;
     let ruleset = made.ok_or(io::ErrorKind::Unsupported)?;
-    for held in files {
-        let (file, access) = held?;
+    for (file, access) in files {
         allow(&ruleset, file.as_fd(), access.0 & known)?;
     }
     Ok(Some(ruleset))

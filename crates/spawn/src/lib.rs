@@ -27,6 +27,7 @@ mod reaper;
 pub mod sandbox;
 mod start;
 pub mod template;
+pub mod trusted_path;
 pub mod words;
 
 pub use child::{Child, group_members};

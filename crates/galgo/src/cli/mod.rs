@@ -34,7 +34,7 @@ mod url;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use galgo_spawn::words;
+use galgo_spawn::{trusted_path::starter, words};
 
 use clap::{Parser, Subcommand, error::ErrorKind};
 
@@ -105,6 +105,8 @@ impl Check {
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
+    // Before this process becomes another user.
+    starter();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(e) => return usage(&e),

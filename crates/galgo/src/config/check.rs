@@ -83,9 +83,11 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     config.tls = or_default(wrong, text.tls(&raw, &mut config.warnings));
     config.rewrites = or_default(wrong, text.rewrites(&raw));
     config.errors = or_default(wrong, text.errors(&raw.errors));
-    config.sites = or_default(wrong, text.sites(&raw, &config));
+    let sites = text.or_warn(text.sites(&raw, &config));
+    config.sites = or_default(wrong, sites).flatten();
     or_default(wrong, routes::fill(&text, &raw, all_read, &mut config));
     config.read = text.read();
+    config.warnings.extend(text.warnings());
     ConfigError::all(misread.with(std::mem::take(wrong))).map_or(Ok(config), Err)
 }
 

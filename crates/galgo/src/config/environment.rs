@@ -4,12 +4,14 @@ use std::{
     env::VarError,
     io::{self, Read},
     os::unix::fs::PermissionsExt,
+    path::Path,
 };
 
 use super::{
     error::{Checked, ConfigText},
     raw::{self, RawRoute, Typed, first_place},
 };
+use crate::trusted_path;
 
 impl ConfigText<'_> {
     /// The variables of a route: its own, those of its file, and those that the server passes on, in this order of rank.
@@ -31,29 +33,34 @@ impl ConfigText<'_> {
             }
         }
         if let Some(typed) = &route.env_file {
-            env.extend(self.env_file(typed)?);
+            let path = self.file(typed)?;
+            let read = self.env_file(typed, &path);
+            env.extend(read.map_err(|e| self.owners(e, &path, 403))?);
         }
         env.sort_by(|(a, _), (b, _)| a.cmp(b));
         for ((name, _), (next, _)) in env.iter().zip(env.iter().skip(1)) {
             if name == next {
                 let at = first_place!(route, env_file, pass_env).unwrap_or(0..0);
                 let message = format!("{name} is set twice on this route: delete one");
-                return Err(self.error(at, message));
+                let error = self.error(at, message);
+                return Err(match &route.env_file {
+                    Some(typed) => self.owners(error, &self.path(typed)?, 403),
+                    None => error,
+                });
             }
         }
         Ok(env)
     }
 
     /// Secrets of programs: NAME=value, a line each.
-    fn env_file(&self, typed: &raw::Text) -> Checked<Vec<(String, String)>> {
+    fn env_file(&self, typed: &raw::Text, path: &Path) -> Checked<Vec<(String, String)>> {
         /// Bytes of such a file: an environment has not got much more room.
         const MOST: u64 = 64 << 10;
-        let path = self.file(typed)?;
-        let fail = |e: io::Error| self.unopened(typed, &path, &e);
-        let file = std::fs::File::open(&path).map_err(fail)?;
+        let fail = |e: io::Error| self.unopened(typed, path, &e);
+        let file = trusted_path::read(path).map_err(fail)?;
         let mode = file.metadata().map_err(fail)?.permissions().mode();
         if mode & 0o077 != 0 {
-            let argument = galgo_spawn::words::argument(&path);
+            let argument = galgo_spawn::words::argument(path);
             let message = format!(
                 "others than its owner may read or change {}: chmod 600 {argument}",
                 path.display()

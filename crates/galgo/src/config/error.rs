@@ -11,6 +11,7 @@ use std::{
 use toml::de::{DeTable, DeValue};
 
 use super::raw;
+use crate::trusted_path::others_part;
 
 /// Why a configuration cannot be used: `galgo.toml:7:1: unknown key "lisen"; did you mean "listen"?`
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct ConfigError {
     /// Where that is in all files together.
     pub(super) offset: usize,
     message: String,
+    /// The file or folder to blame is another account's: what the route answers, which keeps no server from starting.
+    pub(super) closes: Option<u16>,
     /// What is wrong behind it.
     more: Vec<ConfigError>,
 }
@@ -38,6 +41,7 @@ impl ConfigError {
             place: None,
             offset: 0,
             message: message.into(),
+            closes: None,
             more: Vec::new(),
         }
     }
@@ -96,6 +100,8 @@ pub(super) struct ConfigText<'a> {
     included: Vec<SourceFile<'a>>,
     /// Files that are read with them ([`Config::read`](super::Config::read)).
     read: RefCell<Vec<PathBuf>>,
+    /// What the operator should know of other accounts' files and folders.
+    warnings: RefCell<Vec<String>>,
 }
 
 /// One file. All of them are read as if they stood one behind the other, so that a span names its file.
@@ -127,6 +133,7 @@ impl<'a> ConfigText<'a> {
             main: SourceFile::new(file, text.into(), 0)?,
             included: Vec::new(),
             read: RefCell::new(vec![file.to_owned()]),
+            warnings: RefCell::default(),
         })
     }
 
@@ -138,6 +145,36 @@ impl<'a> ConfigText<'a> {
     /// What was noted.
     pub(super) fn read(&self) -> Vec<PathBuf> {
         self.read.take()
+    }
+
+    /// Warns of an error, each time once.
+    pub(super) fn warn(&self, error: &ConfigError) {
+        let (words, mut warnings) = (error.to_string(), self.warnings.borrow_mut());
+        if !warnings.contains(&words) {
+            warnings.push(words);
+        }
+    }
+
+    /// The warnings.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        self.warnings.take()
+    }
+
+    /// The error about what is at `path`. If that is for another account to decide, the route answers `status`.
+    pub(super) fn owners(&self, error: ConfigError, path: &Path, status: u16) -> ConfigError {
+        let closes = others_part(path).map(|_| status);
+        ConfigError { closes, ..error }
+    }
+
+    /// Goes on without a file or folder of another account; any other error stays one.
+    pub(super) fn or_warn<T>(&self, checked: Checked<T>) -> Checked<Option<T>> {
+        match checked {
+            Err(e) if e.closes.is_some() => {
+                self.warn(&e);
+                Ok(None)
+            }
+            checked => checked.map(Some),
+        }
     }
 
     /// Adds the text of an included file; returns where its spans begin.

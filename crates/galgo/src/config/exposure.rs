@@ -17,13 +17,16 @@ use super::{
     raw::RawConfig,
 };
 
-pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), ConfigError> {
+/// Which route is to blame, by its place, and for what.
+type Offence = (usize, ConfigError);
+
+pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Offence> {
     for (files_route, at) in routes {
         let Handler::Files(files) = &files_route.handler else {
             continue;
         };
         let base = real(files);
-        for (cgi_route, _) in routes {
+        for (to_blame, (cgi_route, _)) in routes.iter().enumerate() {
             // What a route knows as a program it does not show.
             let known = std::ptr::eq(cgi_route, files_route) || knows(files, cgi_route);
             let programs = programs_of(cgi_route).filter(|_| !known);
@@ -40,7 +43,8 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Conf
                     continue;
                 }
                 let url = String::from_utf8_lossy(&url);
-                return Err(text.bare(at.clone(), shown(files, cgi_route, &url)));
+                let error = text.bare(at.clone(), shown(files, cgi_route, &url));
+                return Err((to_blame, text.owners(error, programs.path(), 403)));
             }
         }
     }
@@ -134,15 +138,18 @@ pub(super) fn sites(
     raw: &RawConfig,
     config: &Config,
     routes: &[Placed],
-) -> Result<(), ConfigError> {
+) -> Result<(), Offence> {
     let (Some(typed), Some(sites)) = (&raw.sites, &config.sites) else {
         return Ok(());
     };
     let Ok(base) = fs::canonicalize(&sites.path) else {
         return Ok(());
     };
-    let fail = |words: String| Err(text.error(typed.span(), words));
-    for (route, _) in routes {
+    for (to_blame, (route, _)) in routes.iter().enumerate() {
+        let fail = |path: &Path, words: String| {
+            let error = text.error(typed.span(), words);
+            Err((to_blame, text.owners(error, path, 403)))
+        };
         if let Handler::Files(files) = &route.handler {
             let shown = real(files);
             // HOST, or something in HOST/cgi-bin.
@@ -150,20 +157,26 @@ pub(super) fn sites(
             let within =
                 below.next().is_some() && below.next().is_none_or(|name| name == "cgi-bin");
             if base.starts_with(&shown) || within {
-                return fail(format!(
-                    "the files at {:?} ({}) would show the programs of hosts: give that route another folder",
-                    route.path,
-                    shown.display()
-                ));
+                return fail(
+                    &files.path,
+                    format!(
+                        "the files at {:?} ({}) would show the programs of hosts: give that route another folder",
+                        route.path,
+                        shown.display()
+                    ),
+                );
             }
         }
         let programs = programs_of(route).and_then(|root| fs::canonicalize(root.path()).ok());
         if let Some(path) = programs.filter(|path| is_public(&base, path)) {
-            return fail(format!(
-                "the programs of {:?} lie in {}, where their sources could be read: move them out of there",
-                route.path,
-                path.display()
-            ));
+            return fail(
+                &path,
+                format!(
+                    "the programs of {:?} lie in {}, where their sources could be read: move them out of there",
+                    route.path,
+                    path.display()
+                ),
+            );
         }
     }
     Ok(())
@@ -184,24 +197,36 @@ fn is_public(base: &Path, path: &Path) -> bool {
 pub(super) fn secrets(
     text: &ConfigText<'_>,
     routes: &[Placed],
-    env_files: &[(PathBuf, Range<usize>)],
+    env_files: &[(PathBuf, Range<usize>, Range<usize>)],
     sites: Option<&Sites>,
-) -> Result<(), ConfigError> {
+) -> Result<(), Offence> {
     let sites = sites.and_then(|sites| fs::canonicalize(&sites.path).ok());
-    let passwords = routes.iter().filter_map(|(route, at)| {
-        let passwords = route.steps.as_ref()?.passwords.as_ref()?;
-        Some(("passwords", passwords.path(), at))
+    let passwords = routes
+        .iter()
+        .enumerate()
+        .filter_map(|(place, (route, at))| {
+            let passwords = route.steps.as_ref()?.passwords.as_ref()?;
+            Some(("passwords", passwords.path(), at, place))
+        });
+    let variables = env_files.iter().filter_map(|(path, at, route)| {
+        let place = routes
+            .iter()
+            .position(|(other, at)| at == route && !matches!(other.handler, Handler::Respond(_)))?;
+        Some(("env_file", &**path, at, place))
     });
-    let variables = env_files.iter().map(|(path, at)| ("env_file", &**path, at));
-    for (key, path, at) in passwords.chain(variables) {
+    for (key, path, at, place) in passwords.chain(variables) {
+        let fail = |words: String| {
+            let error = text.bare(at.clone(), words);
+            Err((place, text.owners(error, path, 403)))
+        };
         let Ok(file) = fs::canonicalize(path) else {
             continue;
         };
         if sites.as_ref().is_some_and(|sites| is_public(sites, &file)) {
             let file = file.display();
-            return Err(text.bare(at.clone(), format!(
+            return fail(format!(
                 "{key}: {file} lies in the folder of a host of `sites`, where everybody could read it: move it out of there"
-            )));
+            ));
         }
         for (files_route, _) in routes {
             let Handler::Files(files) = &files_route.handler else {
@@ -213,9 +238,9 @@ pub(super) fn secrets(
             let mut names = below.iter();
             if !names.any(|name| name.as_bytes().starts_with(b".")) {
                 let (file, path) = (file.display(), &files_route.path);
-                return Err(text.bare(at.clone(), format!(
+                return fail(format!(
                     "{key}: {file} lies in the folder of the files at {path:?}, where everybody could read it: move it out of there"
-                )));
+                ));
             }
         }
     }

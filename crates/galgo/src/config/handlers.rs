@@ -22,6 +22,7 @@ use super::{
     host_names::RawHosts,
     raw::{self, Raw, RawRespond, RawRoute, first_place, place, where_typed},
 };
+use crate::trusted_path;
 
 /// Bytes of a file that a `respond` route keeps in memory.
 const MAX_RESPOND: u64 = 16 << 20;
@@ -288,7 +289,7 @@ impl ConfigText<'_> {
         let path = self.file(typed)?;
         let read = || -> io::Result<Vec<u8>> {
             let mut body = Vec::new();
-            std::fs::File::open(&path)?
+            trusted_path::read(&path)?
                 .take(MAX_RESPOND + 1)
                 .read_to_end(&mut body)?;
             Ok(body)
@@ -296,7 +297,8 @@ impl ConfigText<'_> {
         let body = read().map_err(|e| self.unopened(typed, &path, &e))?;
         if body.len() as u64 > MAX_RESPOND {
             let message = "is larger than 16M, and would be kept in memory: serve it with `files`";
-            return Err(self.error(typed.span(), message));
+            let error = self.error(typed.span(), message);
+            return Err(self.owners(error, &path, 403));
         }
         Ok(body)
     }
@@ -387,7 +389,8 @@ impl ConfigText<'_> {
             }
             true => return Ok(()),
         };
-        Err(self.error(at, format!("{} {what}", path.display())))
+        let error = self.error(at, format!("{} {what}", path.display()));
+        Err(self.owners(error, path, 403))
     }
 
     pub(super) fn unopened(
@@ -396,6 +399,11 @@ impl ConfigText<'_> {
         path: &Path,
         error: &io::Error,
     ) -> ConfigError {
-        self.error(typed.span(), unopened(path, error))
+        let status = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => 404,
+            _ => 403,
+        };
+        let error = self.error(typed.span(), unopened(path, error));
+        self.owners(error, path, status)
     }
 }

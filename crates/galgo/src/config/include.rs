@@ -19,6 +19,7 @@ use super::{
     read::Misread,
     units::{Size, Time, Value},
 };
+use crate::trusted_path::resolve;
 
 const NO_FILE: &str =
     "no file has such a name, so there is no route: write one, or correct the pattern";
@@ -84,8 +85,12 @@ pub(super) fn sites(
         return Err(text.error(typed.span(), NO_FILE));
     }
     for file in &files {
-        match read(text, file, &typed, misread) {
-            Ok(site) => site.into_iter().for_each(|site| site.become_part_of(raw)),
+        let site = read(text, file, &typed, misread);
+        match text.or_warn(site) {
+            Ok(site) => site
+                .flatten()
+                .into_iter()
+                .for_each(|site| site.become_part_of(raw)),
             Err(e) => misread.errors.push(e),
         }
     }
@@ -112,8 +117,8 @@ impl ConfigText<'_> {
             let mut below = Vec::new();
             for folder in &found {
                 let names = names(folder, &pattern);
-                let unopened = |e| self.unopened(typed, folder, &e);
-                below.extend(names.map_err(unopened)?);
+                let names = names.map_err(|e| self.unopened(typed, folder, &e));
+                below.extend(self.or_warn(names)?.into_iter().flatten());
             }
             found = below;
         }
@@ -128,7 +133,7 @@ impl ConfigText<'_> {
 
 /// What in a folder fits a pattern, without hidden names. What is no folder has nothing in it.
 fn names(folder: &std::path::Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(folder) {
+    let entries = match resolve(folder).and_then(|found| fs::read_dir(found.path)) {
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
         entries => entries?,
     };
@@ -150,7 +155,7 @@ fn read(
     typed: &Text,
     misread: &mut Misread,
 ) -> Checked<Option<RawSite>> {
-    let unread = |e: ConfigError| text.error(typed.span(), e.message());
+    let unread = |e: ConfigError| text.owners(text.error(typed.span(), e.message()), file, 403);
     let source = folder::text(file).map_err(unread)?;
     let from = text.include(file, source.clone())?;
     if source.trim().is_empty() {

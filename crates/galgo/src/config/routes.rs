@@ -1,12 +1,12 @@
 //! From what was typed to what is served, part two: routes.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::{cmp::Reverse, path::Path, sync::Arc};
 
 use galgo_proto::{glob::Glob, hosts::Hosts};
 use toml::Spanned;
 
 use super::{
-    checked::{CgiRoot, Config, Handler, Placed, Protocol, RateLimit, Route},
+    checked::{CgiRoot, Config, Handler, Placed, Protocol, RateLimit, Respond, Route},
     error::{Checked, ConfigError, ConfigText},
     exposure,
     host_names::RawHosts,
@@ -14,6 +14,7 @@ use super::{
     raw::{self, Raw, RawConfig, RawRoute, Typed, where_typed},
     userdir,
 };
+use crate::trusted_path::others_part;
 
 const HANDLERS: &str = "`cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
@@ -40,12 +41,30 @@ pub(super) fn fill(
     }
     sort(&mut placed);
     distinct(text, &placed)?;
-    exposure::check(text, &placed)?;
-    exposure::sites(text, raw, config, &placed)?;
-    let env_files = routes.iter().filter_map(|r| r.get_ref().env_file.as_ref());
-    let env_files = env_files.map(|typed| Ok((text.path(typed)?, typed.span())));
+    let env_files = routes.iter().filter_map(|route| {
+        let typed = route.get_ref().env_file.as_ref()?;
+        Some((typed, route.span()))
+    });
+    let env_files = env_files.map(|(typed, route)| Ok((text.path(typed)?, typed.span(), route)));
     let env_files = env_files.collect::<Checked<Vec<_>>>()?;
-    exposure::secrets(text, &placed, &env_files, config.sites.as_ref())?;
+    // Of another account's programs, files and secrets its own route alone is to blame.
+    while let Err((at, error)) = exposure::check(text, &placed)
+        .and_then(|()| exposure::sites(text, raw, config, &placed))
+        .and_then(|()| exposure::secrets(text, &placed, &env_files, config.sites.as_ref()))
+    {
+        match (error.closes, placed.get_mut(at)) {
+            (Some(status), Some((route, _))) => {
+                text.warn(&error);
+                let path = std::mem::take(&mut route.path);
+                *route = Route {
+                    host: route.host.take(),
+                    names: route.names.take(),
+                    ..Route::new(path, nothing(status))
+                };
+            }
+            _ => return Err(error),
+        }
+    }
     config.log.own = logs::own(&placed);
     let routes = placed.into_iter().map(|(route, _)| Arc::new(route));
     config.routes = routes.collect();
@@ -65,7 +84,10 @@ fn place(
         let mut warnings = Vec::new();
         match text.route(route, routes, config, &mut warnings) {
             Ok(checked) => placed.push((checked, route.span())),
-            Err(e) => wrong.push(e),
+            Err(e) => match text.closed(route.get_ref(), e) {
+                Ok(closed) => placed.push((closed, route.span())),
+                Err(e) => wrong.push(e),
+            },
         }
         // Two routes may name the same file.
         warnings.retain(|warning| !config.warnings.contains(warning));
@@ -78,6 +100,16 @@ fn place(
         }
     }
     ConfigError::all(wrong).map_or(Ok(placed), Err)
+}
+
+/// Answers without a body.
+fn nothing(status: u16) -> Handler {
+    Handler::Respond(Respond {
+        status,
+        content_type: None,
+        headers: Vec::new(),
+        body: Arc::from([]),
+    })
 }
 
 /// What a folder serves without a file ([`Config::convention`]), as if it had been typed: a file that says nothing of
@@ -157,6 +189,32 @@ fn sort(routes: &mut [Placed]) {
 }
 
 impl ConfigText<'_> {
+    /// The route in the place of one that another account's file or folder keeps from being used.
+    ///
+    /// # Errors
+    /// `error`, if the operator is to blame.
+    fn closed(&self, raw: &RawRoute, error: ConfigError) -> Checked<Route> {
+        let programs = raw.cgi.as_ref().or(raw.root.as_ref());
+        let is_file = |path: &Path| CgiRoot::open(path).is_ok_and(|root| root.folder() != path);
+        let error = match programs.map(|typed| self.path(typed)).transpose()? {
+            // The file may stand in the place of a folder.
+            Some(path) if error.closes.is_none() && is_file(&path) => {
+                self.owners(error, &path, 403)
+            }
+            _ => error,
+        };
+        let (Some(status), Some(path)) = (error.closes, &raw.path) else {
+            return Err(error);
+        };
+        let (path, names) = self.url_path(path)?;
+        self.warn(&error);
+        Ok(Route {
+            host: self.hosts(&raw.host)?,
+            names,
+            ..Route::new(path, nothing(status))
+        })
+    }
+
     fn route(
         &self,
         raw: &Raw,
@@ -267,7 +325,8 @@ impl ConfigText<'_> {
     /// Refuses the path of a file for a folder: what is meant for that file would not hold for it.
     fn is_no_file(&self, typed: &raw::Text, own: &str, files: &raw::Text) -> Checked<()> {
         let name = &own[own.rfind('/').map_or(0, |at| at + 1)..];
-        if name.is_empty() || !self.path(files)?.join(name).is_file() {
+        let file = self.path(files)?.join(name);
+        if name.is_empty() || !file.is_file() || others_part(&file).is_some() {
             return Ok(());
         }
         let message = format!(

@@ -15,7 +15,7 @@ use super::{
     folder,
     raw::{self, Raw, RawRoute, RawTo, RawWorkers, first_place, place, where_typed},
 };
-use crate::{address::fits, route::Authorizer};
+use crate::{address::fits, route::Authorizer, trusted_path::resolve};
 
 /// Workers where the route does not say.
 const WORKERS: usize = 4;
@@ -127,7 +127,8 @@ impl ConfigText<'_> {
             CgiRoot::Program { .. } => None,
         };
         if let Some(message) = fault {
-            return Err(self.error(program.span(), message));
+            let error = self.error(program.span(), message);
+            return Err(self.owners(error, root.path(), 403));
         }
         let folder = root.folder().to_owned();
         let cgi = Cgi {
@@ -160,7 +161,7 @@ impl ConfigText<'_> {
             let path = self.path(typed)?;
             // php-fpm takes no path with `..` in it, wherever that leads.
             let path = match path.components().any(|c| c == Component::ParentDir) {
-                true => path.canonicalize().unwrap_or(path),
+                true => resolve(&path).map_or(path, |found| found.path),
                 false => path,
             };
             CgiRoot::open(&path).map_err(|e| self.unopened(typed, &path, &e))

@@ -14,6 +14,7 @@ use galgo_spawn::sandbox::{
 use crate::{
     certificates::store,
     config::{Address, Config, Handler, LogTo, Route},
+    trusted_path::resolve,
 };
 
 /// Beside what the system's libraries read: users, groups and hosts, whose files are replaced by others when one is added; where the
@@ -97,7 +98,7 @@ fn folders(file: &PathBuf) -> Vec<PathBuf> {
         _ => path.to_owned(),
     };
     let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-    let behind = file.canonicalize().ok();
+    let behind = resolve(&file).ok().map(|found| found.path);
     let both = behind.iter().chain([&file]);
     both.map(|path| above(path)).collect()
 }

@@ -25,7 +25,7 @@ pub use settings::{LogFormat, LogSettings, LogTo};
 use target::LogTarget;
 pub use writer::LogWriter;
 
-use crate::{id::Id, lock::lock};
+use crate::{id::Id, lock::lock, trusted_path};
 
 /// The logs, shared by all event loops. Where they go may change, they stay.
 #[derive(Debug, Clone)]
@@ -51,6 +51,11 @@ pub struct Reopening {
 /// Where errors and what programs say on standard error are written.
 #[derive(Debug, Clone)]
 pub struct ErrorLog(Arc<LogWriter>);
+
+/// Whether a log is in another account's folder.
+fn is_others(to: &LogTo) -> bool {
+    matches!(to, LogTo::File(path) if trusted_path::others_part(path).is_some())
+}
 
 /// How much a line of the error log matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +92,15 @@ impl Logs {
             let writer = match known {
                 Some((_, writer)) => writer.clone(),
                 None => {
-                    let target = LogTarget::open(to, user)?;
+                    let target = match LogTarget::open(to, user) {
+                        // Its owner keeps no server from starting.
+                        Err(e) if is_others(to) => {
+                            let words = format!("{e}: requests that belong in it are not logged");
+                            self.error.write(Level::Warn, "log", &words);
+                            continue;
+                        }
+                        opened => opened?,
+                    };
                     let errors = Some(self.error.0.clone());
                     let mut others = writers.iter().chain(&*open);
                     let beside = others.find(|(_, other)| other.may_write(&target));

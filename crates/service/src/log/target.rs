@@ -22,7 +22,7 @@ use rustix::{
 };
 
 use super::settings::LogTo;
-use crate::trusted_path::{self, TrustedEntry};
+use crate::trusted_path::{self, PathEnd};
 
 /// How long a log that takes nothing in is waited for before lines are given up.
 const PATIENCE: Timespec = Timespec {
@@ -197,7 +197,7 @@ fn append(path: &Path, user: Option<&Identity>) -> io::Result<File> {
     opened.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
 }
 
-fn in_place(place: &TrustedEntry) -> io::Result<File> {
+fn in_place(place: &PathEnd) -> io::Result<File> {
     match &place.entry {
         Some(entry) => reopen(entry),
         None => {
@@ -207,13 +207,9 @@ fn in_place(place: &TrustedEntry) -> io::Result<File> {
     }
 }
 
-/// With the rights of the caller: a link leads where that user may go anyway.
+/// With the rights of the caller. No link leads out of another account's folder.
 fn by_name(path: &Path) -> io::Result<File> {
-    match open(path, HOLD, Mode::empty()) {
-        Ok(entry) => reopen(&entry),
-        Err(Errno::NOENT) => Ok(open(path, APPEND | OFlags::CREATE, MODE)?.into()),
-        Err(e) => Err(e.into()),
-    }
+    in_place(&trusted_path::locate(path)?)
 }
 
 /// Root without a user to become, on a path that others can change: not by a link, nor to a file with another name.

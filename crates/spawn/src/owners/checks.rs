@@ -6,6 +6,7 @@
 //! meanwhile. By its path, for so a script's interpreter opens it again, whatever the kernel was given.
 
 use super::link::is_short;
+use crate::trusted_path::resolve;
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2,
@@ -38,6 +39,8 @@ pub enum CheckFailure {
     NotBelow,
     Hidden,
     Link,
+    /// It leads out of another account's folder.
+    OthersLink,
     NotAFile,
     NotAFolder,
     /// Its owner, and who it should be beside root.
@@ -77,6 +80,9 @@ impl fmt::Display for Denied {
             CheckFailure::Link => f.write_str(
                 "is a symbolic link, which programs that run as other users are not reached by: name the real path",
             ),
+            CheckFailure::OthersLink => f.write_str(
+                "leads out of the first folder on its way that others than root own or can change, by a link: name the real path",
+            ),
             CheckFailure::NotAFile => f.write_str("is not a regular file"),
             CheckFailure::NotAFolder => f.write_str("is not a folder"),
             CheckFailure::Owner(is, wanted) => write!(
@@ -96,6 +102,8 @@ impl fmt::Display for Denied {
         }
     }
 }
+
+impl std::error::Error for Denied {}
 
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -224,10 +232,10 @@ impl ProgramToCheck<'_> {
         };
         if self.owner == OwnedBy::Anybody {
             // Links that stay below the folder of the route are the server's to follow.
-            return match canonical(self.program) {
-                Ok(whole) if whole.starts_with(&folder) => Ok((real, whole)),
-                Err(short) if short.shortage().is_some() => Err(short),
-                _ => Err(denied(self.program, CheckFailure::NotBelow)),
+            let whole = canonical(self.program)?;
+            return match whole.starts_with(&folder) {
+                true => Ok((real, whole)),
+                false => Err(denied(self.program, CheckFailure::NotBelow)),
             };
         }
         let whole = match below.as_os_str().is_empty() {
@@ -340,9 +348,14 @@ pub(super) fn is_host(name: &str) -> bool {
     name.len() <= HOST && name.split('.').all(label)
 }
 
+/// The path without links, none of which leads out of another account's folder.
 fn canonical(path: &Path) -> Result<PathBuf, Denied> {
-    let failed = |e: io::Error| CheckFailure::System(Errno::from_io_error(&e).unwrap_or(Errno::IO));
-    std::fs::canonicalize(path).map_err(|e| denied(path, failed(e)))
+    let failed = |e: io::Error| match Errno::from_io_error(&e) {
+        Some(errno) => CheckFailure::System(errno),
+        None => CheckFailure::OthersLink,
+    };
+    let found = resolve(path).map_err(|e| denied(path, failed(e)))?;
+    Ok(found.path)
 }
 
 pub(super) fn denied(at: &Path, why: CheckFailure) -> Denied {

@@ -53,8 +53,10 @@ const LIFE: Duration = super::OLD;
 struct Helper<'r> {
     terms: HelperTerms<'r>,
     listed: ListedFiles,
-    /// It was asked to run modules, and found nothing that does: the next helper may.
-    lacks_host: bool,
+    /// Why it starts nothing: a file or folder of its sandbox is missing, or is not to be used.
+    refused: Option<String>,
+    /// It has refused what the next helper may do.
+    leaves: bool,
     direct: Direct,
     /// What runs modules, and what makes its domain in a strict sandbox.
     host: Option<WorkerProgram>,
@@ -133,7 +135,12 @@ fn set_up<'r>(
         cgroups::enter(group).map_err(io("entering its control group"))?;
     }
     let own_ids = remit.has_own_ids();
-    let prepared = prepare(remit, host.as_ref())?;
+    let (prepared, refused) = match prepare(remit, host.as_ref()) {
+        Ok(prepared) => (prepared, None),
+        // Said to each request, because the owner of the folder can mend that at any time.
+        Err(e) if is_about_a_file(&e) => (None, Some(e.to_string())),
+        Err(e) => return Err(io("confining programs")(e)),
+    };
     let ipc = match &prepared {
         Some(prepared) => prepared.ipc(),
         None if terms.sandbox == Sandbox::Standard => sandbox::enter_ipc(),
@@ -175,7 +182,8 @@ fn set_up<'r>(
     Ok(Helper {
         terms,
         listed,
-        lacks_host: false,
+        refused,
+        leaves: false,
         direct,
         host,
         workers,
@@ -199,17 +207,26 @@ fn who(remit: &Remit, uid: u32) -> Result<Identity, OrderAnswer> {
 }
 
 /// What a strict sandbox needs of the file system, while it can still be looked at with the rights of root.
-fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> Result<Option<Prepared>, SetupFailure> {
+fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> io::Result<Option<Prepared>> {
     let Some(strict) = &remit.terms.strict else {
         return Ok(None);
     };
     let interpreters = remit.terms.interpreters.iter();
     let interpreters: Vec<_> = interpreters.map(|(_, path)| path.as_path()).collect();
     let worker = modules::strict(remit, host);
-    let folder = remit.folder().map_err(|e| e.to_string())?;
+    let folder = remit.folder().map_err(io::Error::other)?;
     let prepared = strict.prepare(&folder, &interpreters, worker);
-    let prepared = prepared.map_err(SetupFailure::of("confining programs"))?;
-    Ok(Some(prepared))
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("confining programs: {e}"));
+    prepared.map(Some).map_err(named)
+}
+
+/// Whether a file or folder is to blame, and no shortage.
+fn is_about_a_file(e: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, Other, PermissionDenied};
+    matches!(
+        e.kind(),
+        NotFound | NotADirectory | PermissionDenied | Other
+    )
 }
 
 /// Enters the sandbox that programs inherit. Returns what a strict one lists, and the domain of its workers.
@@ -273,7 +290,7 @@ impl Helper<'_> {
             }
             let is_idle = self.is_done() && asked.elapsed() >= idle;
             let is_old = made.elapsed() >= life || self.listed.are_replaced();
-            if open && (is_idle || is_old || self.lacks_host) {
+            if open && (is_idle || is_old || self.leaves) {
                 // Who asks from now on hears that there is no helper; what was asked meanwhile is still there.
                 let _ = shutdown(socket, Shutdown::Read);
                 while self.take(socket) {}
@@ -349,11 +366,11 @@ impl Helper<'_> {
                 // A helper that was stopped finds orders that nobody waits for.
                 Some(HelperOrder::Start(order)) if !order.is_wanted() || socket.is_closed() => {}
                 Some(HelperOrder::Start(order)) => self.run_program(&order, stdio, socket),
-                Some(HelperOrder::Template(order)) => {
+                Some(HelperOrder::Template(order)) if self.refused.is_none() => {
                     self.templates
                         .load(&self.terms, &mut self.direct, &order, stdio, socket);
                 }
-                None => {}
+                _ => {}
             }
         }
         true
@@ -361,10 +378,15 @@ impl Helper<'_> {
 
     fn run_program(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3], socket: HelperEnd) {
         let [_, output, _] = stdio;
-        let started = match modules::asked_for(order) {
+        let started = match (&self.refused, modules::asked_for(order)) {
+            (Some(why), _) => {
+                let why = ProgramReport::Denied(why.clone());
+                self.leaves = true;
+                Err(why)
+            }
             _ if self.listed.are_replaced() => Err(STALE),
-            true => self.start_worker(order, stdio),
-            false => self.launch(order, stdio),
+            (None, true) => self.start_worker(order, stdio),
+            (None, false) => self.launch(order, stdio),
         };
         match started {
             Ok(child) => self
@@ -399,7 +421,7 @@ impl Helper<'_> {
         order: &StartOrder,
         stdio: [&OwnedFd; 3],
     ) -> Result<Child, ProgramReport> {
-        self.lacks_host |= matches!(self.host, Some(Err(_)));
+        self.leaves |= matches!(self.host, Some(Err(_)));
         let remit = self.terms.remit;
         let given = modules::found(order, remit, self.host.as_ref());
         let given = given.map_err(ProgramReport::Denied)?;

@@ -24,8 +24,8 @@ pub struct ListedFileWatch {
 }
 
 impl ListedFileWatch {
-    /// Watches steps on the way, each in a folder whose path has no links. To be made before this process enters namespaces:
-    /// there another folder may be in the place of one on the way.
+    /// Watches steps on the way, each in a folder whose path has no links. To be made before this process mounts anything:
+    /// then another folder may be in the place of one on the way.
     ///
     /// # Errors
     /// There is no inotify, or no room in it.
@@ -73,7 +73,8 @@ impl AsFd for ListedFileWatch {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::{super::listed, *};
+    use super::*;
+    use crate::trusted_path::resolve_noting;
     use std::{fs, os::unix::fs::symlink};
 
     #[test]
@@ -90,8 +91,8 @@ mod tests {
         symlink("app", at("link")).unwrap();
         let noticed = |change: &dyn Fn()| {
             let mut steps = BTreeSet::new();
-            listed::real(&at("link/listed"), &mut steps).unwrap();
-            assert!(listed::real(&at("link/later"), &mut steps).is_err());
+            resolve_noting(&at("link/listed"), &mut steps).unwrap();
+            assert!(resolve_noting(&at("link/later"), &mut steps).is_err());
             let watch = ListedFileWatch::of(&steps).unwrap();
             change();
             watch.any()

@@ -5,11 +5,13 @@ use super::{
     filter,
     install::{self, FilteredThreads},
     kernel::kernel,
-    listed,
     namespaces::{self, Ipc},
     network::Network,
 };
-use crate::domain::{self, AccessRights, Ports};
+use crate::{
+    domain::{self, AccessRights, Ports},
+    trusted_path::resolve_noting,
+};
 use std::{
     collections::BTreeSet,
     io,
@@ -18,6 +20,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 /// What programs may use beside their own folder, their interpreters and the system's libraries and programs.
@@ -88,23 +91,50 @@ fn python_settings() -> Vec<PathBuf> {
     ours.map(|entry| entry.path()).collect()
 }
 
+/// A file or folder that programs may use.
+#[derive(Debug, Clone)]
+pub(super) struct ListedFile {
+    /// Without links in it.
+    pub(super) path: PathBuf,
+    /// Opened with O_PATH: rules and mounts go by this, whatever comes in its place.
+    pub(super) file: Rc<OwnedFd>,
+    pub(super) access: AccessRights,
+}
+
 #[derive(Default, Clone)]
 struct Rules {
-    /// Paths without links in them, and what may be done there: none that another says already.
-    all: Vec<(PathBuf, AccessRights)>,
+    /// None that another says already.
+    all: Vec<ListedFile>,
     /// The steps on the way to all that was listed.
     steps: BTreeSet<PathBuf>,
+    /// The links on the way, and their text.
+    links: Vec<(PathBuf, PathBuf)>,
 }
 
 impl Rules {
     fn add(&mut self, path: &Path, access: AccessRights) -> io::Result<()> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        let path = listed::real(path, &mut self.steps).map_err(named)?;
-        let mut all = self.all.iter();
-        if !all.any(|(above, more)| path.starts_with(above) && more.holds(access)) {
-            self.all.push((path, access));
+        let found = resolve_noting(path, &mut self.steps).map_err(named)?;
+        self.links.extend(found.links);
+        let is_said =
+            |other: &ListedFile| found.path.starts_with(&other.path) && other.access.holds(access);
+        if !self.all.iter().any(is_said) {
+            self.all.push(ListedFile {
+                path: found.path,
+                file: Rc::new(found.file),
+                access,
+            });
         }
         Ok(())
+    }
+
+    fn ruleset(
+        &self,
+        program: Option<BorrowedFd<'_>>,
+        ports: Ports,
+    ) -> io::Result<Option<OwnedFd>> {
+        let files = self.all.iter().map(|one| (&*one.file, one.access));
+        domain::confining(files, program, ports)
     }
 }
 
@@ -144,6 +174,11 @@ impl Confinement {
         interpreters: &[&Path],
         worker: Option<ForWorker<'_>>,
     ) -> io::Result<Prepared> {
+        let network = self.network.here();
+        let in_namespaces = kernel().namespaces;
+        if in_namespaces {
+            namespaces::enter(network == Network::Loopback)?;
+        }
         let mut rules = self.rules(own, interpreters)?;
         let mut of_worker = rules.clone();
         for (list, access) in worker
@@ -153,28 +188,23 @@ impl Confinement {
             list.iter()
                 .try_for_each(|path| of_worker.add(path, access))?;
         }
-        let network = self.network.here();
         // What is replaced from here on is noticed.
         let changes = ListedFileWatch::of(&rules.steps);
         let mut ipc = Ipc::Machine;
-        if kernel().namespaces {
+        if in_namespaces {
             ipc = Ipc::Own;
-            let shown = of_worker.all.iter().map(|(path, _)| path.as_path());
-            for (path, access) in namespaces::enter(shown, network == Network::Loopback)? {
-                let new = (path.canonicalize()?, access);
-                rules.all.push(new.clone());
-                of_worker.all.push(new);
-            }
+            let new = namespaces::mount_own(&of_worker.all, &of_worker.links)?;
+            rules.all.extend(new.iter().cloned());
+            of_worker.all.extend(new);
         }
         let ports = match network {
             Network::None => Ports::NONE,
             Network::Out => Ports::CONNECT,
             Network::Loopback | Network::All => Ports::ALL,
         };
-        let confining = |rules: &Rules, program| domain::confining(&rules.all, program, ports);
-        let of_worker = worker.map(|worker| confining(&of_worker, Some(worker.program)));
+        let of_worker = worker.map(|worker| of_worker.ruleset(Some(worker.program), ports));
         Ok(Prepared {
-            ruleset: confining(&rules, None)?,
+            ruleset: rules.ruleset(None, ports)?,
             worker: of_worker.transpose()?.flatten(),
             changes,
             network,

@@ -19,7 +19,6 @@ mod filter;
 mod install;
 mod kernel;
 mod key;
-pub(crate) mod listed;
 mod loopback;
 mod namespaces;
 mod network;

@@ -1,11 +1,16 @@
 //! Namespaces of a helper's own: places for temporary files that begin empty, a /proc that shows a program itself alone, and,
 //! where asked for, a network with nothing but loopback.
+//!
+//! Landlock allows below a folder what it allows in it, across mounts. So a rule for the new /tmp would allow programs to write to
+//! what is put back below it. Such a mount is read-only, unless it is listed to be written to.
 
-use super::listed;
-use crate::domain::AccessRights;
+use super::confinement::ListedFile;
+use crate::{domain::AccessRights, raw::syscall, trusted_path::hold};
 use rustix::{
-    fd::{AsFd, OwnedFd},
-    fs::{CWD, Mode},
+    fd::{AsFd, AsRawFd, OwnedFd},
+    fs::{
+        AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, symlinkat,
+    },
     io::Errno,
     mount::{
         MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind,
@@ -14,9 +19,9 @@ use rustix::{
     thread::{UnshareFlags, unshare_unsafe},
 };
 use std::{
-    fs,
-    io::{self, ErrorKind},
+    fs, io,
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 /// Where programs put temporary files: one file system, which ends with its helper.
@@ -48,17 +53,11 @@ const QUEUES: &str = "/dev/mqueue";
 /// Where services have their sockets.
 const RUN: &str = "/run";
 
-/// Has this process enter them. `shown` can be reached as before, also where it is below a folder that begins empty. What was
-/// made, and what may be done there: places for temporary files, and a /proc that shows a process itself alone.
+/// Has this process enter them. Until [`mount_own`] it sees what it saw before.
 ///
 /// # Errors
 /// The kernel refuses it.
-pub(super) fn enter<'p>(
-    shown: impl Iterator<Item = &'p Path>,
-    loopback: bool,
-) -> io::Result<Vec<(PathBuf, AccessRights)>> {
-    let said =
-        |what: &'static str| move |e: Errno| io::Error::new(e.kind(), format!("{what}: {e}"));
+pub(super) fn enter(loopback: bool) -> io::Result<()> {
     let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
     flags.set(UnshareFlags::NEWNET, loopback);
     // SAFETY: no descriptors are unshared, only namespaces; this process has one thread.
@@ -68,28 +67,61 @@ pub(super) fn enter<'p>(
     }
     limit_ipc();
     keep_mounts().map_err(said("mounting"))?;
-    cover_queues().map_err(said(QUEUES))?;
+    cover_queues().map_err(said(QUEUES))
+}
+
+/// Mounts places for temporary files, and a /proc that shows a process itself alone. What is `listed` below a folder that
+/// begins empty is put back, with the `links` that lead there. Returns what is new, and what programs may do there.
+///
+/// # Errors
+/// The kernel refuses it.
+pub(super) fn mount_own(
+    listed: &[ListedFile],
+    links: &[(PathBuf, PathBuf)],
+) -> io::Result<Vec<ListedFile>> {
     let covered = TEMPORARY.iter().chain([&RUN]).copied();
     let covered: Vec<&str> = covered.filter(|path| is_folder(path)).collect();
-    let below = |path: &&Path| covered.iter().any(|folder| path.starts_with(folder));
-    let kept = shown.filter(below).map(|path| Ok((path, tree(path)?)));
-    let kept: Vec<_> = kept
-        .collect::<Result<_, Errno>>()
-        .map_err(said("open_tree"))?;
+    // Before they are covered.
+    let kept = kept(listed, &covered)?;
+    let mut mounted: Vec<(PathBuf, Rc<OwnedFd>)> = Vec::new();
+    for path in covered {
+        let first = mounted.first().map(|(first, _)| &**first);
+        cover(path, first).map_err(said(path))?;
+        mounted.push((path.into(), Rc::new(hold(path.as_ref())?)));
+    }
+    let new = mounted.iter().filter(|(path, _)| path != Path::new(RUN));
+    let mut new: Vec<_> = new
+        .map(|(path, file)| ListedFile {
+            path: path.clone(),
+            file: file.clone(),
+            access: AccessRights::WRITE,
+        })
+        .collect();
     // The folders made here are for others to enter.
     rustix::process::umask(Mode::from_raw_mode(0o22));
-    let mut new: Vec<(PathBuf, _)> = Vec::new();
-    for path in covered {
-        cover(path, new.first().map(|(first, _)| &**first)).map_err(said(path))?;
-        if path != RUN {
-            new.push((path.into(), AccessRights::WRITE));
+    for KeptTree { path, tree, .. } in kept {
+        let failed = |e: io::Error| {
+            io::Error::new(e.kind(), format!("mounting {} again: {e}", path.display()))
+        };
+        put_back(path, &tree, &mounted).map_err(failed)?;
+        mounted.push((path.to_owned(), tree));
+    }
+    for (link, to) in links {
+        if let Some((new, below)) = in_new(link, &mounted)
+            && let (Some(folders), Some(name)) = (below.parent(), below.file_name())
+        {
+            match symlinkat(to, make_folders(new, folders)?, name) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(said("symlink")(e)),
+            }
         }
     }
-    for (path, tree) in kept {
-        put_back(path, &tree)?;
-    }
     if own_processes() {
-        new.push(("/proc".into(), AccessRights::READ));
+        new.push(ListedFile {
+            path: "/proc".into(),
+            file: Rc::new(hold("/proc".as_ref())?),
+            access: AccessRights::READ,
+        });
     }
     Ok(new)
 }
@@ -136,6 +168,10 @@ fn cover_queues() -> Result<(), Errno> {
     }
 }
 
+fn said(what: &'static str) -> impl Fn(Errno) -> io::Error {
+    move |e| io::Error::new(e.kind(), format!("{what}: {e}"))
+}
+
 /// Whether there is such a folder, and no link in its place: what a link leads to is covered under its own name.
 fn is_folder(path: &str) -> bool {
     fs::symlink_metadata(path).is_ok_and(|m| m.is_dir())
@@ -150,30 +186,152 @@ fn cover(path: &'static str, first: Option<&Path>) -> Result<(), Errno> {
     }
 }
 
-/// A file or folder as it is now, with all that is mounted below it.
-fn tree(path: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH
-        | OpenTreeFlags::AT_RECURSIVE;
-    open_tree(listed::hold(path)?, "", flags)
+/// A listed file or folder below a folder that begins empty, with all that is mounted below it.
+struct KeptTree<'l> {
+    path: &'l Path,
+    tree: Rc<OwnedFd>,
+    is_written: bool,
 }
 
-fn put_back(path: &Path, tree: &OwnedFd) -> io::Result<()> {
-    let made = match rustix::fs::fstat(tree)?.st_mode & libc::S_IFMT {
-        libc::S_IFDIR => fs::create_dir_all(path),
-        _ => path
-            .parent()
-            .map_or(Ok(()), fs::create_dir_all)
-            .and_then(|()| fs::File::create_new(path).map(drop)),
+/// What has to be mounted again, outer folders first.
+fn kept<'l>(listed: &'l [ListedFile], covered: &[&str]) -> io::Result<Vec<KeptTree<'l>>> {
+    let is_written = |path: &Path| {
+        let mut above = listed.iter().filter(|one| path.starts_with(&one.path));
+        above.any(|one| one.access.writes())
     };
-    match made {
-        // One that was put back before holds it.
-        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
+    let mut below: Vec<_> = listed
+        .iter()
+        .filter(|one| covered.iter().any(|folder| one.path.starts_with(folder)))
+        .collect();
+    below.sort_by_key(|one| &one.path);
+    let mut kept: Vec<KeptTree<'l>> = Vec::new();
+    for one in below {
+        let path = &*one.path;
+        let is_written = is_written(path);
+        // It is there with an outer one, unless it is to be written to and that is not.
+        let holds =
+            |outer: &KeptTree<'_>| path.starts_with(outer.path) && outer.is_written == is_written;
+        if kept.iter().any(holds) {
+            continue;
+        }
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH
+            | OpenTreeFlags::AT_RECURSIVE;
+        let tree = open_tree(&*one.file, "", flags).map_err(said("open_tree"))?;
+        if !is_written {
+            make_read_only(&tree)?;
+        }
+        kept.push(KeptTree {
+            path,
+            tree: Rc::new(tree),
+            is_written,
+        });
     }
-    let from_tree = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    Ok(move_mount(tree.as_fd(), "", CWD, path, from_tree)?)
+    Ok(kept)
+}
+
+/// Makes all mounts of a tree read-only (mount_setattr(2), Linux 5.12).
+fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
+    /// The kernel's `struct mount_attr`.
+    #[repr(C)]
+    struct Attributes {
+        set: u64,
+        clear: u64,
+        propagation: u64,
+        user_namespace: u64,
+    }
+    const RECURSIVE: u32 = 0x8000; // AT_RECURSIVE
+    let attributes = Attributes {
+        set: 1, // MOUNT_ATTR_RDONLY
+        clear: 0,
+        propagation: 0,
+        user_namespace: 0,
+    };
+    let flags = AtFlags::EMPTY_PATH.bits() | RECURSIVE;
+    let (at, size) = (&raw const attributes as usize, size_of::<Attributes>());
+    let tree = tree.as_raw_fd() as usize;
+    let path = c"".as_ptr() as usize;
+    // SAFETY: the kernel reads an empty string and `size` bytes of `attributes`, which both outlive the call.
+    let done = unsafe {
+        syscall(
+            libc::SYS_mount_setattr,
+            [tree, path, flags as usize, at, size, 0],
+        )
+    };
+    match done {
+        0 => Ok(()),
+        errno => {
+            let e = io::Error::from_raw_os_error(-errno as i32);
+            let words = "making a mount read-only (to list files below /tmp takes Linux 5.12)";
+            Err(io::Error::new(e.kind(), format!("{words}: {e}")))
+        }
+    }
+}
+
+/// What is mounted here so far: the path, and the root of the file system.
+type Mounted = [(PathBuf, Rc<OwnedFd>)];
+
+/// The innermost mount that holds a path, and the rest of the path.
+fn outer<'m, 'p>(
+    path: &'p Path,
+    mounted: &'m Mounted,
+) -> Option<(&'m Path, &'m OwnedFd, &'p Path)> {
+    let mut all = mounted.iter().rev();
+    all.find_map(|(outer, root)| Some((&**outer, &**root, path.strip_prefix(outer).ok()?)))
+}
+
+/// The same, if that is a new file system, which nobody else can change.
+fn in_new<'m, 'p>(path: &'p Path, mounted: &'m Mounted) -> Option<(&'m OwnedFd, &'p Path)> {
+    let (outer, root, below) = outer(path, mounted)?;
+    let mut new = TEMPORARY.iter().chain([&RUN]);
+    new.any(|new| outer == Path::new(new))
+        .then_some((root, below))
+}
+
+/// Mounts a tree at its path. Nothing is made but in new file systems.
+fn put_back(path: &Path, tree: &OwnedFd, mounted: &Mounted) -> io::Result<()> {
+    let place = match in_new(path, mounted) {
+        Some((new, below)) => make_place(new, below, tree)?,
+        None => {
+            // INVARIANT: only what is below a new file system is put back.
+            let (_, root, below) = outer(path, mounted).ok_or(Errno::NOENT)?;
+            let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            openat2(root, below, HELD, Mode::empty(), how)?
+        }
+    };
+    let by_descriptors =
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(tree.as_fd(), "", &place, "", by_descriptors)?)
+}
+
+const HELD: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Makes what a tree is mounted on.
+fn make_place(new: &OwnedFd, below: &Path, tree: &OwnedFd) -> io::Result<OwnedFd> {
+    let is_folder = FileType::from_raw_mode(fstat(tree)?.st_mode) == FileType::Directory;
+    let (Some(folders), Some(name), false) = (below.parent(), below.file_name(), is_folder) else {
+        return make_folders(new, below);
+    };
+    let folder = make_folders(new, folders)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    match openat(&folder, name, flags, Mode::RUSR) {
+        Ok(_) | Err(Errno::EXIST) => Ok(openat(&folder, name, HELD, Mode::empty())?),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Makes folders in a new file system; the last of them.
+fn make_folders(new: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
+    let mut folder = openat(new, ".", HELD, Mode::empty())?;
+    for name in below {
+        match mkdirat(&folder, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        folder = openat(&folder, name, HELD, Mode::empty())?;
+    }
+    Ok(folder)
 }
 
 /// Mounts a /proc in which a process sees only those that it may trace: itself and what it has started, as each program is in a

@@ -2,17 +2,16 @@
 //!
 //! It keeps the server neither from signals nor from sockets. What is open already stays open.
 
-use super::{
-    confinement::{DEVICES, SETTINGS, SYSTEM},
-    listed,
+use super::confinement::{DEVICES, SETTINGS, SYSTEM};
+use crate::{
+    domain::{self, AccessRights},
+    trusted_path::resolve,
 };
-use crate::domain::{self, AccessRights};
 use rustix::{
     fs::{Stat, fstat, stat},
     thread::set_no_new_privs,
 };
 use std::{
-    collections::BTreeSet,
     io,
     path::{Path, PathBuf},
 };
@@ -61,7 +60,7 @@ impl VisibleFiles {
             .flat_map(|(paths, rights)| paths.iter().map(move |path| (Path::new(path), rights)));
         let mut seen = Vec::new();
         let held = own.chain(system).filter_map(|(path, rights)| {
-            let file = listed::hold(&listed::real(path, &mut BTreeSet::new()).ok()?).ok()?;
+            let file = resolve(path).ok()?.file;
             seen.push((is(&fstat(&file).ok()?), rights));
             Some((file, rights))
         });

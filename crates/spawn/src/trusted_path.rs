@@ -1,0 +1,506 @@
+//! Where a path of the configuration leads. Server, spawner and helpers all ask here.
+//!
+//! The operator names files and folders as it pleases, links included. Another account that owns a component on the way, or
+//! can put something else in its place, could put a link there, to anything. So no path leads outside of the first such
+//! component ([`resolve`]). The walk goes from folder to folder on descriptors, and what it returns is what it has looked at.
+//!
+//! Root is trusted, and the user that started galgo. A folder that its group or all others may write to is not: any of them can
+//! replace what it holds. In a sticky folder (`/tmp`) that holds for files and links. A folder in it counts by its own owner,
+//! because nobody else can move it there or away.
+//!
+//! Where root must open or make a file itself, no component at all may be another account's ([`place`]): logs, sockets, the cache.
+
+use rustix::{
+    fs::{
+        CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, open,
+        openat, openat2, readlinkat,
+    },
+    io::Errno,
+    process::geteuid,
+};
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    fs::File,
+    io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::{Component, Path, PathBuf},
+    sync::OnceLock,
+};
+
+/// Links that are followed; as many as the kernel follows (path_resolution(7)).
+const MAX_LINKS: usize = 40;
+
+const HELD: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// The user that started galgo: the first call decides. To be called before the process changes its user.
+pub fn starter() -> u32 {
+    static STARTER: OnceLock<u32> = OnceLock::new();
+    *STARTER.get_or_init(|| geteuid().as_raw())
+}
+
+/// What a path leads to.
+#[derive(Debug)]
+pub struct Resolved {
+    /// The path without links in it.
+    pub path: PathBuf,
+    /// The file or folder, opened with O_PATH; never a link.
+    pub file: OwnedFd,
+    /// The first component on the way that another account owns or can replace, or the folder in which it can replace all.
+    pub bound: Option<PathBuf>,
+    /// The links on the way, and their text.
+    pub links: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Resolved {
+    /// Opens the file to read. In another account's folder it must be a regular file, lest opening it waits.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn read(&self) -> io::Result<File> {
+        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+        if self.bound.is_some() {
+            if kind(&fstat(&self.file)?) != FileType::RegularFile {
+                return Err(io::Error::other("is not a regular file"));
+            }
+            // Its owner may hold a lease of it.
+            flags |= OFlags::NONBLOCK;
+        }
+        let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        Ok(open(name, flags, Mode::empty())?.into())
+    }
+}
+
+/// Finds what a path leads to.
+///
+/// # Errors
+/// It leads to nothing, or outside of the first component that another account owns or can replace.
+pub fn resolve(path: &Path) -> io::Result<Resolved> {
+    resolve_noting(path, &mut BTreeSet::new())
+}
+
+/// Opens a file of the configuration to read.
+///
+/// # Errors
+/// As [`resolve`] and [`Resolved::read`].
+pub fn read(path: &Path) -> io::Result<File> {
+    resolve(path)?.read()
+}
+
+/// The component of a path, if there is one, that another account owns or can replace: whether the path leads to anything is then
+/// for that account to decide.
+pub fn others_part(path: &Path) -> Option<PathBuf> {
+    let mut walk = Walk::begin(path).ok()?;
+    let mut all = || -> io::Result<()> {
+        while let Some(name) = walk.left.pop() {
+            walk.step(&name)?;
+        }
+        Ok(())
+    };
+    // How far the path leads does not matter.
+    let _ = all();
+    walk.bound
+}
+
+/// As [`resolve`]. All names on the way, those of links included, go to `steps`: something else may come by each of them later.
+pub(crate) fn resolve_noting(path: &Path, steps: &mut BTreeSet<PathBuf>) -> io::Result<Resolved> {
+    let mut walk = Walk::begin(path)?;
+    while let Some(name) = walk.left.pop() {
+        steps.insert(walk.path().join(&name));
+        walk.step(&name)?;
+    }
+    let path = walk.path();
+    walk.stays_inside(&path)?;
+    // INVARIANT: the root is never taken away.
+    let (_, file) = walk.folders.pop().ok_or(Errno::NOENT)?;
+    Ok(Resolved {
+        path,
+        file,
+        bound: walk.bound,
+        links: walk.links,
+    })
+}
+
+/// As [`resolve`], of a file that may still be missing in its folder.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn locate(path: &Path) -> io::Result<PathEnd> {
+    let mut walk = Walk::begin(path)?;
+    while let Some(name) = walk.left.pop() {
+        if let Some(missing) = walk.step_or_end(&name)? {
+            walk.stays_inside(&walk.path())?;
+            return Ok(missing);
+        }
+    }
+    walk.stays_inside(&walk.path())?;
+    walk.end()
+}
+
+/// The end of a path.
+#[derive(Debug)]
+pub struct PathEnd {
+    /// The folder.
+    pub folder: OwnedFd,
+    /// The name in it.
+    pub name: OsString,
+    /// What the name stands for, opened with O_PATH and never a link; `None`: nothing yet.
+    pub entry: Option<OwnedFd>,
+}
+
+/// Walks `path`, for root. `None`: another user than root can change where it leads.
+///
+/// # Errors
+/// A folder is missing, or the system's error.
+pub fn place(path: &Path) -> io::Result<Option<PathEnd>> {
+    let mut walk = Walk::begin(path)?;
+    while let Some(name) = walk.left.pop() {
+        if let Some(missing) = walk.step_or_end(&name)? {
+            let is_closed = is_closed(&fstat(&missing.folder)?);
+            return Ok(is_closed.then_some(missing));
+        }
+        if walk.is_open {
+            return Ok(None);
+        }
+    }
+    walk.end().map(Some)
+}
+
+/// The folder in which the last name of `path` stands; `None` as in [`place`], or where another user could put or
+/// replace that name.
+///
+/// # Errors
+/// As [`place`].
+pub fn folder(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let path = std::path::absolute(path)?;
+    let place = match path.parent() {
+        Some(above) if above.parent().is_some() => place(above)?.and_then(|place| place.entry),
+        _ => Some(root()?),
+    };
+    let roots = |folder: &OwnedFd| fstat(folder).is_ok_and(|stat| is_closed(&stat));
+    Ok(place.filter(roots))
+}
+
+/// A file that root alone can change or replace, opened with O_PATH; `None`: it is not there, or others can.
+///
+/// # Errors
+/// As [`place`].
+pub fn roots_own(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let file = place(path)?.and_then(|place| place.entry);
+    let Some(file) = file else { return Ok(None) };
+    let stat = fstat(&file)?;
+    let is_roots = kind(&stat) == FileType::RegularFile && is_closed(&stat);
+    Ok(is_roots.then_some(file))
+}
+
+/// Opens what a path without links leads to (O_PATH). A link that has come since is not followed.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn hold(real: &Path) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    openat2(CWD, real, HELD, Mode::empty(), resolve)
+}
+
+/// How far a path was walked.
+struct Walk {
+    /// The root, and each folder below it on the way; what is last may be a file.
+    folders: Vec<(OsString, OwnedFd)>,
+    /// The names that are left, the first of them last.
+    left: Vec<OsString>,
+    links: Vec<(PathBuf, PathBuf)>,
+    bound: Option<PathBuf>,
+    /// Another account could have replaced a component.
+    is_open: bool,
+}
+
+impl Walk {
+    fn begin(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            folders: vec![("/".into(), root()?)],
+            left: names(&std::path::absolute(path)?),
+            links: Vec::new(),
+            bound: None,
+            is_open: false,
+        })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folders.iter().map(|(name, _)| name).collect()
+    }
+
+    /// Goes on by a name. The names in a link come before those that are left.
+    fn step(&mut self, name: &OsStr) -> io::Result<()> {
+        if name == ".." {
+            self.folders.truncate((self.folders.len() - 1).max(1));
+            return Ok(());
+        }
+        // INVARIANT: the root is never taken away.
+        let (_, folder) = self.folders.last().ok_or(Errno::NOENT)?;
+        let above = fstat(folder)?;
+        let mut entry = openat(folder, name, HELD | OFlags::NOFOLLOW, Mode::empty())?;
+        let stat = fstat(&entry)?;
+        if kind(&stat) == FileType::Symlink {
+            if self.links.len() >= MAX_LINKS {
+                return Err(io::Error::other("too many links lead to each other"));
+            }
+            if fstatfs(folder)?.f_type != PROC_SUPER_MAGIC {
+                let target = readlinkat(&entry, "", Vec::new())?.into_bytes();
+                let target = PathBuf::from(OsString::from_vec(target));
+                self.judge(&above, &stat, name);
+                let link = self.path().join(name);
+                if target.has_root() {
+                    self.folders.truncate(1);
+                }
+                self.left.extend(names(&target));
+                self.links.push((link, target));
+                return Ok(());
+            }
+            // The kernel's own, as behind /dev/stdout: its text need not be a path.
+            entry = openat(folder, name, HELD, Mode::empty())?;
+        }
+        self.judge(&above, &stat, name);
+        self.folders.push((name.to_owned(), entry));
+        Ok(())
+    }
+
+    /// As [`step`](Self::step). The end of the path, if its last name stands for nothing.
+    fn step_or_end(&mut self, name: &OsStr) -> io::Result<Option<PathEnd>> {
+        match self.step(name) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.left.is_empty() => {
+                let (_, folder) = self.folders.last().ok_or(Errno::NOENT)?;
+                Ok(Some(PathEnd {
+                    folder: folder.try_clone()?,
+                    name: name.to_owned(),
+                    entry: None,
+                }))
+            }
+            stepped => stepped.map(|()| None),
+        }
+    }
+
+    /// The end of a path that was walked.
+    fn end(mut self) -> io::Result<PathEnd> {
+        match (self.folders.pop(), self.folders.pop()) {
+            (Some((name, entry)), Some((_, folder))) => Ok(PathEnd {
+                folder,
+                name,
+                entry: Some(entry),
+            }),
+            _ => Err(Errno::ISDIR.into()),
+        }
+    }
+
+    /// Refuses a path outside of the first component that is another account's.
+    fn stays_inside(&self, path: &Path) -> io::Result<()> {
+        match self.bound.as_ref().filter(|bound| !path.starts_with(bound)) {
+            None => Ok(()),
+            Some(bound) => Err(io::Error::other(format!(
+                "leads to {}, by a link that others than root have put below {}: name what it is to lead to",
+                path.display(),
+                bound.display()
+            ))),
+        }
+    }
+
+    /// Looks whether another account owns an entry of the last folder, or can replace it.
+    fn judge(&mut self, above: &Stat, entry: &Stat, name: &OsStr) {
+        let is_sticky = is_trusted(above) && above.st_mode & Mode::SVTX.as_raw_mode() != 0;
+        // Into a sticky folder others can move files and links of root's from a folder of their own, but no folder: that
+        // takes the right to write to it.
+        let stays = is_closed(above)
+            || is_sticky && kind(entry) == FileType::Directory && is_trusted(entry);
+        let is_link = kind(entry) == FileType::Symlink;
+        self.is_open |= !stays || is_link && !is_trusted(entry);
+        if self.bound.is_none() {
+            self.bound = match (stays, is_sticky) {
+                (true, _) if is_trusted(entry) => None,
+                (false, false) => Some(self.path()),
+                _ => Some(self.path().join(name)),
+            };
+        }
+    }
+}
+
+/// The names in a path, the first of them last.
+fn names(path: &Path) -> Vec<OsString> {
+    let named = path.components().rev().filter_map(|step| match step {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    named.collect()
+}
+
+fn root() -> Result<OwnedFd, Errno> {
+    open("/", HELD, Mode::empty())
+}
+
+/// Whether it belongs to root, or to the user that started galgo.
+fn is_trusted(stat: &Stat) -> bool {
+    stat.st_uid == 0 || stat.st_uid == starter()
+}
+
+/// Whether nobody else can write to it.
+fn is_closed(stat: &Stat) -> bool {
+    is_trusted(stat) && stat.st_mode & 0o022 == 0
+}
+
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use std::{
+        fs::{self, Permissions},
+        os::unix::fs::{PermissionsExt, lchown, symlink},
+    };
+
+    #[test]
+    fn a_path_leads_to_nothing_that_others_have_chosen() {
+        let top = tempfile::tempdir().unwrap();
+        let top = top.path().canonicalize().unwrap();
+        for (folder, mode) in [
+            ("ours/data", 0o755),
+            ("theirs/in/deep", 0o755),
+            ("theirs", 0o777),
+        ] {
+            fs::create_dir_all(top.join(folder)).unwrap();
+            fs::set_permissions(top.join(folder), Permissions::from_mode(mode)).unwrap();
+        }
+        for (to, link) in [
+            ("data", "ours/link"),
+            ("../theirs/near", "ours/there"),
+            ("../theirs/far", "ours/and-back"),
+            ("loop", "ours/loop"),
+            ("in", "theirs/near"),
+            ("near/deep/..", "theirs/round"),
+            ("../ours/data", "theirs/far"),
+            ("/", "theirs/root"),
+            ("..", "theirs/in/up"),
+            ("../..", "theirs/in/out"),
+        ] {
+            symlink(to, top.join(link)).unwrap();
+        }
+        for (path, leads_to) in [
+            ("ours/data", Some("ours/data")),
+            ("ours/link", Some("ours/data")),
+            ("ours/link/../data", Some("ours/data")),
+            ("ours/there", Some("theirs/in")),
+            ("theirs", Some("theirs")),
+            ("theirs/near/deep", Some("theirs/in/deep")),
+            ("theirs/round", Some("theirs/in")),
+            ("theirs/in/up", Some("theirs")),
+            ("theirs/../ours", Some("ours")),
+            ("theirs/far", None),
+            ("theirs/root", None),
+            ("theirs/root/etc", None),
+            ("theirs/in/out", None),
+            ("ours/and-back", None),
+            ("ours/loop", None),
+            ("ours/none", None),
+        ] {
+            let found = resolve(&top.join(path));
+            assert_eq!(
+                found.as_ref().ok().map(|found| &found.path),
+                leads_to.map(|to| top.join(to)).as_ref(),
+                "{path}: {found:?}"
+            );
+            assert_eq!(
+                found.is_ok(),
+                hold(&top.join(leads_to.unwrap_or("none"))).is_ok()
+            );
+        }
+        assert_eq!(hold(&top.join("ours/there")).err(), Some(Errno::LOOP));
+        assert_eq!(hold(&top.join("theirs/near/deep")).err(), Some(Errno::LOOP));
+    }
+
+    /// Accounts alice and bob, by numbers, in homes of their own and in a sticky folder.
+    #[test]
+    fn a_component_counts_by_its_owner() {
+        if !geteuid().is_root() {
+            eprintln!("skipped a_component_counts_by_its_owner: it needs root");
+            return;
+        }
+        const ALICE: Option<u32> = Some(2102);
+        let top = tempfile::tempdir().unwrap();
+        let top = top.path().canonicalize().unwrap();
+        fs::set_permissions(&top, Permissions::from_mode(0o755)).unwrap();
+        for (folder, mode, owner) in [
+            ("data/www", 0o755, None),
+            ("alice/site/releases/5", 0o755, None),
+            ("sticky/roots/in", 0o755, None),
+            ("sticky/alices/in", 0o755, None),
+            ("sticky", 0o1777, None),
+            ("sticky/alices", 0o755, ALICE),
+            ("alice/site", 0o755, ALICE),
+            ("alice", 0o755, ALICE),
+            ("bob", 0o755, Some(2103)),
+        ] {
+            fs::create_dir_all(top.join(folder)).unwrap();
+            fs::set_permissions(top.join(folder), Permissions::from_mode(mode)).unwrap();
+            lchown(top.join(folder), owner, None).unwrap();
+        }
+        for (to, link, owner) in [
+            ("data/www", "www", None),
+            ("data/www", "alices-link", ALICE),
+            ("alice", "home", None),
+            ("releases/5", "alice/site/current", ALICE),
+            ("../bob", "alice/bob", ALICE),
+            ("../data", "alice/by-root", None),
+            ("../data", "sticky/roots-link", None),
+            ("roots", "sticky/alices-link", ALICE),
+            ("../../data", "sticky/roots/out", None),
+            ("../roots", "sticky/alices/out", ALICE),
+        ] {
+            symlink(to, top.join(link)).unwrap();
+            lchown(top.join(link), owner, None).unwrap();
+        }
+        for (path, leads_to, bound) in [
+            ("www", Some("data/www"), None),
+            ("alices-link", None, Some("alices-link")),
+            (
+                "home/site/current",
+                Some("alice/site/releases/5"),
+                Some("alice"),
+            ),
+            ("alice", Some("alice"), Some("alice")),
+            ("alice/none", None, Some("alice")),
+            ("alice/bob", None, Some("alice")),
+            ("alice/by-root", None, Some("alice")),
+            ("sticky/roots/in", Some("sticky/roots/in"), None),
+            ("sticky/roots/out", Some("data"), None),
+            ("sticky/roots-link", None, Some("sticky/roots-link")),
+            ("sticky/alices-link", None, Some("sticky/alices-link")),
+            (
+                "sticky/alices/in",
+                Some("sticky/alices/in"),
+                Some("sticky/alices"),
+            ),
+            ("sticky/alices/out", None, Some("sticky/alices")),
+        ] {
+            let found = resolve(&top.join(path));
+            let (leads_to, bound) = [leads_to, bound]
+                .map(|path| path.map(|path| top.join(path)))
+                .into();
+            assert_eq!(
+                found.as_ref().ok().map(|found| found.path.clone()),
+                leads_to,
+                "{path}: {found:?}"
+            );
+            assert_eq!(others_part(&top.join(path)), bound, "{path}");
+            assert_eq!(
+                found.map_or(bound.clone(), |found| found.bound),
+                bound,
+                "{path}"
+            );
+        }
+    }
+}
