@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use galgo_spawn::sandbox::{OPEN_HOW, open_without_waiting};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use landlock::{
@@ -39,6 +40,7 @@ impl WorkerSandbox {
         // No process of the same user may look into it, ptrace(2) and /proc/PID/mem among others.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(|e| format!("closing its memory: {e}"))?;
+        open_without_waiting().map_err(|e| format!("handling SIGSYS: {e}"))?;
         let files = self.files().map_err(|e| format!("Landlock: {e}"))?;
         self.calls().map_err(|e| format!("seccomp: {e}"))?;
         Ok(files)
@@ -112,6 +114,8 @@ impl WorkerSandbox {
         refused.insert(libc::SYS_clone, processes()?);
         refused.insert(libc::SYS_socket, self.sockets()?);
         refuse(refused, libc::EPERM)?;
+        // No thread waits for what a guest opens.
+        filter([(libc::SYS_openat2, opens()?)].into(), SeccompAction::Trap)?;
         // Its flags lie in memory, where no filter sees them: the C library goes on with clone(2).
         refuse([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS)
     }
@@ -131,9 +135,21 @@ impl WorkerSandbox {
 }
 
 fn refuse(calls: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<(), seccompiler::Error> {
-    let errno = SeccompAction::Errno(errno.cast_unsigned());
-    let filter = SeccompFilter::new(calls, SeccompAction::Allow, errno, arch()?)?;
+    filter(calls, SeccompAction::Errno(errno.cast_unsigned()))
+}
+
+fn filter(
+    calls: BTreeMap<i64, Vec<SeccompRule>>,
+    action: SeccompAction,
+) -> Result<(), seccompiler::Error> {
+    let filter = SeccompFilter::new(calls, SeccompAction::Allow, action, arch()?)?;
     seccompiler::apply_filter(&BpfProgram::try_from(filter)?)
+}
+
+/// Calls of openat2(2) as libraries make them.
+fn opens() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let size = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, OPEN_HOW)?;
+    Ok(vec![SeccompRule::new(vec![size])?])
 }
 
 /// Which calls of clone(2) are refused: those that make no thread.
@@ -218,6 +234,37 @@ mod tests {
         });
         assert_eq!(fs::read(other.path().join("a")).unwrap(), b"text");
         assert_eq!(fs::read_dir(other.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn no_open_waits_for_another_end() {
+        use rustix::{
+            fs::{CWD, FileType, Mode, OFlags, ResolveFlags, mknodat, openat2},
+            io::Errno,
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        fs::write(folder.path().join("file"), "text").unwrap();
+        let sandbox = WorkerSandbox {
+            write: vec![folder.path().to_owned(), "/dev".into()],
+            ..WorkerSandbox::default()
+        };
+        let held = fs::File::open(folder.path()).unwrap();
+        let open = |name: &str, flags| {
+            let flags = flags | OFlags::CLOEXEC;
+            openat2(&held, name, flags, Mode::empty(), ResolveFlags::empty()).map(drop)
+        };
+        inside(&sandbox, || {
+            assert_eq!(open("fifo", OFlags::RDONLY), Err(Errno::ACCESS));
+            assert_eq!(open("fifo", OFlags::RDWR), Err(Errno::ACCESS));
+            assert_eq!(open("fifo", OFlags::WRONLY), Err(Errno::NXIO));
+            assert_eq!(open("fifo", OFlags::PATH), Ok(()));
+            assert_eq!(open("file", OFlags::RDWR), Ok(()));
+            assert_eq!(open(".", OFlags::DIRECTORY), Ok(()));
+            assert_eq!(open("none", OFlags::RDONLY), Err(Errno::NOENT));
+            assert_eq!(open("/dev/null", OFlags::RDWR), Ok(()));
+        });
     }
 
     #[test]

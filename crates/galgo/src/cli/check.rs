@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
 };
 
-use galgo_handlers::modules::is_module;
+use galgo_handlers::{modules::is_module, wasm};
 use galgo_proto::{fcgi::Role, hosts::is_folder_name};
 use galgo_spawn::{
     identity::{effective_uid, name_of},
@@ -86,6 +86,10 @@ impl<W: Write> CheckReport<W> {
             self.line(Severity::Fails, "configuration", &why)?;
         }
         self.spool(config)?;
+        let cache = wasm::cache_folder(config.cache.as_deref(), config.identity.as_ref());
+        if let Some(says) = wasm::cache_doubt(&cache) {
+            self.line(Severity::Warns, &format!("cache {}", near(&cache)), &says)?;
+        }
         for gap in isolation::gaps(config) {
             self.line(Severity::Warns, "this machine", &gap)?;
         }

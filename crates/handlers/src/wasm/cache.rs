@@ -8,7 +8,7 @@ use std::{
 
 use galgo_spawn::identity::Identity;
 use rustix::{
-    fs::{AtFlags, Mode, OFlags},
+    fs::{Access, AtFlags, Mode, OFlags, access},
     process::{Gid, Uid, geteuid},
 };
 
@@ -31,6 +31,20 @@ pub fn folder(configured: Option<&Path>, becomes: Option<&Identity>) -> PathBuf 
     };
     let base = var("CACHE_DIRECTORY").or_else(|| Some(own()?.join("galgo")));
     base.unwrap_or_else(|| "/var/cache/galgo".into())
+}
+
+/// Why modules are not kept in a cache that is there, in words; for a process that has become the server's user.
+pub fn doubt(folder: &Path) -> Option<String> {
+    let is_there = folder.symlink_metadata();
+    let usable = match &is_there {
+        Ok(_) => access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from),
+        // It is made at the start.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(io::Error::from(e.kind())),
+    };
+    usable.err().map(|e| {
+        format!("the server's user cannot use it: {e}. Modules are compiled again after each start (try: chown it, and chmod 700)")
+    })
 }
 
 /// Makes the cache while the server is still root, for the user it becomes.

@@ -37,7 +37,7 @@ use crate::{
     sock::Sock,
     upstream::idle_pool::UpstreamIdlePool,
 };
-pub use cache::{folder as cache_folder, prepare as prepare_cache};
+pub use cache::{doubt as cache_doubt, folder as cache_folder, prepare as prepare_cache};
 pub use guest_access::GuestAccess;
 use own::{OwnWorker, OwnWorkers};
 

@@ -22,6 +22,7 @@ mod key;
 mod loopback;
 mod namespaces;
 mod network;
+mod opens;
 mod outside;
 mod visible;
 
@@ -36,6 +37,7 @@ pub(crate) use key::syscall_with_key;
 pub use namespaces::Ipc;
 pub(crate) use namespaces::enter_ipc;
 pub use network::Network;
+pub use opens::{OPEN_HOW, open_without_waiting};
 pub use outside::Outside;
 pub use visible::{FileAccess, VisibleFiles};
 

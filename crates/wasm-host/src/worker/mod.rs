@@ -18,7 +18,11 @@ mod ticker;
 
 use std::{
     ffi::OsStr,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -27,7 +31,7 @@ use std::{
 };
 
 use galgo_proto::fcgi::RecordType;
-use galgo_spawn::inherited;
+use galgo_spawn::{inherited, trusted_path::resolve};
 use galgo_wasm::wire::{self, Message, RunOutcome, WorkerSetup};
 use rustix::process::Resource;
 
@@ -63,7 +67,7 @@ pub(crate) fn serve_own() -> Result<(), String> {
         instances: setup.instances,
         profiles: vec![setup.profile.clone()],
     };
-    run(&seen, CodeSource::Keeper(Own::new(setup, keeper)))
+    run(seen, CodeSource::Keeper(Own::new(setup, keeper)))
 }
 
 /// Serves the server's socket, standard input, until that is closed.
@@ -81,10 +85,12 @@ pub(crate) fn serve() -> Result<(), String> {
         return Err("the first message is not what it should be".into());
     };
     let cache = OsStr::from_bytes(&setup.cache).into();
-    run(&setup, CodeSource::Cache(cache))
+    run(setup, CodeSource::Cache(cache))
 }
 
-fn run(setup: &WorkerSetup, source: CodeSource) -> Result<(), String> {
+fn run(mut setup: WorkerSetup, source: CodeSource) -> Result<(), String> {
+    let held = hold_folders(&mut setup);
+    let setup = &setup;
     let socket = rustix::io::dup(rustix::stdio::stdin()).map_err(|e| e.to_string())?;
     let socket = Arc::new(socket);
     // What a dead worker held in memory must not be readable.
@@ -98,7 +104,28 @@ fn run(setup: &WorkerSetup, source: CodeSource) -> Result<(), String> {
     let runtime = event_loop().map_err(|e| format!("a thread has no event loop: {e}"))?;
     wire::send_message(&*socket, wire::READY, &[]).map_err(|e| e.to_string())?;
     take(&worker, &socket, &runtime);
+    drop(held);
     Ok(())
+}
+
+/// What the path of a folder that this process holds begins with.
+const HELD: &[u8] = b"/proc/self/fd/";
+
+/// Opens the folders for guests, once and for all, and names them by their descriptors: another account may put a link in the
+/// place of one at any time. One that is missing, or not to be used, keeps its name, and no guest enters it.
+fn hold_folders(setup: &mut WorkerSetup) -> Vec<OwnedFd> {
+    let mut held = Vec::new();
+    for (_, host, _) in setup.profiles.iter_mut().flat_map(|p| &mut p.folders) {
+        let path: &Path = OsStr::from_bytes(host).as_ref();
+        match resolve(path) {
+            Ok(found) => {
+                *host = [HELD, found.file.as_raw_fd().to_string().as_bytes()].concat();
+                held.push(found.file);
+            }
+            Err(e) => say(&format!("{}: {e}", path.display())),
+        }
+    }
+    held
 }
 
 /// What a thread waits with for its guest.
@@ -120,13 +147,14 @@ fn confine(setup: &WorkerSetup) -> Result<Option<&'static str>, String> {
     if left.network {
         left.read.push("/etc".into()); // names of machines
     }
-    for (_, host, write) in setup.profiles.iter().flat_map(|p| &p.folders) {
+    let folders = setup.profiles.iter().flat_map(|p| &p.folders);
+    for (_, host, write) in folders.filter(|(_, host, _)| host.starts_with(HELD)) {
         let to = if *write {
             &mut left.write
         } else {
             &mut left.read
         };
-        to.push(path(host));
+        to.push(OsStr::from_bytes(host).into());
     }
     left.enter()
 }

@@ -25,8 +25,9 @@ use rustix::{
 };
 
 use super::{
+    fault::is_shortage,
     prune,
-    shared::{CompileJob, Runtime},
+    shared::{CompileJob, OwnCache, Runtime},
     wrong::{ModuleFault, NoCode},
 };
 use crate::{
@@ -182,18 +183,22 @@ fn made(
     spawner: &mut Option<Spawner>,
 ) -> Result<ModuleDigest, NoCode> {
     let key = known.key;
-    let cache = &runtime.settings.cache;
     let host = found(&runtime.settings.beside, spawner)?;
     // It is up when there is code. Where there is no thread for it, the next request is told.
     let _ = runtime.start();
     let tag = host.engine();
+    let cache = &runtime.cache();
     if code::is_there(cache, &key, tag) {
         prune::touch(&code::path(cache, &key, tag));
         return Ok(key);
     }
+    let begun = code::make(cache).and_then(|()| draft(cache));
+    let (draft, to) = match begun {
+        Ok(begun) => begun,
+        Err(e) => elsewhere(runtime, cache, &e)?,
+    };
+    let cache = &runtime.cache();
     let cannot = |e: io::Error| NoCode::io(&format!("the cache {}", cache.display()), &e);
-    code::make(cache).map_err(cannot)?;
-    let (draft, to) = draft(cache).map_err(cannot)?;
     let done = compiled(host, file, &to, spawner)
         .and_then(|()| fs::rename(&draft, code::path(cache, &key, tag)).map_err(cannot));
     match done {
@@ -206,6 +211,27 @@ fn made(
         true => Ok(key),
         false => Err(NoCode::ours("it changed while it was compiled")),
     })
+}
+
+/// A draft in a cache of this runtime's own, because the configured one cannot be used.
+fn elsewhere(
+    runtime: &Runtime,
+    cache: &Path,
+    error: &io::Error,
+) -> Result<(PathBuf, File), NoCode> {
+    let failed = |e: io::Error| NoCode::io(&format!("the cache {}", cache.display()), &e);
+    if is_shortage(error) || runtime.own_cache.get().is_some() {
+        return Err(NoCode::io(&format!("the cache {}", cache.display()), error));
+    }
+    let own = OwnCache::make().map_err(failed)?;
+    if runtime.own_cache.set(own).is_ok() {
+        let cache = cache.display();
+        runtime.say(&format!(
+            "the cache {cache} cannot be used: {error}. Until a restart compiled modules are kept in a temporary folder: \
+             make {cache} a folder of the server's user (chmod 700)"
+        ));
+    }
+    draft(&runtime.cache()).map_err(failed)
 }
 
 /// A file that becomes an entry once it is whole.

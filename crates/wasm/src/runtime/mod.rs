@@ -12,7 +12,7 @@ pub(crate) mod wrong;
 
 use std::{
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use galgo_spawn::FileId;
@@ -31,6 +31,7 @@ impl Runtime {
     pub fn new(settings: RuntimeSettings) -> Arc<Self> {
         Arc::new(Self {
             settings,
+            own_cache: OnceLock::new(),
             modules: Mutex::default(),
             jobs: Mutex::default(),
             supervision: Mutex::default(),

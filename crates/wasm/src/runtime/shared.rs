@@ -3,12 +3,17 @@
 use std::{
     collections::VecDeque,
     fmt,
+    fs::{self, DirBuilder},
+    io,
     os::{
         fd::OwnedFd,
-        unix::{ffi::OsStrExt, fs::MetadataExt},
+        unix::{
+            ffi::OsStrExt,
+            fs::{DirBuilderExt, MetadataExt},
+        },
     },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use galgo_spawn::FileId;
@@ -39,9 +44,41 @@ pub struct RuntimeSettings {
 /// asked for; dropping it ends the worker.
 pub struct Runtime {
     pub(super) settings: RuntimeSettings,
+    /// Stands in for the cache that was configured, if that cannot be used.
+    pub(super) own_cache: OnceLock<OwnCache>,
     pub(super) modules: Mutex<Modules>,
     pub(super) jobs: Mutex<Jobs>,
     pub(super) supervision: Mutex<Supervision>,
+}
+
+/// A folder for compiled code that ends with its runtime.
+#[derive(Debug)]
+pub(super) struct OwnCache(PathBuf);
+
+impl OwnCache {
+    /// Makes one, which nobody else may enter.
+    ///
+    /// # Errors
+    /// No folder can be made for temporary files.
+    pub(super) fn make() -> io::Result<Self> {
+        /// Names that may be taken.
+        const MOST: u32 = 1000;
+        for number in 0..MOST {
+            let name = format!("galgo-cache-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| Self(path)),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+}
+
+impl Drop for OwnCache {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// A module that is to be compiled.
@@ -105,6 +142,12 @@ impl Runtime {
         (self.settings.say)(words);
     }
 
+    /// Where compiled code is.
+    pub(super) fn cache(&self) -> PathBuf {
+        let own = self.own_cache.get();
+        own.map_or_else(|| self.settings.cache.clone(), |own| own.0.clone())
+    }
+
     pub(super) fn link(&self) -> Option<Arc<WorkerHandle>> {
         lock(&self.supervision).link.clone()
     }
@@ -123,7 +166,7 @@ impl Runtime {
 
     pub(super) fn setup(&self) -> WorkerSetup {
         WorkerSetup {
-            cache: self.settings.cache.as_os_str().as_bytes().to_vec(),
+            cache: self.cache().as_os_str().as_bytes().to_vec(),
             instances: self.settings.instances as u64,
             profiles: self.settings.profiles.clone(),
         }

@@ -53,7 +53,7 @@ impl Runtime {
     /// A module's code is in the cache: where that is another folder than the worker may read, another worker takes
     /// its place, which ends with its last request.
     pub(super) fn has_cache(self: &Arc<Self>) {
-        let now = folder(&self.settings.cache);
+        let now = folder(&self.cache());
         let mut supervision = lock(&self.supervision);
         if supervision.link.take_if(|link| link.cache != now).is_some() {
             supervision.supervisor = None;
@@ -102,8 +102,8 @@ fn obituary(exit: io::Result<Exit>) -> String {
 /// Starts a worker, and lets requests go to it once it takes connections.
 fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     // It must be there when the worker confines itself to it; what is wrong with it is said to the request that needs it.
-    let _ = code::make(&runtime.settings.cache);
-    let cache = folder(&runtime.settings.cache);
+    let _ = code::make(&runtime.cache());
+    let cache = folder(&runtime.cache());
     // Made anew for each: what it holds would be held for as long as a worker lives.
     let spawner = &mut Spawner::direct()?;
     let (ours, theirs) = wire::pair()?;
@@ -142,7 +142,7 @@ fn load(runtime: &Runtime, worker: &OwnedFd) {
     let Some(host) = runtime.settings.beside.known() else {
         return;
     };
-    let cache = &runtime.settings.cache;
+    let cache = &runtime.cache();
     let modules = &mut lock(&runtime.modules);
     let keys: Vec<_> = modules.keys().collect();
     for key in keys {
