@@ -155,6 +155,17 @@ impl<'a> ConfigText<'a> {
         }
     }
 
+    /// Warns of an error that keeps a route from being used.
+    pub(super) fn warn_of_closed(&self, error: &ConfigError, status: u16) {
+        let why = error.message();
+        let message =
+            format!("{why}. Until a reload finds it fit for use, the route answers {status}");
+        self.warn(&ConfigError {
+            message,
+            ..error.clone()
+        });
+    }
+
     /// The warnings.
     pub(super) fn warnings(&self) -> Vec<String> {
         self.warnings.take()

@@ -54,7 +54,7 @@ pub(super) fn fill(
     {
         match (error.closes, placed.get_mut(at)) {
             (Some(status), Some((route, _))) => {
-                text.warn(&error);
+                text.warn_of_closed(&error, status);
                 let path = std::mem::take(&mut route.path);
                 *route = Route {
                     host: route.host.take(),
@@ -207,7 +207,7 @@ impl ConfigText<'_> {
             return Err(error);
         };
         let (path, names) = self.url_path(path)?;
-        self.warn(&error);
+        self.warn_of_closed(&error, status);
         Ok(Route {
             host: self.hosts(&raw.host)?,
             names,
