@@ -68,6 +68,8 @@ struct CheckReport<W> {
 #[derive(Debug, Default)]
 struct Counts {
     programs: usize,
+    /// Those that the server's worker runs.
+    modules: usize,
     fine: usize,
     warns: usize,
     fails: usize,
@@ -86,18 +88,23 @@ impl<W: Write> CheckReport<W> {
             self.line(Severity::Fails, "configuration", &why)?;
         }
         self.spool(config)?;
-        let cache = wasm::cache_folder(config.cache.as_deref(), config.identity.as_ref());
-        if let Some(says) = wasm::cache_doubt(&cache) {
-            self.line(Severity::Warns, &format!("cache {}", near(&cache)), &says)?;
-        }
         for gap in isolation::gaps(config) {
             self.line(Severity::Warns, "this machine", &gap)?;
         }
         for route in &config.routes {
             self.route(config, route)?;
         }
-        match &config.sites {
-            Some(sites) => self.sites(config, sites),
+        if let Some(sites) = &config.sites {
+            self.sites(config, sites)?;
+        }
+        self.cache(config)
+    }
+
+    /// Whether the code of modules can be kept, if the server runs any.
+    fn cache(&mut self, config: &Config) -> io::Result<()> {
+        let cache = wasm::cache_folder(config.cache.as_deref(), config.identity.as_ref());
+        match wasm::cache_doubt(&cache).filter(|_| self.counts.modules > 0) {
+            Some(says) => self.line(Severity::Warns, &format!("cache {}", near(&cache)), &says),
             None => Ok(()),
         }
     }
@@ -143,6 +150,8 @@ impl<W: Write> CheckReport<W> {
     fn programs(&mut self, config: &Config, route: &Route, cgi: &Cgi) -> io::Result<()> {
         for seen in programs::all(config, route, cgi).map(Seen::examined) {
             let verdict = seen.verdict();
+            let is_module = is_own_module(&seen) && cgi.remit.is_none();
+            self.counts.modules += usize::from(is_module);
             self.counts.fine += usize::from(verdict == Severity::Fine);
             self.counts.programs += usize::from(verdict != Severity::Note);
             self.count(verdict);
@@ -278,9 +287,14 @@ fn takes_bodies_in(route: &Route) -> bool {
     }
 }
 
+/// Whether it is a module that no interpreter runs.
+fn is_own_module(seen: &Seen) -> bool {
+    seen.interpreter.is_none() && is_module(seen.path.as_os_str().as_bytes())
+}
+
 /// How a fine program is started and kept.
 fn kept(cgi: &Cgi, seen: &Seen) -> String {
-    if seen.interpreter.is_none() && is_module(seen.path.as_os_str().as_bytes()) {
+    if is_own_module(seen) {
         return kept_module(cgi, &seen.path);
     }
     let started = started(cgi.remit.as_deref(), &cgi.options, &seen.path);
