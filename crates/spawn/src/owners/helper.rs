@@ -134,13 +134,7 @@ fn set_up<'r>(
     if let Some(group) = group {
         cgroups::enter(group).map_err(io("entering its control group"))?;
     }
-    let own_ids = remit.has_own_ids();
-    let (prepared, refused) = match prepare(remit, host.as_ref()) {
-        Ok(prepared) => (prepared, None),
-        // Said to each request, because the owner of the folder can mend that at any time.
-        Err(e) if is_about_a_file(&e) => (None, Some(e.to_string())),
-        Err(e) => return Err(io("confining programs")(e)),
-    };
+    let (prepared, refused) = prepare_or_refuse(remit, host.as_ref())?;
     let ipc = match &prepared {
         Some(prepared) => prepared.ipc(),
         None if terms.sandbox == Sandbox::Standard => sandbox::enter_ipc(),
@@ -177,7 +171,7 @@ fn set_up<'r>(
             Some(_) => limits.within_group(),
             None => limits,
         },
-        own_ids,
+        own_ids: remit.has_own_ids(),
     };
     Ok(Helper {
         terms,
@@ -215,9 +209,23 @@ fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> io::Result<Option<Pre
     let interpreters: Vec<_> = interpreters.map(|(_, path)| path.as_path()).collect();
     let worker = modules::strict(remit, host);
     let folder = remit.folder().map_err(io::Error::other)?;
-    let prepared = strict.prepare(&folder, &interpreters, worker);
-    let named = |e: io::Error| io::Error::new(e.kind(), format!("confining programs: {e}"));
-    prepared.map(Some).map_err(named)
+    strict.prepare(&folder, &interpreters, worker).map(Some)
+}
+
+/// As [`prepare`]; or why all requests are refused: the owner of the folder can mend that at any time.
+///
+/// # Errors
+/// No helper can be made now; in words.
+fn prepare_or_refuse(
+    remit: &Remit,
+    host: Option<&WorkerProgram>,
+) -> Result<(Option<Prepared>, Option<String>), SetupFailure> {
+    let failed = SetupFailure::of("confining programs");
+    match prepare(remit, host) {
+        Ok(prepared) => Ok((prepared, None)),
+        Err(e) if is_about_a_file(&e) => Ok((None, Some(failed(e).words))),
+        Err(e) => Err(failed(e)),
+    }
 }
 
 /// Whether a file or folder is to blame, and no shortage.

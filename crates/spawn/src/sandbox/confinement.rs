@@ -5,6 +5,7 @@ use super::{
     filter,
     install::{self, FilteredThreads},
     kernel::kernel,
+    listed_file::ListedFile,
     namespaces::{self, Ipc},
     network::Network,
 };
@@ -89,16 +90,6 @@ fn python_settings() -> Vec<PathBuf> {
     let all = std::fs::read_dir("/etc").into_iter().flatten().flatten();
     let ours = all.filter(|entry| entry.file_name().as_bytes().starts_with(b"python"));
     ours.map(|entry| entry.path()).collect()
-}
-
-/// A file or folder that programs may use.
-#[derive(Debug, Clone)]
-pub(super) struct ListedFile {
-    /// Without links in it.
-    pub(super) path: PathBuf,
-    /// Opened with O_PATH: rules and mounts go by this, whatever comes in its place.
-    pub(super) file: Rc<OwnedFd>,
-    pub(super) access: AccessRights,
 }
 
 #[derive(Default, Clone)]

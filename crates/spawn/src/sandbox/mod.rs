@@ -19,6 +19,7 @@ mod filter;
 mod install;
 mod kernel;
 mod key;
+mod listed_file;
 mod loopback;
 mod namespaces;
 mod network;

@@ -4,7 +4,7 @@
 //! Landlock allows below a folder what it allows in it, across mounts. So a rule for the new /tmp would allow programs to write to
 //! what is put back below it. Such a mount is read-only, unless it is listed to be written to.
 
-use super::confinement::ListedFile;
+use super::listed_file::ListedFile;
 use crate::{domain::AccessRights, raw::syscall, trusted_path::hold};
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
@@ -235,21 +235,21 @@ fn kept<'l>(listed: &'l [ListedFile], covered: &[&str]) -> io::Result<Vec<KeptTr
 fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
     /// The kernel's `struct mount_attr`.
     #[repr(C)]
-    struct Attributes {
+    struct MountAttributes {
         set: u64,
         clear: u64,
         propagation: u64,
         user_namespace: u64,
     }
     const RECURSIVE: u32 = 0x8000; // AT_RECURSIVE
-    let attributes = Attributes {
+    let attributes = MountAttributes {
         set: 1, // MOUNT_ATTR_RDONLY
         clear: 0,
         propagation: 0,
         user_namespace: 0,
     };
     let flags = AtFlags::EMPTY_PATH.bits() | RECURSIVE;
-    let (at, size) = (&raw const attributes as usize, size_of::<Attributes>());
+    let (at, size) = (&raw const attributes as usize, size_of::<MountAttributes>());
     let tree = tree.as_raw_fd() as usize;
     let path = c"".as_ptr() as usize;
     // SAFETY: the kernel reads an empty string and `size` bytes of `attributes`, which both outlive the call.

@@ -27,7 +27,7 @@ use rustix::{
 use super::{
     fault::is_shortage,
     prune,
-    shared::{CompileJob, OwnCache, Runtime},
+    shared::{CompileJob, Runtime, TemporaryCache},
     wrong::{ModuleFault, NoCode},
 };
 use crate::{
@@ -220,11 +220,11 @@ fn elsewhere(
     error: &io::Error,
 ) -> Result<(PathBuf, File), NoCode> {
     let failed = |e: io::Error| NoCode::io(&format!("the cache {}", cache.display()), &e);
-    if is_shortage(error) || runtime.own_cache.get().is_some() {
+    if is_shortage(error) || runtime.temporary_cache.get().is_some() {
         return Err(NoCode::io(&format!("the cache {}", cache.display()), error));
     }
-    let own = OwnCache::make().map_err(failed)?;
-    if runtime.own_cache.set(own).is_ok() {
+    let own = TemporaryCache::make().map_err(failed)?;
+    if runtime.temporary_cache.set(own).is_ok() {
         let cache = cache.display();
         runtime.say(&format!(
             "the cache {cache} cannot be used: {error}. Until a restart compiled modules are kept in a temporary folder: \

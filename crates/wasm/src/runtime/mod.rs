@@ -31,7 +31,7 @@ impl Runtime {
     pub fn new(settings: RuntimeSettings) -> Arc<Self> {
         Arc::new(Self {
             settings,
-            own_cache: OnceLock::new(),
+            temporary_cache: OnceLock::new(),
             modules: Mutex::default(),
             jobs: Mutex::default(),
             supervision: Mutex::default(),

@@ -45,7 +45,7 @@ pub struct RuntimeSettings {
 pub struct Runtime {
     pub(super) settings: RuntimeSettings,
     /// Stands in for the cache that was configured, if that cannot be used.
-    pub(super) own_cache: OnceLock<OwnCache>,
+    pub(super) temporary_cache: OnceLock<TemporaryCache>,
     pub(super) modules: Mutex<Modules>,
     pub(super) jobs: Mutex<Jobs>,
     pub(super) supervision: Mutex<Supervision>,
@@ -53,9 +53,9 @@ pub struct Runtime {
 
 /// A folder for compiled code that ends with its runtime.
 #[derive(Debug)]
-pub(super) struct OwnCache(PathBuf);
+pub(super) struct TemporaryCache(PathBuf);
 
-impl OwnCache {
+impl TemporaryCache {
     /// Makes one, which nobody else may enter.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl OwnCache {
     }
 }
 
-impl Drop for OwnCache {
+impl Drop for TemporaryCache {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -144,7 +144,7 @@ impl Runtime {
 
     /// Where compiled code is.
     pub(super) fn cache(&self) -> PathBuf {
-        let own = self.own_cache.get();
+        let own = self.temporary_cache.get();
         own.map_or_else(|| self.settings.cache.clone(), |own| own.0.clone())
     }
 
