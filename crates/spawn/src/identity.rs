@@ -136,6 +136,14 @@ pub fn home_of(user: &str) -> Result<Option<PathBuf>, IdentityError> {
 
 impl Identity {
     /// Takes this identity on for good: groups first, while there is still the right to, then
+    /// Leaves all supplementary groups but `kept`: some are as good as root (docker, disk), others read what is nobody's
+    /// business (shadow).
+    pub fn keep_groups(&mut self, kept: &[u32]) {
+        let gid = self.gid;
+        self.groups
+            .retain(|group| *group == gid || kept.contains(group));
+    }
+
     /// group, then user, and then tries to get the old one back, which must fail.
     ///
     /// To be called while the process has one thread. libc carries the change to all threads there

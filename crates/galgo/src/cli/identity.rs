@@ -2,11 +2,7 @@
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
-use galgo_spawn::{
-    identity::{by_uid, effective_uid},
-    owners::RunsAs,
-    words,
-};
+use galgo_spawn::{identity::effective_uid, owners::RunsAs, words};
 
 use crate::config::{self, Cgi, Config, Identity};
 
@@ -31,15 +27,16 @@ pub(super) fn assume_for(config: &Config, cgi: &Cgi, program: &Path) -> Result<(
     if effective_uid() != 0 {
         return Ok(());
     }
-    let identity = match remit.runs_as() {
+    let uid = match remit.runs_as() {
         RunsAs::Server(_) => return assume(config),
-        RunsAs::User(user) => user.identity(),
+        RunsAs::User(user) => user.uid,
         RunsAs::Owner { .. } => {
             let shown = words::path(program);
             let file = program.metadata().map_err(|e| format!("{shown}: {e}"))?;
-            by_uid(file.uid()).map_err(|e| format!("the owner of {shown}: {e}"))?
+            file.uid()
         }
     };
+    let identity = remit.identity(uid).map_err(|e| e.to_string())?;
     crate::serve::become_user(&identity)
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use galgo_spawn::{
     Limits,
-    identity::{Identity, lookup},
+    identity::{Identity, group, lookup},
 };
 use toml::Spanned;
 
@@ -21,7 +21,7 @@ use super::{
     },
     error::{Checked, ConfigError, ConfigText},
     include,
-    raw::{self, RawConfig, RawOptions, Typed, place, where_typed},
+    raw::{self, RawConfig, RawOptions, Typed, each_typed, place, where_typed},
     read::Misread,
     routes,
     units::{G, K, M, Mask, T, Time, Value},
@@ -52,6 +52,7 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
         trusted: or_default(wrong, text.trusted(&raw)),
         socket_mode: mask(&raw.socket_mode, d.socket_mode),
         socket_group: or_default(wrong, text.socket_group(&raw)),
+        supplementary_groups: or_default(wrong, text.supplementary_groups(&raw)),
         identity: user.cloned().or(or_default(wrong, text.identity(&raw))),
         min_uid: or_default(wrong, text.number(&raw.min_uid, d.min_uid, 1, 60_000)),
         min_gid: or_default(wrong, text.number(&raw.min_gid, d.min_gid, 1, 60_000)),
@@ -73,6 +74,14 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
         interpreters: or_default(wrong, text.interpreters(&raw)),
         ..d
     };
+    if let Some(identity) = &mut config.identity {
+        // Sockets are given to that group also after the server has become its user.
+        let kept = config
+            .supplementary_groups
+            .iter()
+            .chain(&config.socket_group);
+        identity.keep_groups(&kept.copied().collect::<Vec<_>>());
+    }
     or_default(wrong, text.listen(&raw, &mut config));
     if let Some(raw) = raw.defaults.as_ref().map(Spanned::get_ref) {
         config.options = or_default(wrong, text.options(raw, &config.options));
@@ -119,6 +128,21 @@ impl ConfigText<'_> {
             ));
         }
         Ok(Some(found))
+    }
+
+    fn supplementary_groups(&self, raw: &RawConfig) -> Checked<Vec<u32>> {
+        each_typed(&raw.supplementary_groups, |typed| {
+            let gid = group(typed.get_ref()).map_err(|e| {
+                self.error(typed.span(), format!("{e}: create it or correct the name"))
+            })?;
+            match gid {
+                0 => Err(self.error(
+                    typed.span(),
+                    "programs never run in the group of root: delete it",
+                )),
+                gid => Ok(gid),
+            }
+        })
     }
 
     fn search_path(&self, raw: &RawConfig, default: String) -> Checked<String> {

@@ -52,6 +52,8 @@ pub struct Config {
     pub socket_mode: u32,
     /// The group that the files of Unix sockets are given to.
     pub socket_group: Option<u32>,
+    /// Groups that the server and programs keep beside their own one, if their user is a member.
+    pub supplementary_groups: Vec<u32>,
     /// Whom to become after binding, when started as root.
     pub identity: Option<Identity>,
     /// Whom programs run as where their route does not say; `None`: as the server does.

@@ -272,6 +272,7 @@ table! {
         trusted_proxies: Vec<Text>,
         forwarded: Vec<Text>,
         user: String,
+        supplementary_groups: Vec<Text>,
         group: String,
         min_uid: Value<u64>,
         min_gid: Value<u64>,

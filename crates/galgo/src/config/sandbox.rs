@@ -163,6 +163,7 @@ impl ConfigText<'_> {
             sandbox: cgi.options.sandbox,
             strict: cgi.options.strict.clone(),
             runs_as,
+            groups: config.supplementary_groups.clone(),
         }))))
     }
 
@@ -203,6 +204,7 @@ impl ConfigText<'_> {
             sandbox: options.sandbox,
             strict,
             runs_as,
+            groups: config.supplementary_groups.clone(),
         }))))
     }
 

@@ -93,6 +93,8 @@ pub struct Terms {
     pub strict: Option<Arc<Confinement>>,
     /// Whom they run as.
     pub runs_as: RunsAs,
+    /// The supplementary groups that they keep, if their user is a member.
+    pub groups: Vec<u32>,
 }
 
 /// What a helper may start: what server and spawner have each read in the configuration.
@@ -203,6 +205,13 @@ impl Remit {
     /// # Errors
     /// No program of this route runs as that user, in words; or it is not known who that is.
     pub fn identity(&self, uid: u32) -> Result<Identity, NotDone> {
+        let mut identity = self.member(uid)?;
+        identity.keep_groups(&self.terms.groups);
+        Ok(identity)
+    }
+
+    /// The same in all groups of the user.
+    fn member(&self, uid: u32) -> Result<Identity, NotDone> {
         let denied = |why: String| Err(NotDone::Denied(why));
         let (min_uid, min_gid) = match &self.terms.runs_as {
             RunsAs::User(user) if user.uid == uid => return without_root(user.identity()),

@@ -56,6 +56,7 @@ pub(super) fn remit(path: impl AsRef<Path>) -> Remit {
         sandbox: Sandbox::Standard,
         strict: None,
         runs_as: RunsAs::User(user),
+        groups: Vec::new(),
     })
 }
 

@@ -396,13 +396,13 @@ fn what_check_and_run_say() {
     );
     let refused = line("www/two.example/cgi-bin/who");
     assert!(
-        refused.starts_with("FAIL") && refused.contains("min_uid = 500"),
+        refused.starts_with("FAIL") && refused.contains("min_uid = 1000"),
         "{refused}"
     );
     let url = |url: &str| site.galgo(&["check", ".", "--url", url]);
     url("http://one.example/cgi-bin/who").has_out(format!("runs as {one}, sandbox = \"standard\""));
     let refused = url("http://two.example/cgi-bin/who");
-    refused.has_out("min_uid = 500");
+    refused.has_out("min_uid = 1000");
     refused.has_out("answer             403");
     let config = site.path("galgo.toml");
     let mut galgo = Command::new(env!("CARGO_BIN_EXE_galgo"));

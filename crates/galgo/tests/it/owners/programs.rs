@@ -106,7 +106,7 @@ fn the_owner_of_the_file_decides() {
     server.says("min_uid = 6");
     let server = site().start();
     assert_eq!(server.get("/own/man").status, 403);
-    server.says("min_uid = 500");
+    server.says("min_uid = 1000");
     let server = site().config("min_uid = 6\n").start();
     assert_eq!(server.get("/own/man").status, 403);
     server.says("min_gid = 100");

@@ -191,7 +191,7 @@ fn the_owner_of_the_program_decides() {
     own(&site, "own/app", MAN);
     let server = site.start();
     wait_until("the refusal", || server.get("/app").status == 502);
-    server.says("min_uid = 500");
+    server.says("min_uid = 1000");
     assert_eq!(helpers(&server), [0; 0]);
 }
 

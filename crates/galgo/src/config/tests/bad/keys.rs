@@ -15,7 +15,7 @@ pub(super) const KEYS: &[super::Refused] = &[
     ),
     (
         "frobnicate = 1",
-        "1:1: unknown key \"frobnicate\"; known here: listen, socket_mode, socket_group, trusted_proxies, forwarded, user, group, min_uid, min_gid, workers, umask, path, pid_file, access_log, log_format, error_log, cache, spool, spool_limit, spool_memory, dev_errors, shutdown_grace, head_timeout, keep_alive, min_rate, rate_grace, busy_rate, max_connections, max_connections_per_client, max_head, max_fields, max_target, encoded_slash, max_templates, templates_memory, template_idle, max_running, max_running_per_client, cpu_share, queue, queue_wait, defaults, route, rewrite, include, sites, errors, interpreters, userdir, tls",
+        "1:1: unknown key \"frobnicate\"; known here: listen, socket_mode, socket_group, trusted_proxies, forwarded, user, group, supplementary_groups, min_uid, min_gid, workers, umask, path, pid_file, access_log, log_format, error_log, cache, spool, spool_limit, spool_memory, dev_errors, shutdown_grace, head_timeout, keep_alive, min_rate, rate_grace, busy_rate, max_connections, max_connections_per_client, max_head, max_fields, max_target, encoded_slash, max_templates, templates_memory, template_idle, max_running, max_running_per_client, cpu_share, queue, queue_wait, defaults, route, rewrite, include, sites, errors, interpreters, userdir, tls",
     ),
     (
         "listen = ",
