@@ -321,7 +321,7 @@ int galgo_stop(const char *files, const char *obstacle) {
         galgo_make_ruleset(looked & 2);
     /* What the server had this process made with, its children have, too: a session of its own, and a signal for
        when the server is gone. One that is gone already is noticed as the request is waited for. */
-    int leads = getsid(0) == getpid(), orphaned = 0;
+    int orphaned = 0;
     prctl(PR_GET_PDEATHSIG, &orphaned, 0, 0, 0);
     for (;;) {
         char what;
@@ -332,8 +332,7 @@ int galgo_stop(const char *files, const char *obstacle) {
             continue;
         pid_t pid = galgo_make_child();
         if (pid == 0) {
-            if (!leads || setsid() < 0)
-                setpgid(0, 0);
+            setsid();
             if (orphaned)
                 prctl(PR_SET_PDEATHSIG, orphaned, 0, 0, 0);
             close(GALGO_CONTROL);

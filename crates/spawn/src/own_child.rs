@@ -9,11 +9,11 @@ use crate::{
     start::Priority,
 };
 use rustix::{
-    process::{PidfdFlags, getpid, pidfd_open},
+    process::{Pid, PidfdFlags, getpid, getsid, pidfd_open},
     thread::{CpuSet, sched_getaffinity},
 };
 use std::{
-    io,
+    fs, io,
     mem::ManuallyDrop,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr,
@@ -147,6 +147,12 @@ impl OwnChild {
             let set = [size_of::<CpuSet>(), ptr::from_ref(others) as usize];
             // SAFETY: the kernel reads as many bytes as it is told to from a set that outlives the call.
             unsafe { syscall_with_key(libc::SYS_sched_setaffinity, [process, set[0], set[1], 0]) };
+        }
+        // With autogroups (sched(7)) priorities count within a session, and sessions have one, too. Before the program has a
+        // session of its own, this would be the server's; then `child_side` does it.
+        let session = getsid(Pid::from_raw(self.pid)).map(Pid::as_raw_pid);
+        if session == Ok(self.pid) {
+            let _ = fs::write(format!("/proc/{}/autogroup", self.pid), "19");
         }
     }
 

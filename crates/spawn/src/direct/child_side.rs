@@ -42,8 +42,8 @@ pub(super) struct ChildContext {
     pub(super) orphaned: Option<(i32, i32)>,
     /// Signals to give their default disposition.
     pub(super) reset: u64,
-    /// A session of its own, and not a group alone: the server has a terminal.
-    pub(super) session: bool,
+    /// It is to run behind others.
+    pub(super) behind: bool,
     /// A failure is also a byte of standard output.
     pub(super) knocks: bool,
     /// The child's answer: 0, or stage and errno as `pack` puts them.
@@ -89,12 +89,13 @@ pub(super) unsafe extern "C" fn run(context: *const ChildContext) -> ! {
 fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     domain(c)?;
     descriptors(c)?;
-    // The group exists before the program does. A server that waits can signal it from the first moment.
-    let group = match c.session {
-        true => libc::SYS_setsid,
-        false => libc::SYS_setpgid,
-    };
-    call(Limits, group, [0, 0, 0, 0])?;
+    // The group exists before the program does: a server that waits can signal it from the first moment. In a session of its
+    // own a program has no terminal, whose keys it could press (TIOCSTI, ioctl_tty(2)); it joins no group of others; and
+    // what it does to the priority of its session (autogroups, sched(7)) concerns itself.
+    call(Limits, libc::SYS_setsid, [0, 0, 0, 0])?;
+    if c.behind {
+        lower_session();
+    }
     signals::reset(c.reset);
     signals::set_mask(0);
     if let Some(mask) = c.umask {
@@ -115,6 +116,24 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     let exec = [c.path as usize, c.argv as usize, c.envp as usize, 0];
     call(Exec, libc::SYS_execve, exec)?;
     Err((Exec, libc::ENOEXEC)) // not reached: execve returns failures only
+}
+
+/// Has the session run behind others: with autogroups (sched(7)) the priority of a process counts within its session. Without
+/// them there is no such file; without root the kernel takes ten such orders a second.
+fn lower_session() {
+    let path = c"/proc/self/autogroup".as_ptr() as usize;
+    let flags = (libc::O_WRONLY | libc::O_CLOEXEC) as usize;
+    // SAFETY: both pointers are to constants; the descriptor is this function's own.
+    unsafe {
+        let here = libc::AT_FDCWD as usize;
+        let file = syscall(libc::SYS_openat, [here, path, flags, 0, 0, 0]);
+        if file >= 0 {
+            let lowest = b"19";
+            let (file, text) = (file as usize, lowest.as_ptr() as usize);
+            syscall(libc::SYS_write, [file, text, lowest.len(), 0, 0, 0]);
+            syscall(libc::SYS_close, [file, 0, 0, 0, 0, 0]);
+        }
+    }
 }
 
 /// Gives up new privileges, and enters a domain of its own: while the table of descriptors is still the server's, so that

@@ -16,14 +16,13 @@ use crate::{
     env::STRING_MAX,
     error::{StartError, StartStage},
     sandbox::{Ipc, Sandbox},
-    start::{Launch, Limits, MORE_MAX, Start},
+    start::{Launch, Limits, MORE_MAX, Priority, Start},
 };
 use child_side::ChildContext;
 pub use launches::{FailedLaunch, LaunchOutcome};
 use launches::{LaunchData, LaunchMemory, Launches};
 use rustix::{
-    fs::{Mode, OFlags, open},
-    io::{Errno, fcntl_dupfd_cloexec},
+    io::fcntl_dupfd_cloexec,
     process::{Resource, getrlimit},
 };
 pub use signals::leave_signals_to_others;
@@ -50,8 +49,6 @@ pub struct Direct {
     slots: StdioSlots,
     /// Signals whose dispositions a child resets; looked at by the first start.
     reset: Option<u64>,
-    /// Whether programs get sessions of their own, and not groups alone.
-    session: bool,
     umask: Option<u32>,
     /// What programs get when this process is gone, and its number.
     orphaned: Option<(i32, i32)>,
@@ -91,7 +88,6 @@ impl Direct {
             stack: Stack::new()?,
             slots: StdioSlots::new(null)?,
             reset: None,
-            session: has_terminal(),
             umask: None,
             orphaned: None,
             ruleset: ruleset.clone(),
@@ -187,6 +183,7 @@ impl Direct {
             more_len: numbers.len(),
             mark: mark.as_ref().map(ProcessMark::limits),
             knocks: launch.knocks,
+            behind: launch.priority != Priority::Normal,
             ..self.context(&start, &argv, &envp, memory.slots.numbers())
         };
         if let Err(e) = memory.slots.fill(&stdio) {
@@ -289,7 +286,7 @@ impl Direct {
                 .map(AsRawFd::as_raw_fd),
             orphaned: self.orphaned,
             reset,
-            session: self.session,
+            behind: false,
             knocks: false,
             failure: AtomicU32::new(0),
         }
@@ -319,15 +316,6 @@ impl Direct {
         }
         Ok(())
     }
-}
-
-/// Whether this process has a controlling terminal. A program that had it, too, could write to it, and push letters into
-/// it (TIOCSTI, ioctl_tty(2)) that the operator's shell takes for typed, whatever user it runs as. In a session of its
-/// own it has none. Without a terminal a group does: with autogroups (sched(7)) the kernel makes more of a session.
-fn has_terminal() -> bool {
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    // Whatever else is wrong with it, there may be one.
-    !matches!(open("/dev/tty", flags, Mode::empty()), Err(Errno::NXIO))
 }
 
 /// What the programs of one or more spawners make their domains of.
