@@ -98,6 +98,12 @@ impl Live {
         self.preforked.extend(child);
     }
 
+    /// Gives children that have come their own marks: what their fork handlers have started ends then. Drops those that will never
+    /// come.
+    pub(super) fn greet(&mut self) {
+        self.preforked.retain_mut(|child| child.ready().is_ok());
+    }
+
     /// Knows less than was `learned` by now, bytes, or is worn.
     pub(super) fn is_old(&self, learned: usize, now: Instant) -> bool {
         self.knows < learned

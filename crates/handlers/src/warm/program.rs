@@ -175,6 +175,7 @@ impl WarmProgram {
             .into_iter()
             .filter_map(|pid| state.remove(pid))
             .collect();
+        state.live.iter_mut().for_each(Live::greet);
         let long = if self.is_gone() { Duration::ZERO } else { long };
         let work = state.work(now, idle, long);
         let let_go = match work {

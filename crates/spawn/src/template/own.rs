@@ -23,7 +23,7 @@ use std::{
     io::{self, IoSlice},
     mem::{self, MaybeUninit},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
@@ -31,7 +31,7 @@ use std::{
 /// children to load.
 const MODULES_MAX: usize = 96 << 10;
 
-/// Children with one mark are made for so long; then all of them must have said hello before there is another one.
+/// Children are born with one mark for so long, if one of them is on its way at each moment.
 const BIRTHS: Duration = Duration::from_secs(1);
 
 /// A start of a program that is to stop before its first line, before it is started.
@@ -168,7 +168,7 @@ impl OwnTemplate {
     /// As [`Template::prefork`](super::Template::prefork).
     pub(crate) fn prefork(&self) -> io::Result<OwnPreforked> {
         let births = self.births.as_ref();
-        let born_with = births.map(|births| self.birth_mark(births)).transpose()?;
+        let born_with = births.map(|births| self.birth_mark(births));
         let (ours, theirs) = pair()?;
         set_socket_passcred(&ours, true)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -181,25 +181,24 @@ impl OwnTemplate {
     }
 
     /// The mark of the next child until it has said hello. Fork handlers of the program run in it by then: what they start has
-    /// this mark, too, and ends once no child is on its way.
-    ///
-    /// # Errors
-    /// `WouldBlock`: children were on their way at each moment for too long.
-    fn birth_mark(&self, births: &Mutex<Weak<BirthMark>>) -> io::Result<Arc<BirthMark>> {
+    /// this mark, too, and ends once no child is on its way that may have been born with it.
+    fn birth_mark(&self, births: &Mutex<Weak<BirthMark>>) -> Arc<BirthMark> {
         let mut births = births.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(there) = births.upgrade() {
-            return match there.since.elapsed() < BIRTHS {
-                true => Ok(there),
-                false => Err(io::ErrorKind::WouldBlock.into()),
-            };
+        let last = births.upgrade();
+        if let Some(last) = last.as_ref().filter(|last| last.since.elapsed() < BIRTHS) {
+            return last.clone();
         }
         let new = Arc::new(BirthMark {
             mark: ProcessMark::new(MarkKind::Lasting),
             since: Instant::now(),
+            next: OnceLock::new(),
         });
         set_limits(self.child.pid(), &new.mark);
+        if let Some(last) = last {
+            let _ = last.next.set(new.clone());
+        }
         *births = Arc::downgrade(&new);
-        Ok(new)
+        new
     }
 
     /// As [`Template::is_worn`](super::Template::is_worn).

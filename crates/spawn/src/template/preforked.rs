@@ -22,7 +22,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -73,6 +73,8 @@ pub(crate) struct OwnPreforked {
 pub(super) struct BirthMark {
     pub(super) mark: ProcessMark,
     pub(super) since: Instant,
+    /// The mark that the template got after this one. A child that was asked for before may have been born with it.
+    pub(super) next: OnceLock<Arc<BirthMark>>,
 }
 
 /// A child that serves its request.
