@@ -171,7 +171,7 @@ macro_rules! structs {
 structs! {
     Terms {
         path layout interpreters variables constants query_args worker warm modules limits umask no_new_privs sandbox
-        strict runs_as
+        strict runs_as groups
     }
     Limits { cpu cpu_percent memory file_size open_files processes may_stay is_worker }
     ModuleTerms { build setup read write }
