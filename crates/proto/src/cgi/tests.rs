@@ -261,6 +261,7 @@ fn limits_are_exact_and_an_endless_line_ends_at_once() {
         bytes,
         fields,
         upgrade: false,
+        status_line: false,
     };
     let step = |limits| ReplyScan::default().step(head, &limits);
     assert!(matches!(
@@ -410,7 +411,7 @@ proptest! {
         bytes in 1..200usize,
         fields in 0..6usize,
     ) {
-        let limits = ReplyLimits { bytes, fields, upgrade: false };
+        let limits = ReplyLimits { bytes, fields, upgrade: false, status_line: false };
         let cuts: Vec<_> = cuts.into_iter().filter(|&cut| cut < output.len()).collect();
         let each: Vec<_> = (0..output.len()).collect();
         let whole = outcome(&output, &[], &limits);
