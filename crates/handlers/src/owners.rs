@@ -16,7 +16,8 @@ use galgo_spawn::{
 use tokio::{io::Interest, time::timeout};
 
 use crate::{
-    fault::Fault, off_loop::off_loop, program::CgiOptions, sock::register, warm::setup::AsUser,
+    fault::Fault, off_loop::off_loop, program::settings::CgiOptions, sock::register,
+    warm::setup::AsUser,
 };
 
 /// Helpers that may be gone, one after the other, before one has taken a start.

@@ -1,12 +1,17 @@
 //! How a process ended, and asking for it.
 
 use crate::raw::syscall;
+use rustix::process::WaitIdOptions;
 use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsRawFd, BorrowedFd},
     time::Duration,
 };
+
+/// For waitid(2): children that have ended, without waiting. Includes children that clone(2) made with another signal than SIGCHLD.
+pub(crate) const ENDED: WaitIdOptions =
+    WaitIdOptions::from_bits_retain((libc::WEXITED | libc::WNOHANG | libc::__WALL).cast_unsigned());
 
 /// How a process ended, and what it used (getrusage(2)): itself and the children it waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

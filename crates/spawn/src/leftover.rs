@@ -12,7 +12,7 @@
 //! A process that is killed cannot fork any more: fork(2) fails while a fatal signal is pending. So a process that forks at full speed
 //! ends with the first look that is faster than one of its forks.
 
-use crate::{claims, reaper::ENDED};
+use crate::{claims, exit::ENDED};
 use rustix::{
     io::Errno,
     process::{

@@ -5,7 +5,7 @@ use crate::{exit::reap, leftover::Leftovers};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     io::{read, write},
-    process::{WaitIdOptions, getpid, set_child_subreaper},
+    process::{getpid, set_child_subreaper},
 };
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -16,10 +16,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-/// For waitid(2): those that have ended, without waiting. Children made by clone(2) with another signal than SIGCHLD, too.
-pub(crate) const ENDED: WaitIdOptions =
-    WaitIdOptions::from_bits_retain((libc::WEXITED | libc::WNOHANG | libc::__WALL).cast_unsigned());
 
 /// A descriptor to wait for, and what looks there whether nothing is left to wait for.
 #[derive(Debug)]

@@ -45,7 +45,7 @@ use limits::{
     SEND_BUFFER, STREAM_SIZE, STREAM_WINDOW,
 };
 use stream::{FinishedRequest, IncomingStream};
-use unread::{Piece, Unread};
+use unread::{Unread, UnreadPiece};
 use windows::Windows;
 use wire::FrameTransport;
 
@@ -113,7 +113,7 @@ async fn shake_hands(
     (http, upgrades): (&Http, bool),
     lease: &IdleEntry<'_>,
     wire: FrameTransport,
-) -> Option<Connection<FrameTransport, Piece>> {
+) -> Option<Connection<FrameTransport, UnreadPiece>> {
     let by = Instant::now() + http.head_timeout;
     // What h2 refuses itself has no line in the access log: a head between this and `max_head` is refused here.
     let most = u32::try_from(http.max_head).unwrap_or(u32::MAX);
@@ -144,7 +144,7 @@ struct Served<'l, S: SiteService> {
     unread: Rc<Unread>,
     link: Rc<Link>,
     sock: Rc<Transport>,
-    connection: Connection<FrameTransport, Piece>,
+    connection: Connection<FrameTransport, UnreadPiece>,
     /// A request has come.
     asked: bool,
     /// The requests that are being answered.
@@ -303,7 +303,7 @@ impl<S: SiteService> Served<'_, S> {
 
 /// Drives the connection, until it is over, or a request comes where it is `wanted`.
 async fn next(
-    connection: &mut Connection<FrameTransport, Piece>,
+    connection: &mut Connection<FrameTransport, UnreadPiece>,
     wanted: bool,
 ) -> Option<Result<IncomingStream, h2::Error>> {
     match wanted {

@@ -13,7 +13,7 @@ use galgo_io::rate_allowance::RateAllowance;
 use h2::{Reason, SendStream, server::SendResponse};
 use http::{Response, StatusCode};
 
-use super::unread::{Piece, Unread};
+use super::unread::{Unread, UnreadPiece};
 
 /// The sending half of a stream. The request's client looks here as well, whether the peer still reads.
 #[derive(Debug)]
@@ -25,14 +25,14 @@ pub(super) struct Outgoing {
 #[derive(Debug)]
 enum Half {
     /// No response has begun.
-    Silent(SendResponse<Piece>),
+    Silent(SendResponse<UnreadPiece>),
     /// It has.
-    Speaks(SendStream<Piece>),
+    Speaks(SendStream<UnreadPiece>),
 }
 
 impl Outgoing {
     /// That of a stream of the connection of which `unread` waits.
-    pub(super) fn new(respond: SendResponse<Piece>, unread: Rc<Unread>) -> Self {
+    pub(super) fn new(respond: SendResponse<UnreadPiece>, unread: Rc<Unread>) -> Self {
         Self {
             half: RefCell::new(Half::Silent(respond)),
             unread,
@@ -91,7 +91,7 @@ impl Outgoing {
     }
 
     /// Counts `data` among what waits.
-    pub(super) fn hold(&self, data: Bytes) -> Piece {
+    pub(super) fn hold(&self, data: Bytes) -> UnreadPiece {
         self.unread.hold(data)
     }
 
@@ -99,7 +99,7 @@ impl Outgoing {
     pub(super) async fn write_held(
         &self,
         allowance: &mut RateAllowance,
-        mut piece: Piece,
+        mut piece: UnreadPiece,
         ends: bool,
     ) -> io::Result<()> {
         while piece.has_remaining() {
@@ -163,7 +163,7 @@ impl Outgoing {
         self.send_piece(self.hold(data), ends)
     }
 
-    fn send_piece(&self, piece: Piece, ends: bool) -> io::Result<()> {
+    fn send_piece(&self, piece: UnreadPiece, ends: bool) -> io::Result<()> {
         match &mut *self.half.borrow_mut() {
             Half::Speaks(stream) => stream.send_data(piece, ends).map_err(gone),
             Half::Silent(_) => Err(io::ErrorKind::NotConnected.into()),

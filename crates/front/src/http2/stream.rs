@@ -28,7 +28,7 @@ use super::{
     limits::MAX_STREAMS,
     outgoing::Outgoing,
     send::StreamSender,
-    unread::{Piece, Unread},
+    unread::{Unread, UnreadPiece},
 };
 use crate::{
     event_loop::EventLoop,
@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// A request as it came.
-pub(super) type IncomingStream = (http::Request<RecvStream>, SendResponse<Piece>);
+pub(super) type IncomingStream = (http::Request<RecvStream>, SendResponse<UnreadPiece>);
 
 /// What its connection wants to know of a request that is over.
 #[derive(Debug, Default)]

@@ -31,7 +31,7 @@ pub(super) struct Unread {
 
 /// Bytes of an answer. They count until they have been sent or dropped.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct UnreadPiece {
     bytes: Bytes,
     of: Rc<Unread>,
 }
@@ -71,11 +71,11 @@ impl Unread {
     }
 
     /// Counts bytes that were read for an answer.
-    pub(super) fn hold(self: &Rc<Self>, bytes: Bytes) -> Piece {
+    pub(super) fn hold(self: &Rc<Self>, bytes: Bytes) -> UnreadPiece {
         let all = self.bytes.get() + bytes.len();
         self.bytes.set(all);
         self.most.set(self.most.get().max(all));
-        Piece {
+        UnreadPiece {
             bytes,
             of: self.clone(),
         }
@@ -109,7 +109,7 @@ impl Unread {
     }
 }
 
-impl Piece {
+impl UnreadPiece {
     /// The first bytes of it, which are counted as before.
     pub(super) fn split_to(&mut self, n: usize) -> Self {
         Self {
@@ -119,7 +119,7 @@ impl Piece {
     }
 }
 
-impl Buf for Piece {
+impl Buf for UnreadPiece {
     fn remaining(&self) -> usize {
         self.bytes.len()
     }
@@ -138,7 +138,7 @@ impl Buf for Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for UnreadPiece {
     fn drop(&mut self) {
         let left = std::mem::take(&mut self.bytes);
         if !left.is_empty() {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     /// Holds pieces until there is no room for more.
-    fn fill(unread: &Rc<Unread>) -> Vec<Piece> {
+    fn fill(unread: &Rc<Unread>) -> Vec<UnreadPiece> {
         let mut cx = Context::from_waker(Waker::noop());
         std::iter::from_fn(|| match unread.poll_room(60_000, &mut cx) {
             Poll::Ready(n) => Some(unread.hold(vec![0; n].into())),

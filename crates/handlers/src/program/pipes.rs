@@ -8,7 +8,7 @@ use rustix::{
     pipe::{PipeFlags, pipe_with},
 };
 
-use crate::{relay::stdin::Stdin, sock::Sock, spool::Stored};
+use crate::{relay::stdin::ProgramInput, sock::Sock, spool::Stored};
 
 /// The three standard streams: the program's ends, and ours.
 pub(super) struct Pipes {
@@ -21,9 +21,9 @@ pub(super) struct Pipes {
 
 /// Ours, non-blocking.
 pub(crate) struct ServerEnds {
-    pub(crate) stdin: Stdin,
+    pub(crate) stdin: ProgramInput,
     /// Standard input of a program that may be given the connection: nothing is written to it before.
-    pub(crate) held: Option<Stdin>,
+    pub(crate) held: Option<ProgramInput>,
     /// What the program reads, if that is a file.
     pub(crate) file: Option<Stored>,
     pub(crate) stdout: Sock,
@@ -40,15 +40,15 @@ impl Pipes {
         is_anothers: bool,
     ) -> std::io::Result<Self> {
         let (stdin, to_stdin) = match &file {
-            Some(file) => (Some(file.readable()?), Stdin::whole()),
+            Some(file) => (Some(file.readable()?), ProgramInput::whole()),
             None if upgrades || body != BodyLen::None => {
                 let (theirs, ours) = pipe(|(_, ours)| ours)?;
-                (Some(theirs), Stdin::piped(Sock::writer(ours)))
+                (Some(theirs), ProgramInput::piped(Sock::writer(ours)))
             }
-            None => (None, Stdin::whole()),
+            None => (None, ProgramInput::whole()),
         };
         let (to_stdin, held) = match upgrades {
-            true => (Stdin::whole(), Some(to_stdin)),
+            true => (ProgramInput::whole(), Some(to_stdin)),
             false => (to_stdin, None),
         };
         let (from_stdout, stdout) = pipe(|(ours, _)| ours)?;

@@ -14,7 +14,7 @@ use super::{
     pump::{Pump, PumpEnd},
     spill::Spill,
     stderr::StderrPipe,
-    stdin::Stdin,
+    stdin::ProgramInput,
     transfer::{PIPE_MOST, SILENCE, SPLICE_LEAST, Transfer, transfer},
 };
 use crate::{
@@ -67,7 +67,7 @@ pub(crate) struct RunningProgram {
     /// Output was given up: what the program has left running holds it open, and is silent.
     held_open: Option<HeldOpen>,
     /// What becomes its standard input when the program is given the connection.
-    held: Option<Stdin>,
+    held: Option<ProgramInput>,
     pub(super) stdout: Option<Sock>,
     /// Its standard input, where that is a file: closed when the program is gone.
     _file: Option<Stored>,

@@ -11,7 +11,7 @@ use super::{
     clock::Clocks,
     process::Process,
     stderr::StderrPipe,
-    stdin::Stdin,
+    stdin::ProgramInput,
     transfer::{PIPE_MOST, Transfer, transfer},
 };
 use crate::{
@@ -29,7 +29,7 @@ pub(super) enum PumpEnd {
 #[derive(Debug)]
 pub(super) struct Pump {
     pub(super) process: Process,
-    pub(super) stdin: Stdin,
+    pub(super) stdin: ProgramInput,
     pub(super) errors: StderrPipe,
     pub(super) clocks: Clocks,
 }
@@ -61,7 +61,7 @@ impl Pump {
 const SPLICE_BODY: usize = 64 << 10;
 
 /// Takes in more of a body: into the buffer, or into the program's pipe at once.
-async fn more(stdin: &mut Stdin, client: &mut dyn Client) -> Result<Fed, Fault> {
+async fn more(stdin: &mut ProgramInput, client: &mut dyn Client) -> Result<Fed, Fault> {
     let least = match transfer() {
         Transfer::Cheapest => SPLICE_BODY,
         Transfer::Spliced => 1,
@@ -98,7 +98,7 @@ pub(crate) fn unfed(e: &io::Error) -> Fault {
 }
 
 /// Moves a piece of the request body to standard input; without one to move, watches the client.
-pub(crate) async fn feed(stdin: &mut Stdin, client: &mut dyn Client) -> Result<Fed, Fault> {
+pub(crate) async fn feed(stdin: &mut ProgramInput, client: &mut dyn Client) -> Result<Fed, Fault> {
     match client.next()? {
         Next::More => more(stdin, client).await,
         Next::End => {

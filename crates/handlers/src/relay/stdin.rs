@@ -5,12 +5,12 @@ use crate::sock::Sock;
 /// Standard input of a program. Only [`end`](Self::end) lets the program see the end of its input: a request that is given up
 /// must not make the part of its body that has come look like all of it.
 #[derive(Debug)]
-pub(crate) struct Stdin {
+pub(crate) struct ProgramInput {
     pipe: Option<Sock>,
     ended: bool,
 }
 
-impl Stdin {
+impl ProgramInput {
     /// A pipe to a program.
     pub(crate) fn piped(pipe: Sock) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Stdin {
     }
 }
 
-impl Drop for Stdin {
+impl Drop for ProgramInput {
     /// The program, and any process that it has left running, is ended by other means. Until then the pipe stays open.
     fn drop(&mut self) {
         if let Some(pipe) = self.pipe.take() {

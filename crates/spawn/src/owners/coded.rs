@@ -24,7 +24,7 @@ use std::{
 };
 
 /// Written and read back.
-trait Coded: Sized {
+trait WireField: Sized {
     fn put(&self, to: &mut Vec<u8>);
     fn take(from: &mut &[u8]) -> Option<Self>;
 }
@@ -60,7 +60,7 @@ pub(super) fn read(file: OwnedFd) -> io::Result<Vec<Arc<Remit>>> {
 
 macro_rules! numbers {
     ($($number:ty)*) => {$(
-        impl Coded for $number {
+        impl WireField for $number {
             fn put(&self, to: &mut Vec<u8>) {
                 to.extend(self.to_ne_bytes());
             }
@@ -77,7 +77,7 @@ numbers!(u8 u32 u64 usize);
 /// What is told as something else.
 macro_rules! told_as {
     ($($kind:ty as $told_kind:ty: $this:ident => $told:expr, $back:ident => $made:expr;)*) => {$(
-        impl Coded for $kind {
+        impl WireField for $kind {
             fn put(&self, to: &mut Vec<u8>) {
                 let $this = self;
                 $told.put(to);
@@ -108,7 +108,7 @@ fn at<T: PartialEq>(all: &[T], one: &T) -> usize {
     at.unwrap_or(usize::MAX)
 }
 
-impl<T: Coded> Coded for Option<T> {
+impl<T: WireField> WireField for Option<T> {
     fn put(&self, to: &mut Vec<u8>) {
         self.is_some().put(to);
         self.iter().for_each(|one| one.put(to));
@@ -121,7 +121,7 @@ impl<T: Coded> Coded for Option<T> {
     }
 }
 
-impl<T: Coded> Coded for Vec<T> {
+impl<T: WireField> WireField for Vec<T> {
     fn put(&self, to: &mut Vec<u8>) {
         self.len().put(to);
         self.iter().for_each(|one| one.put(to));
@@ -137,7 +137,7 @@ impl<T: Coded> Coded for Vec<T> {
     }
 }
 
-impl<T: Coded> Coded for Arc<T> {
+impl<T: WireField> WireField for Arc<T> {
     fn put(&self, to: &mut Vec<u8>) {
         (**self).put(to);
     }
@@ -146,7 +146,7 @@ impl<T: Coded> Coded for Arc<T> {
     }
 }
 
-impl<A: Coded, B: Coded> Coded for (A, B) {
+impl<A: WireField, B: WireField> WireField for (A, B) {
     fn put(&self, to: &mut Vec<u8>) {
         self.0.put(to);
         self.1.put(to);
@@ -158,12 +158,12 @@ impl<A: Coded, B: Coded> Coded for (A, B) {
 
 macro_rules! structs {
     ($($kind:ident { $($field:ident)* })*) => {$(
-        impl Coded for $kind {
+        impl WireField for $kind {
             fn put(&self, to: &mut Vec<u8>) {
                 $(self.$field.put(to);)*
             }
             fn take(from: &mut &[u8]) -> Option<Self> {
-                Some(Self { $($field: Coded::take(from)?),* })
+                Some(Self { $($field: WireField::take(from)?),* })
             }
         }
     )*};
@@ -180,7 +180,7 @@ structs! {
     Identity { uid gid groups home }
 }
 
-impl Coded for RunsAs {
+impl WireField for RunsAs {
     fn put(&self, to: &mut Vec<u8>) {
         match self {
             Self::User(user) => {
@@ -199,10 +199,10 @@ impl Coded for RunsAs {
     }
     fn take(from: &mut &[u8]) -> Option<Self> {
         Some(match u8::take(from)? {
-            0 => Self::User(Coded::take(from)?),
-            1 => Self::Server(Coded::take(from)?),
+            0 => Self::User(WireField::take(from)?),
+            1 => Self::Server(WireField::take(from)?),
             2 => {
-                let (min_uid, min_gid) = Coded::take(from)?;
+                let (min_uid, min_gid) = WireField::take(from)?;
                 Self::Owner { min_uid, min_gid }
             }
             _ => return None,

@@ -19,9 +19,9 @@ use super::{
 use crate::{
     NamelessListener,
     claims::MarkRange,
+    exit::ENDED,
     inherited::inherited,
     leftover::{children, mark_of},
-    reaper::ENDED,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -127,7 +127,7 @@ struct Told {
 }
 
 /// What is done at once, or sent for.
-type Begun = Result<Option<Vec<OwnedFd>>, OrderAnswer>;
+type OrderOutcome = Result<Option<Vec<OwnedFd>>, OrderAnswer>;
 
 struct SpawnerProcess {
     socket: OwnedFd,
@@ -226,7 +226,7 @@ impl SpawnerProcess {
         host: &mut impl SpawnerBackend,
         asked: (u32, Deadline),
         order: Order<'_>,
-    ) -> Begun {
+    ) -> OrderOutcome {
         match order {
             Order::Reload => self.send(asked, ErrandKind::Reload, false, |socket| {
                 let read = host.remits().map_err(OrderAnswer::Denied);
@@ -323,7 +323,7 @@ impl SpawnerProcess {
         asked: (u32, Deadline),
         remit: &Remit,
         uid: u32,
-    ) -> Begun {
+    ) -> OrderOutcome {
         let key = (remit.digest(), uid);
         let hangs =
             |e: &Errand| e.is_killed && matches!(e.kind, ErrandKind::Helper(k, _) if k == key);
@@ -355,7 +355,7 @@ impl SpawnerProcess {
         kind: ErrandKind,
         has_own_ids: bool,
         does: impl FnOnce(OwnedFd) -> Result<(), String>,
-    ) -> Begun {
+    ) -> OrderOutcome {
         if self.errands.len() >= errand::MOST {
             return Err(OrderAnswer::NotNow("the spawner has too much to do".into()));
         }

@@ -22,13 +22,13 @@ const BUSY: Fault = Fault::Busy("too many passwords of this client wait to be ve
 /// Lets few verify a password at once.
 #[derive(Debug)]
 pub struct Gate {
-    queue: Arc<Mutex<Queue>>,
+    queue: Arc<Mutex<VerifyQueue>>,
     clients: Mutex<HashMap<Peer, Arc<Turns<()>>>>,
 }
 
 /// Those that wait to verify a password.
 #[derive(Debug)]
-struct Queue {
+struct VerifyQueue {
     /// How many may begin at once.
     free: usize,
     /// Those whose address has failed last time, and in which order they came: the first is the next.
@@ -39,7 +39,7 @@ struct Queue {
 
 /// Room to verify one password; the next one has it when this is dropped.
 #[derive(Debug)]
-pub struct VerifyPermit(Option<Arc<Mutex<Queue>>>);
+pub struct VerifyPermit(Option<Arc<Mutex<VerifyQueue>>>);
 
 impl Drop for VerifyPermit {
     fn drop(&mut self) {
@@ -62,7 +62,7 @@ impl Default for Gate {
     /// As many as half of the processors: requests without passwords go on beside them.
     fn default() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let queue = Queue {
+        let queue = VerifyQueue {
             free: processors.div_ceil(2),
             waiting: BTreeMap::new(),
             came: 0,
