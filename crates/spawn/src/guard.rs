@@ -45,16 +45,14 @@ pub fn start(spawner: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let spawner = spawner.map(|fd| fd.try_clone_to_owned()).transpose()?;
     SPAWNER.get_or_init(|| spawner);
     // It is no child of the server, whose children are programs.
-    match fork(|guarded| match fork_bare() {
-        Ok(0) => guarded.watch(),
-        _ => {}
-    })? {
-        (pid, alive) => {
-            let _ = waitpid(Some(pid), WaitOptions::empty());
-            reaper::adopt_starting(alive, restart);
-            Ok(())
+    let (pid, alive) = fork(|guarded| {
+        if let Ok(0) = fork_bare() {
+            guarded.watch();
         }
-    }
+    })?;
+    let _ = waitpid(Some(pid), WaitOptions::empty());
+    reaper::adopt_starting(alive, restart);
+    Ok(())
 }
 
 /// The guard has ended: starts another one, as a child of this process.
