@@ -245,7 +245,7 @@ impl Walk {
         let stat = fstat(&entry)?;
         if kind(&stat) == FileType::Symlink {
             if self.links.len() >= MAX_LINKS {
-                return Err(io::Error::other("too many links lead to each other"));
+                return Err(Errno::LOOP.into());
             }
             if fstatfs(folder)?.f_type != PROC_SUPER_MAGIC {
                 let target = readlinkat(&entry, "", Vec::new())?.into_bytes();

@@ -17,7 +17,7 @@ list![
     what_comes_while_a_connection_ends_resets_nothing,
 ];
 
-const KILLED: &str = "kill_grace = \"100ms\"";
+const KILLED: &str = "kill_grace = \"100ms\"\nstream_body = true";
 
 fn a_reset_ends_the_program() {
     for deaf in ["", "deaf&"] {

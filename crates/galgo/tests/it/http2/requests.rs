@@ -105,7 +105,9 @@ fn a_program_that_leaves_its_input() {
     let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
     for _ in 0..20 {
-        let mut stream = client.begin("POST", "/cgi-bin/t?head&out=done", false);
+        let request =
+            request("POST", "/cgi-bin/t?head&out=done").header("content-length", 1_000_000);
+        let mut stream = client.send(request, false).unwrap();
         assert!(!client.write(&mut stream, &pattern(0, 1_000_000), true));
         let reply = client.reply(stream);
         assert_eq!((reply.status, reply.text().as_str()), (200, "done"));

@@ -12,7 +12,7 @@ use crate::{
         perl, python,
         reports::{attack_at, writes_code},
         says,
-        unheard::{Over, Shown, module, soon},
+        unheard::{Shown, module, soon},
     },
 };
 use galgo_testkit::{
@@ -253,10 +253,7 @@ fn modules_are_those_of_a_cold_start() {
 }
 
 fn files_change_without_an_event() {
-    let site = site()
-        .file("real/M.pm", module("0"), 0o644)
-        .file("games/lib/M.pm", module("0"), 0o644)
-        .file("v1/M.pm", module("1"), 0o644);
+    let site = site().file("real/M.pm", module("0"), 0o644);
     let shown = Shown::new(&site, "real", "games/shown");
     let uses = |folder: &Path| {
         perl(
@@ -265,16 +262,10 @@ fn files_change_without_an_event() {
         )
     };
     let site = with(site, "p", &uses(&shown.at));
-    let lib = site.path("games/lib");
-    let server = with(site, "m", &uses(&lib)).start();
+    let server = site.start();
     becomes(&server, "/warm/p", "warm 0");
     fs::write(server.path("real/M.pm"), module("1")).unwrap();
     soon(&server, "/warm/p", "1");
-    becomes(&server, "/warm/m", "warm 0");
-    let over = Over::new(&server.path("v1"), lib);
-    soon(&server, "/warm/m", "1");
-    drop(over);
-    soon(&server, "/warm/m", "0");
     drop(server);
 }
 
