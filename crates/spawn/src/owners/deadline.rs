@@ -7,6 +7,9 @@ use rustix::{
 };
 use std::time::Duration;
 
+/// Nothing that the spawner or a helper is asked for is waited for any longer.
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
 /// A moment of the machine's monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Duration);

@@ -1,10 +1,9 @@
 //! The server's side: who starts programs of other users, and such a program.
 
 use super::{
-    ANSWERS_WITHIN,
     cgroups::are_delegated,
     connection::{HelperLink, ProgramConnection, most_of_one},
-    deadline::Deadline,
+    deadline::{ANSWERS_WITHIN, Deadline},
     known::{HelperKey, HelperNeed, KnownHelpers},
     link::{NotDone, SpawnerLink},
     message::{HelperOrder, Order, pair},

@@ -41,7 +41,7 @@ impl fmt::Display for NotDone {
 }
 
 /// An answer of the spawner, with the descriptors that came with it.
-type Answered = (OrderAnswer, Vec<OwnedFd>);
+type AnswerWithFiles = (OrderAnswer, Vec<OwnedFd>);
 
 /// The socket, and the orders that wait for an answer.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ struct Orders {
     /// The number of the last one.
     last: u32,
     /// Those that are waited for, and what has come.
-    waiting: HashMap<u32, Option<Answered>>,
+    waiting: HashMap<u32, Option<AnswerWithFiles>>,
     /// One of those that wait reads.
     is_read: bool,
 }
@@ -126,7 +126,7 @@ impl SpawnerLink {
         }
     }
 
-    fn answer(&self, number: u32, by: Deadline) -> Result<Answered, Errno> {
+    fn answer(&self, number: u32, by: Deadline) -> Result<AnswerWithFiles, Errno> {
         let mut orders = self.orders();
         loop {
             if let Some(answer) = orders.waiting.get_mut(&number).and_then(Option::take) {
@@ -168,7 +168,7 @@ impl SpawnerLink {
     }
 
     /// The next answer; `None`: nothing has come, or what makes no sense.
-    fn read(&self) -> Result<Option<(u32, Answered)>, Errno> {
+    fn read(&self) -> Result<Option<(u32, AnswerWithFiles)>, Errno> {
         let mut buffer = [0; REPORT + 8];
         match receive_all(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),

@@ -44,7 +44,7 @@ pub(crate) mod warm;
 pub use cgroups::are_delegated;
 pub use checks::{CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, may_run};
 pub use connection::descriptors;
-pub use deadline::Deadline;
+pub use deadline::{ANSWERS_WITHIN, Deadline};
 pub use front::Owners;
 pub use known::HelperNeed;
 pub use link::NotDone;
@@ -60,9 +60,6 @@ pub use warm::{
 };
 
 use std::time::Duration;
-
-/// Nothing that the spawner or a helper is asked for is waited for any longer.
-pub const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// What was configured may be asked for so long after the configuration has changed, for requests that began before: the
 /// default of `total_timeout`.
