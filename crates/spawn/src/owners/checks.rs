@@ -5,7 +5,7 @@
 //! place of one that leads to it. So what is executed by its path is what was checked, or what the same user has put there
 //! meanwhile. By its path, for so a script's interpreter opens it again, whatever the kernel was given.
 
-use super::link::is_short;
+use super::shortage::is_short;
 use crate::trusted_path::resolve;
 use rustix::{
     fs::{

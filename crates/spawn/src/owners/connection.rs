@@ -5,8 +5,8 @@
 //! system calls, and the kernel a search for sockets that are on their way to each other (net/unix/garbage.c).
 
 use super::{
-    link::{is_short, pause},
     message::{MOST, Received, pair, receive, receive_all, send},
+    shortage::{is_short, pause},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},

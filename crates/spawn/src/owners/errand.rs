@@ -5,8 +5,8 @@
 use super::{
     deadline::Deadline,
     known::HelperKey,
-    link::{is_short, pause},
     message::{OrderAnswer, REPORT, Received, receive_all, send},
+    shortage::{is_short, pause},
 };
 use rustix::{
     io::Errno,

@@ -1,8 +1,8 @@
 //! A process of the spawner's, of the same program: what is left to it of the spawner.
 
 use super::{
-    link::{is_short, pause},
     message::pair,
+    shortage::{is_short, pause},
 };
 use crate::{claims::MarkRange, inherited::close_all_but};
 use rustix::{

@@ -6,6 +6,7 @@
 use super::{
     deadline::{Deadline, patience},
     message::{Order, OrderAnswer, REPORT, Received, receive_all, send},
+    shortage::{is_short, pause},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -200,24 +201,6 @@ impl SpawnerLink {
     fn orders(&self) -> MutexGuard<'_, Orders> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Waits a moment for a system that is short of something.
-pub(super) fn pause() {
-    std::thread::sleep(Duration::from_millis(20));
-}
-
-/// Whether an error says that the system has too little of something at this moment: it may have it the next one.
-pub(super) fn is_short(e: Errno) -> bool {
-    [
-        Errno::NOMEM,
-        Errno::NOBUFS,
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::AGAIN,
-        Errno::TOOMANYREFS,
-    ]
-    .contains(&e)
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ mod program;
 mod remit;
 pub(crate) mod remote;
 mod running;
+mod shortage;
 pub mod spawner;
 mod successor;
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use super::{
     connection::ProgramConnection,
-    link::is_short,
     message::{ProgramReport, REPORT, Received, lower},
+    shortage::is_short,
 };
 use crate::{
     direct::launches::{FailedLaunch, LaunchOutcome},

@@ -12,8 +12,8 @@ use super::{
     errand::{self, Errand, ErrandEvent, ErrandKind},
     fork::fork,
     helper,
-    link::{is_short, pause},
     message::{Order, OrderAnswer, receive, send},
+    shortage::{is_short, pause},
     successor::{SpawnerBackend, Upgrade},
 };
 use crate::{

@@ -6,9 +6,9 @@ use crate::{
     owners::{
         connection::ProgramConnection,
         deadline::Deadline,
-        link::is_short,
         message::{self, HelperOrder, ProgramReport, send},
         remote::RemoteChild,
+        shortage::is_short,
     },
     start::Priority,
     template::kind::{TemplateKind, Uses},
