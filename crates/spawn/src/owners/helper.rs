@@ -11,13 +11,14 @@ use super::{
     Remit, cgroups,
     connection::{HelperEnd, IdleEnds},
     errand,
-    link::{NotDone, is_short, pause},
+    link::NotDone,
     listed::{ListedFiles, STALE},
     message::{HelperOrder, MOST, OrderAnswer, ProgramReport, StartOrder, receive},
     modules::{self, WorkerProgram},
     program::{CheckedProgram, HelperTerms, NotChecked},
     remit::Terms,
     running::{ProgramEvent, SupervisedProgram, failed},
+    shortage::{is_short, pause},
     warm::templates::HelperTemplates,
 };
 use crate::{

@@ -18,7 +18,6 @@ use std::{
     fmt,
     os::fd::{AsFd, OwnedFd},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 /// Why an order was not done.
