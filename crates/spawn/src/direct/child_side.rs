@@ -164,7 +164,7 @@ fn die_with_parent((signal, server): (i32, i32)) -> Step {
     // SAFETY: takes no arguments.
     let parent = unsafe { syscall(libc::SYS_getppid, [0; 6]) };
     // It has died before the signal was ordered, and none will come.
-    if parent != server as _ {
+    if parent != server as isize {
         return Err((Limits, libc::ESRCH));
     }
     Ok(())

@@ -208,6 +208,7 @@ mod tests {
 
     use super::*;
     use crate::owners::message::pair;
+    use std::time::Duration;
 
     fn order(uid: u32) -> Order<'static> {
         Order::Helper {
