@@ -54,10 +54,15 @@ impl Pipes {
         let (from_stdout, stdout) = pipe(|(ours, _)| ours)?;
         let (from_stderr, stderr) = pipe(|(ours, _)| ours)?;
         if is_anothers {
-            let streams = stdin.iter().chain([&stdout, &stderr]);
-            for stream in streams {
-                fchmod(stream, Mode::from_raw_mode(0o666))?;
+            let (pipe, body) = (Mode::from_raw_mode(0o666), Mode::from_raw_mode(0o444));
+            match (&stdin, &file) {
+                (Some(stdin), None) => fchmod(stdin, pipe)?,
+                (Some(stdin), Some(file)) if file.is_memory() => fchmod(stdin, body)?,
+                // An event loop waits for no disk: a body there has no name for another user.
+                _ => {}
             }
+            fchmod(&stdout, pipe)?;
+            fchmod(&stderr, pipe)?;
         }
         let ours = ServerEnds {
             stdin: to_stdin,
