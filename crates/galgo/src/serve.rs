@@ -70,7 +70,7 @@ impl ReadyServer {
         let (spawners, workers) = spawners(&config)?;
         let spawning = Spawning::start(&config, &program, &inherited.passed)?;
         let spawner = spawning.as_ref().map(Spawning::process);
-        guard::start(spawner).map_err(|e| format!("cannot start the guard: {e}"))?;
+        let guard = guard::start(spawner).map_err(|e| format!("cannot start the guard: {e}"))?;
         let (new, certificates) = open(&config, &mut inherited)?;
         let executes = Spawning::needs_execve(spawning.as_ref(), &config);
         // Before there are other threads, those of logs are the first: each has the domain of the one that starts it.
@@ -88,6 +88,7 @@ impl ReadyServer {
             Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
         let outside = confine_server(executes)?;
         galgo_spawn::end_orphans();
+        guard.restart_if_ended();
         let (phase, watch) = watch::channel(Phase::Serving);
         let (loops, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Handle::new()).unzip();
         let mut running = RunningServer {

@@ -41,7 +41,7 @@ static SPAWNER: OnceLock<Option<OwnedFd>> = OnceLock::new();
 ///
 /// # Errors
 /// The kernel's.
-pub fn start(spawner: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub fn start(spawner: Option<BorrowedFd<'_>>) -> io::Result<StartedGuard> {
     let spawner = spawner.map(|fd| fd.try_clone_to_owned()).transpose()?;
     SPAWNER.get_or_init(|| spawner);
     // It is no child of the server, whose children are programs.
@@ -51,8 +51,19 @@ pub fn start(spawner: Option<BorrowedFd<'_>>) -> io::Result<()> {
         }
     })?;
     let _ = waitpid(Some(pid), WaitOptions::empty());
-    reaper::adopt_starting(alive, restart);
-    Ok(())
+    Ok(StartedGuard(alive))
+}
+
+/// A guard that runs, and that nobody starts again yet.
+#[derive(Debug)]
+pub struct StartedGuard(OwnedFd);
+
+impl StartedGuard {
+    /// Starts another guard if this one ends. To be called once this process has entered its sandbox, because the call starts the
+    /// reaper's thread.
+    pub fn restart_if_ended(self) {
+        reaper::adopt_starting(self.0, restart);
+    }
 }
 
 /// The guard has ended: starts another one, as a child of this process.

@@ -216,7 +216,8 @@ fn modules_that_a_child_loads_are_learned() {
     );
     let mut learned: Vec<_> = answer.learned.lines().collect();
     learned.sort_unstable();
-    assert!(learned.contains(&"Text/Wrap.pm"), "{learned:?}");
+    let wrap = |line: &&str| line.starts_with("Text/Wrap.pm\t/");
+    assert!(learned.iter().any(wrap), "{learned:?}");
     let taught = Warm::load_with(&path, &answer.learned);
     assert_eq!(taught.get(&[]).out, "loaded end");
     assert!(

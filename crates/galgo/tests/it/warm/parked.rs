@@ -142,7 +142,15 @@ fn parked_as_if_it_had_been_executed() {
     let before = has_parked(&server, 2);
     let shown = |target: &str| -> (u32, BTreeSet<String>) {
         let (pid, said) = answer(&server, target);
-        let own = ["UNIQUE_ID=", "REMOTE_PORT=", "SCRIPT_NAME=", "REQUEST_URI="];
+        // Each program has a mark of its own, which is this limit.
+        let mark = "Max file locks";
+        let own = [
+            "UNIQUE_ID=",
+            "REMOTE_PORT=",
+            "SCRIPT_NAME=",
+            "REQUEST_URI=",
+            mark,
+        ];
         // The columns of limits are padded: how far depends on the pid's digits.
         let columns = |line: String| {
             line.split(' ')
