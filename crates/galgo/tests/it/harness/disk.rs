@@ -76,7 +76,10 @@ impl Drop for Disk {
 
 /// Bytes in open files of a process whose names begin so, as files without a name still do.
 pub fn nameless(pid: u32, place: &Path) -> u64 {
-    use std::os::unix::ffi::OsStrExt;
+    use std::{
+        collections::BTreeMap,
+        os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    };
     let place = place.as_os_str().as_bytes();
     let inside = |fd: fs::DirEntry| {
         let target = fs::read_link(fd.path()).ok()?;
@@ -85,8 +88,11 @@ pub fn nameless(pid: u32, place: &Path) -> u64 {
             .as_bytes()
             .starts_with(place)
             .then_some(())?;
-        Some(fs::metadata(fd.path()).ok()?.len())
+        let file = fs::metadata(fd.path()).ok()?;
+        Some(((file.dev(), file.ino()), file.len()))
     };
     let all = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-    all.flatten().filter_map(inside).sum()
+    // A file that is open twice is one file.
+    let files: BTreeMap<_, _> = all.flatten().filter_map(inside).collect();
+    files.values().sum()
 }
