@@ -1,11 +1,11 @@
 //! Turns: how much a connection may do before the event loop looks at the others.
 //!
 //! A client that always has more to say never makes its task wait. So the task of a connection has a turn of about
-//! [`LONGEST`]. After that, everything that could go on without waiting waits instead, until the other tasks have run and the
+//! `LONGEST`. After that, everything that could go on without waiting waits instead, until the other tasks have run and the
 //! kernel was asked for news ([`poll_left`]). Reads and writes of [`crate::sock`] do this by themselves; whatever else costs time
 //! is reported by [`spend`].
 //!
-//! A connection with one request at a time reads no clock for this: the clock is read once per [`LOOK`] units.
+//! A connection with one request at a time reads no clock for this: the clock is read once per `LOOK` units.
 
 use std::{
     cell::Cell,

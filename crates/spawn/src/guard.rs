@@ -1,8 +1,8 @@
 //! A process that outlives the server, to end what the server's programs have left running.
 //!
 //! If the server or its spawner is killed (SIGKILL), the kernel ends the programs that they have started (PR_SET_PDEATHSIG). A program can
-//! refuse that signal, and what a program starts does not have it. The guard finds these by their marks ([`crate::claims`]), whatever
-//! they are children of by then: TERM, after [`GRACE`] KILL, until two looks find nothing. It has the rights that the server was started
+//! refuse that signal, and what a program starts does not have it. The guard finds these by their marks (`crate::claims`), whatever
+//! they are children of by then: TERM, after `GRACE` KILL, until two looks find nothing. It has the rights that the server was started
 //! with. No program can signal it (Landlock). If the guard itself is killed, the server starts another one, with the rights that the
 //! server has by then.
 

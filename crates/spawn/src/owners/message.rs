@@ -98,7 +98,7 @@ pub(super) fn receive_all(
     }
 }
 
-/// As [`receive`], but for what the kernel says first.
+/// As `receive`, but for what the kernel says first.
 ///
 /// # Errors
 /// The system's; CONNRESET, once, where the other side has closed it with something unread.

@@ -2,7 +2,7 @@
 //! the place of its own.
 //!
 //! One thread does all of this, so it waits for nothing but its sockets and its children: what may take long, it has another
-//! process do ([`Errand`]).
+//! process do (`Errand`).
 
 use super::{
     Layout, OLD, Remit,
