@@ -52,6 +52,7 @@ fuzz_target!(|data: &[u8]| {
         bytes: 2048,
         fields: 32,
         upgrade: cut >= 128,
+        status_line: cut % 2 == 1,
     };
     let mut scan = ReplyScan::default();
     let whole = scan.step(buf, &limits);
