@@ -31,7 +31,7 @@ pub use sockets::Bound;
 
 use crate::{
     config::{self, Config},
-    log::Logs,
+    log::{Level, Logs},
     phase::Phase,
 };
 use event_loops::EventLoops;
@@ -70,7 +70,8 @@ impl ReadyServer {
         let (spawners, workers) = spawners(&config)?;
         let spawning = Spawning::start(&config, &program, &inherited.passed)?;
         let spawner = spawning.as_ref().map(Spawning::process);
-        let guard = guard::start(spawner).map_err(|e| format!("cannot start the guard: {e}"))?;
+        // What the kernel refuses is found out here: then nobody ends what a killed server's programs have left running.
+        let guard = guard::start(spawner);
         let (new, certificates) = open(&config, &mut inherited)?;
         let executes = Spawning::needs_execve(spawning.as_ref(), &config);
         // Before there are other threads, those of logs are the first: each has the domain of the one that starts it.
@@ -88,7 +89,14 @@ impl ReadyServer {
             Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
         let outside = confine_server(executes)?;
         galgo_spawn::end_orphans();
-        guard.restart_if_ended();
+        match guard {
+            Ok(guard) => guard.restart_if_ended(),
+            Err(e) => logs.error.write(
+                Level::Warn,
+                "start",
+                &format!("no guard ({e}): if this server is killed, leftover processes go on"),
+            ),
+        }
         let (phase, watch) = watch::channel(Phase::Serving);
         let (loops, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Handle::new()).unzip();
         let mut running = RunningServer {
