@@ -89,14 +89,7 @@ impl ReadyServer {
             Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
         let outside = confine_server(executes)?;
         galgo_spawn::end_orphans();
-        match guard {
-            Ok(guard) => guard.restart_if_ended(),
-            Err(e) => logs.error.write(
-                Level::Warn,
-                "start",
-                &format!("no guard ({e}): if this server is killed, leftover processes go on"),
-            ),
-        }
+        keep_guard(guard, &logs);
         let (phase, watch) = watch::channel(Phase::Serving);
         let (loops, given): (Vec<_>, Vec<_>) = spawners.iter().map(|_| Handle::new()).unzip();
         let mut running = RunningServer {
@@ -219,6 +212,18 @@ const LEFT_OVER: Duration = Duration::from_secs(5);
 
 /// Why a server ends without a signal.
 const SPAWNER_ENDED: &str = "the process that starts programs of other users has ended, and with it this server: start it again";
+
+/// Has another guard started if this one ends. Without a guard galgo serves all the same, and says what is missing.
+fn keep_guard(guard: std::io::Result<guard::StartedGuard>, logs: &Logs) {
+    match guard {
+        Ok(guard) => guard.restart_if_ended(),
+        Err(e) => {
+            let words =
+                format!("no guard ({e}): if this server is killed, leftover processes go on");
+            logs.error.write(Level::Warn, "start", &words);
+        }
+    }
+}
 
 /// Confines this thread and all that it starts to what programs are confined to by `sandbox = "standard"`, for they inherit
 /// it. What starts the others.
