@@ -9,7 +9,7 @@ use crate::{
     start::Priority,
 };
 use rustix::{
-    process::{Pid, PidfdFlags, getpid, getsid, pidfd_open},
+    process::{PidfdFlags, getpid, pidfd_open},
     thread::{CpuSet, sched_getaffinity},
 };
 use std::{
@@ -149,9 +149,10 @@ impl OwnChild {
             unsafe { syscall_with_key(libc::SYS_sched_setaffinity, [process, set[0], set[1], 0]) };
         }
         // With autogroups (sched(7)) priorities count within a session, and sessions have one, too. Before the program has a
-        // session of its own, this would be the server's; then `child_side` does it.
-        let session = getsid(Pid::from_raw(self.pid)).map(Pid::as_raw_pid);
-        if session == Ok(self.pid) {
+        // session of its own, this would be the server's; then `child_side` does it. That one is 0 here, which rustix does not
+        // expect, if its leader is outside of the server's PID namespace.
+        // SAFETY: a number only.
+        if unsafe { libc::getsid(self.pid) } == self.pid {
             let _ = fs::write(format!("/proc/{}/autogroup", self.pid), "19");
         }
     }

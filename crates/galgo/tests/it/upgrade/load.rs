@@ -85,8 +85,8 @@ fn streams(socket: &Path, asked: &Arc<AtomicUsize>) -> Repeated {
     })
 }
 
-/// The galgo processes of a site: those that serve, and those that end.
-fn servers(server: &Server) -> Vec<u32> {
+/// The galgo processes of a site: those that serve, those that end, and the guards of both.
+fn galgos(server: &Server) -> (Vec<u32>, Vec<u32>) {
     let folder = server.site.folder().to_str().unwrap().to_owned();
     let serves = |pid: &u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -96,7 +96,10 @@ fn servers(server: &Server) -> Vec<u32> {
             .collect();
         words.len() > 2 && words[1] == "serve" && words[2] == folder.as_str()
     };
-    pids().filter(serves).collect()
+    let is_guard = |pid: &u32| {
+        std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"galgo-guard\n")
+    };
+    pids().filter(serves).partition(|pid| !is_guard(pid))
 }
 
 fn no_request_fails() {
@@ -134,7 +137,8 @@ fn no_request_fails() {
         assert!(server.upgrade() && server.reload());
         loads.into_iter().for_each(Repeated::end);
         wait_until("the end of the others", || {
-            servers(&server) == [server.pid()]
+            let (servers, guards) = galgos(&server);
+            servers == [server.pid()] && guards.len() == 1
         });
         for page in PAGES {
             assert_eq!(server.get(page).status, 200);
