@@ -6,12 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the tests are that docs/security.md names with this first word.
+/// The files of crates/spawn/tests that docs/security.md names by their first word.
+const OF_SPAWN: [&str; 3] = ["start", "warm_draws", "warm_php"];
+
+/// The folder of the tests that docs/security.md names with this first word.
 fn folder(suite: &str) -> Option<PathBuf> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = match suite {
         "it" | "cli" | "real" => format!("galgo/tests/{suite}"),
-        "warm_php" => format!("spawn/tests/{suite}"),
+        suite if OF_SPAWN.contains(&suite) => "spawn/tests".to_owned(),
         "galgo-wasm-host" => "wasm-host/tests".to_owned(),
         "galgo" => "galgo/src".to_owned(),
         package => format!("{}/src", package.strip_prefix("galgo-")?),
@@ -49,11 +52,16 @@ fn paths(folder: &Path, above: &str, found: &mut HashSet<String>) {
     }
 }
 
-/// What there is, by the first word of its name.
+/// The names of all tests with this first word.
 fn known(suite: &str) -> HashSet<String> {
     let mut found = HashSet::new();
     paths(&folder(suite).unwrap(), "", &mut found);
-    found
+    if !OF_SPAWN.contains(&suite) {
+        return found;
+    }
+    let file = format!("{suite}::");
+    let found = found.iter().filter_map(|path| path.strip_prefix(&file));
+    found.map(str::to_owned).collect()
 }
 
 #[test]
@@ -65,7 +73,9 @@ fn each_test_that_is_named_is_there() {
     let (mut named, mut wrong, mut before) = (0, Vec::new(), None);
     for text in quoted {
         let (suite, path) = match (text.split_once(' '), before) {
-            (Some((suite, path)), _) if path.contains("::") && !path.contains(' ') => {
+            (Some((suite, path)), _)
+                if !path.contains(' ') && (path.contains("::") || OF_SPAWN.contains(&suite)) =>
+            {
                 (suite, path.to_owned())
             }
             (None, Some((suite, path))) if text.starts_with("…::") => {
@@ -84,5 +94,20 @@ fn each_test_that_is_named_is_there() {
         }
     }
     assert!(named > 300, "{named}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn each_attack_that_is_named_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let document = fs::read_to_string(root.join("docs/security.md")).unwrap();
+    let quoted = document.split('`').skip(1).step_by(2);
+    let named = quoted.filter(|text| text.starts_with("attack/") && !text.contains(['…', ' ']));
+    let named: Vec<_> = named.collect();
+    assert!(named.len() > 40, "{named:?}");
+    let wrong: Vec<_> = named
+        .iter()
+        .filter(|name| !root.join(name).is_file())
+        .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
