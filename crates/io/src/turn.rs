@@ -36,19 +36,24 @@ thread_local! {
 /// The turn of the task that runs.
 #[derive(Debug)]
 struct Turn {
-    /// A connection's task runs.
-    running: Cell<bool>,
+    /// What is known of it: [`RUNS`] and so on. One word, because each poll of a connection sets and asks it.
+    state: Cell<u32>,
     /// Units until the next look at the clock.
     left: Cell<u32>,
-    /// The first look of this turn.
+    /// The first look of this turn, if it has [`LOOKED`].
     since: Cell<Option<Instant>>,
-    /// It is used up.
-    over: Cell<bool>,
     /// Bytes moved.
     moved: Cell<usize>,
-    /// See [`floods`].
-    floods: Cell<bool>,
 }
+
+/// A connection's task runs.
+const RUNS: u32 = 1;
+/// The clock was read in this turn.
+const LOOKED: u32 = 2;
+/// The turn is used up.
+const OVER: u32 = 4;
+/// See [`floods`].
+const FLOODS: u32 = 8;
 
 /// How a turn went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,30 +71,35 @@ pub enum Went {
 impl Turn {
     const fn new() -> Self {
         Self {
-            running: Cell::new(false),
+            state: Cell::new(0),
             left: Cell::new(LOOK),
             since: Cell::new(None),
-            over: Cell::new(false),
             moved: Cell::new(0),
-            floods: Cell::new(false),
         }
     }
 
     fn begin(&self) {
-        self.running.set(true);
+        self.state.set(RUNS);
         self.left.set(LOOK);
-        self.since.set(None);
         self.moved.set(0);
     }
 
     fn end(&self) -> Went {
-        self.running.set(false);
-        match (self.floods.replace(false), self.over.replace(false)) {
-            (true, _) => Went::Floods,
+        let state = self.state.replace(0);
+        match (state & FLOODS != 0, state & OVER != 0) {
             (false, false) => Went::Waits,
+            (true, _) => Went::Floods,
             (false, true) if self.moved.get() < BULK => Went::Busy,
             (false, true) => Went::Transfers,
         }
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.state.get() & flag != 0
+    }
+
+    fn add(&self, flag: u32) {
+        self.state.set(self.state.get() | flag);
     }
 
     #[inline]
@@ -104,9 +114,12 @@ impl Turn {
     fn look(&self) {
         self.left.set(LOOK);
         let now = Instant::now();
-        let since = self.since.get().unwrap_or(now);
+        let since = self.since.get().filter(|_| self.has(LOOKED)).unwrap_or(now);
         self.since.set(Some(since));
-        self.over.set(self.running.get() && now - since >= LONGEST);
+        self.add(LOOKED);
+        if self.has(RUNS) && now - since >= LONGEST {
+            self.add(OVER);
+        }
     }
 }
 
@@ -135,17 +148,17 @@ pub(crate) fn called(bytes: usize) {
 /// Whether the turn is used up.
 #[inline]
 pub fn is_over() -> bool {
-    TURN.with(|turn| turn.over.get())
+    TURN.with(|turn| turn.has(OVER))
 }
 
 /// Ends the turn: others are to run first.
 pub fn finish() {
-    TURN.with(|turn| turn.over.set(turn.running.get()));
+    TURN.with(|turn| turn.add(if turn.has(RUNS) { OVER } else { 0 }));
 }
 
 /// The client of this turn floods.
 pub fn floods() {
-    TURN.with(|turn| turn.floods.set(true));
+    TURN.with(|turn| turn.add(FLOODS));
 }
 
 /// Ready while the turn lasts. Once it is used up the task is polled again after the others, and after the kernel was asked
