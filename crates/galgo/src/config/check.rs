@@ -74,14 +74,7 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
         interpreters: or_default(wrong, text.interpreters(&raw)),
         ..d
     };
-    if let Some(identity) = &mut config.identity {
-        // Sockets are given to that group also after the server has become its user.
-        let kept = config
-            .supplementary_groups
-            .iter()
-            .chain(&config.socket_group);
-        identity.keep_groups(&kept.copied().collect::<Vec<_>>());
-    }
+    keep_groups(&mut config);
     or_default(wrong, text.listen(&raw, &mut config));
     if let Some(raw) = raw.defaults.as_ref().map(Spanned::get_ref) {
         config.options = or_default(wrong, text.options(raw, &config.options));
@@ -98,6 +91,15 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     config.read = text.read();
     config.warnings.extend(text.warnings());
     ConfigError::all(misread.with(std::mem::take(wrong))).map_or(Ok(config), Err)
+}
+
+/// Has the server keep the groups that it gives sockets to, and those that the file names, once it has become its user.
+fn keep_groups(config: &mut Config) {
+    let groups = config.supplementary_groups.iter();
+    let kept: Vec<_> = groups.chain(&config.socket_group).copied().collect();
+    if let Some(identity) = &mut config.identity {
+        identity.keep_groups(&kept);
+    }
 }
 
 /// Goes on with what was checked, so that what is wrong elsewhere is said too.
