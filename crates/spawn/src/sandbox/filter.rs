@@ -8,8 +8,8 @@ use super::{
     network::Network,
 };
 use libc::{
-    BPF_ABS, BPF_ALU, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_LD, BPF_MISC, BPF_OR, BPF_RET,
-    BPF_TAX, BPF_W, BPF_X, BPF_XOR, sock_filter,
+    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_LD, BPF_MISC, BPF_OR,
+    BPF_RET, BPF_TAX, BPF_W, BPF_X, BPF_XOR, sock_filter,
 };
 
 /// Offsets in the kernel's `struct seccomp_data`; of an argument the lower half.
@@ -18,7 +18,10 @@ const ARCHITECTURE: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
 const ARGUMENT: u32 = 8;
 const UPPER_HALF: u32 = 4;
+const SECOND_ARGUMENT: u32 = 24;
 const THIRD_ARGUMENT: u32 = 32;
+/// The type in the second argument of socket(2), beside flags.
+const SOCKET_TYPE: u32 = 0xf;
 /// Where the key is ([`key`](super::key)).
 const SIXTH_ARGUMENT: u32 = 56;
 
@@ -36,6 +39,7 @@ const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
 const EACCES: u32 = libc::SECCOMP_RET_ERRNO | libc::EACCES.cast_unsigned();
+const EPROTONOSUPPORT: u32 = libc::SECCOMP_RET_ERRNO | libc::EPROTONOSUPPORT.cast_unsigned();
 const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
 
 /// What `sandbox = "standard"` refuses, and `more` calls. Its length does not count: of calls that are always allowed the kernel
@@ -59,7 +63,8 @@ pub(super) fn strict(network: Network, ipc: Ipc, key: u64) -> Vec<sock_filter> {
     // Where Landlock does not know of it.
     let refused = [
         (abi < 3, libc::SYS_truncate),
-        (abi < 4 && network == Network::Out, libc::SYS_listen),
+        // Landlock knows bind(2) alone, and listen(2) gives a port to a socket that has none.
+        (network == Network::Out, libc::SYS_listen),
     ];
     for (_, call) in refused.into_iter().filter(|(refused, _)| *refused) {
         filter.extend(answer(BPF_JEQ, number(call), 0, 1, EACCES));
@@ -71,35 +76,61 @@ pub(super) fn strict(network: Network, ipc: Ipc, key: u64) -> Vec<sock_filter> {
     filter
 }
 
-/// Which sockets may be made: with the number of the call loaded, and so it is left. socketpair(2) makes none that reach
-/// anybody else.
+/// Which sockets a program may make: Unix sockets and, if it has a network, TCP, UDP and ping (icmp(7)). Landlock knows no port of
+/// another protocol, such as MPTCP. A raw socket hears what is for others. socketpair(2) makes no socket that reaches another
+/// process. The filter has loaded the number of the call before, and leaves it so.
 fn sockets(network: Network) -> Vec<sock_filter> {
     let mut checks = vec![load(FIRST_ARGUMENT)];
-    let mut families = vec![libc::AF_UNIX];
-    if network != Network::None {
-        families.extend([libc::AF_INET, libc::AF_INET6]);
-    }
-    for family in families {
-        checks.extend(answer(BPF_JEQ, family.cast_unsigned(), 0, 1, ALLOW));
-    }
+    checks.extend(answer(BPF_JEQ, libc::AF_UNIX.cast_unsigned(), 0, 1, ALLOW));
     if network != Network::None {
         // C libraries ask it which addresses there are.
-        checks.push(step(
-            BPF_JMP | BPF_JEQ,
-            0,
-            3,
-            libc::AF_NETLINK.cast_unsigned(),
-        ));
-        checks.push(load(THIRD_ARGUMENT));
-        let route = libc::NETLINK_ROUTE.cast_unsigned();
-        checks.extend(answer(BPF_JEQ, route, 0, 1, ALLOW));
+        let route = answer(BPF_JEQ, libc::NETLINK_ROUTE.cast_unsigned(), 0, 1, ALLOW);
+        let netlink = [&[load(THIRD_ARGUMENT)], &route[..], &[refuse(EACCES)]].concat();
+        checks.extend(if_equal(&[libc::AF_NETLINK], &netlink));
+        checks.extend(if_equal(&[libc::AF_INET, libc::AF_INET6], &inet_sockets()));
     }
-    checks.push(step(BPF_RET, 0, 0, EACCES));
-    let past = checks.len() as u8; // a dozen
-    let socket = number(libc::SYS_socket);
-    std::iter::once(step(BPF_JMP | BPF_JEQ, 0, past, socket))
-        .chain(checks)
-        .collect()
+    checks.push(refuse(EACCES));
+    if_equal(&[libc::SYS_socket as i32], &checks) // a small number
+}
+
+/// The same for IPv4 and IPv6: types and protocols.
+fn inet_sockets() -> Vec<sock_filter> {
+    let protocols = [
+        libc::IPPROTO_IP, // the usual one of the type
+        libc::IPPROTO_TCP,
+        libc::IPPROTO_UDP,
+        libc::IPPROTO_ICMP,
+        libc::IPPROTO_ICMPV6,
+    ];
+    let mut allowed = vec![load(THIRD_ARGUMENT)];
+    for protocol in protocols {
+        allowed.extend(answer(BPF_JEQ, protocol.cast_unsigned(), 0, 1, ALLOW));
+    }
+    // As a kernel says that does not have it: programs then take TCP in the place of MPTCP.
+    allowed.push(refuse(EPROTONOSUPPORT));
+    let mut checks = vec![
+        load(SECOND_ARGUMENT),
+        step(BPF_ALU | BPF_AND, 0, 0, SOCKET_TYPE),
+    ];
+    checks.extend(if_equal(&[libc::SOCK_STREAM, libc::SOCK_DGRAM], &allowed));
+    checks.push(refuse(EACCES));
+    checks
+}
+
+/// Steps that are skipped unless one of these values is loaded.
+fn if_equal(values: &[i32], steps: &[sock_filter]) -> Vec<sock_filter> {
+    let past = steps.len() as u8; // a few dozen
+    let last = values.len() as u8 - 1;
+    let compares = (0..).zip(values).map(|(at, value)| {
+        let skip_else = if at == last { past } else { 0 };
+        step(
+            BPF_JMP | BPF_JEQ,
+            last - at,
+            skip_else,
+            value.cast_unsigned(),
+        )
+    });
+    compares.chain(steps.iter().copied()).collect()
 }
 
 /// A call that the filter allows on the calling process alone, or with the key: with the number of the call loaded, and so it is
@@ -172,6 +203,10 @@ fn refusing(own_only: impl Iterator<Item = sock_filter>, ipc: Ipc) -> Vec<sock_f
 /// Loads a word of what the kernel tells of a call.
 fn load(offset: u32) -> sock_filter {
     step(BPF_LD | BPF_W | BPF_ABS, 0, 0, offset)
+}
+
+fn refuse(error: u32) -> sock_filter {
+    step(BPF_RET, 0, 0, error)
 }
 
 /// Compares what was loaded, and gives an answer unless the comparison skips it.

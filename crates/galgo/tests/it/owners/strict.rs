@@ -68,6 +68,12 @@ def loop(_):
         with socket.create_connection(s.getsockname(), 5): return 'connected'
 def udp(_):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s: return 'made'
+def unbound(_):
+    with socket.socket() as s: s.listen(); return 'listens'
+def mptcp(_):
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262) as s: return 'made'
+def raw(family):
+    with socket.socket(int(family), socket.SOCK_RAW, socket.IPPROTO_ICMP) as s: return 'made'
 def packet(_):
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as s: return 'made'
 def unix(path):
@@ -194,11 +200,35 @@ fn a_table_gives_more() {
 }
 
 fn networks() {
+    const PROTOCOL: &str = "EPROTONOSUPPORT";
     for (network, want) in [
-        ("none", ["EACCES", "EACCES", "EACCES", "EACCES"]),
-        ("loopback", ["ECONNREFUSED", "listens", "connected", "made"]),
-        ("out", ["connected", "EACCES", "EACCES", "made"]),
-        ("all", ["connected", "listens", "connected", "made"]),
+        ("none", ["EACCES"; 6]),
+        (
+            "loopback",
+            [
+                "ECONNREFUSED",
+                "listens",
+                "listens",
+                "connected",
+                "made",
+                PROTOCOL,
+            ],
+        ),
+        (
+            "out",
+            ["connected", "EACCES", "EACCES", "EACCES", "made", PROTOCOL],
+        ),
+        (
+            "all",
+            [
+                "connected",
+                "listens",
+                "listens",
+                "connected",
+                "made",
+                PROTOCOL,
+            ],
+        ),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -206,12 +236,18 @@ fn networks() {
         let tries = [
             format!("tcp={port}"),
             "listen=0".into(),
+            "unbound".into(),
             "loop".into(),
             "udp".into(),
+            "mptcp".into(),
         ];
         assert_eq!(says(&server, "/table/p", &tries), want, "{network}");
-        let packet = ["packet".to_owned()];
-        assert_eq!(says(&server, "/table/p", &packet), ["EACCES"], "{network}");
+        let others = ["packet", "raw=2", "raw=10"].map(str::to_owned);
+        assert_eq!(
+            says(&server, "/table/p", &others),
+            ["EACCES"; 3],
+            "{network}"
+        );
     }
 }
 
