@@ -34,6 +34,7 @@ use rustix::{
     process::{
         DumpableBehavior, Signal, getppid, set_dumpable_behavior, set_parent_process_death_signal,
     },
+    thread::set_name,
 };
 use std::{
     io,
@@ -44,7 +45,7 @@ use std::{
 };
 
 /// A helper that the server has not asked for so long leaves.
-const IDLE: Duration = Duration::from_secs(60);
+pub(super) const IDLE: Duration = Duration::from_secs(60);
 
 /// A helper takes orders for so long: then the next one is made, as the spawner has read the configuration by then, with the
 /// groups that the user has by then.
@@ -151,6 +152,8 @@ fn set_up<'r>(
     if getppid() != spawner {
         return Err("the spawner has ended".to_owned().into());
     }
+    // Seen by ps(1): other children of the spawner have the spawner's name.
+    set_name(c"galgo-helper").map_err(|e| io("prctl")(e.into()))?;
     rustix::process::chdir("/").map_err(|e| io("chdir")(e.into()))?;
     let mut direct = Direct::new().map_err(io("preparing to start programs"))?;
     direct.set_umask(Some(terms.umask));

@@ -19,6 +19,7 @@
 mod cgroups;
 mod checks;
 mod coded;
+mod configured;
 pub(crate) mod connection;
 mod deadline;
 mod errand;
@@ -28,6 +29,7 @@ mod helper;
 mod known;
 mod link;
 mod listed;
+mod made;
 pub mod message;
 mod modules;
 mod program;
@@ -39,6 +41,7 @@ pub mod spawner;
 mod successor;
 #[cfg(test)]
 mod tests;
+mod untold;
 mod upgrade;
 pub(crate) mod warm;
 

@@ -5,38 +5,38 @@
 //! process do (`Errand`).
 
 use super::{
-    Layout, OLD, Remit,
+    Layout, Remit,
     cgroups::Cgroups,
     coded,
+    configured::ConfiguredRemits,
     deadline::{Deadline, patience},
     errand::{self, Errand, ErrandEvent, ErrandKind},
     fork::fork,
     helper,
-    message::{Order, OrderAnswer, receive, send},
+    made::{HelperProcess, MadeHelpers, reap},
+    message::{Order, OrderAnswer, receive},
     shortage::{is_short, pause},
     successor::{SpawnerBackend, Upgrade},
+    untold::{UntoldAnswer, UntoldAnswers},
 };
 use crate::{
     NamelessListener,
     claims::MarkRange,
-    exit::ENDED,
     inherited::inherited,
     leftover::{children, mark_of},
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    net::{RecvFlags, SendFlags, sockopt::socket_type},
+    net::{RecvFlags, sockopt::socket_type},
     process::{
-        DumpableBehavior, Pid, Signal, WaitId, getpid, getppid, kill_process, set_child_subreaper,
-        set_dumpable_behavior, waitid,
+        DumpableBehavior, Pid, Signal, getpid, getppid, kill_process, set_child_subreaper,
+        set_dumpable_behavior,
     },
 };
 use std::{
-    collections::HashMap,
     io,
     os::fd::{AsFd, OwnedFd},
-    path::PathBuf,
     sync::Arc,
     time::Instant,
 };
@@ -74,15 +74,15 @@ pub fn serve(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), Strin
     heir.map_err(|e| format!("cannot take over what helpers leave behind: {e}"))?;
     let mut spawner = SpawnerProcess {
         socket,
-        remits: Remits::default(),
-        helpers: Vec::new(),
+        remits: ConfiguredRemits::default(),
+        helpers: MadeHelpers::new(),
         // Its server has started this process, and does not end before it.
         marks: MarkRange::of_server(getppid().map_or(0, Pid::as_raw_pid)),
         made: 0,
         cgroups: Cgroups::default(),
         upgrade: Upgrade::default(),
         errands: Vec::new(),
-        untold: Vec::new(),
+        untold: UntoldAnswers::default(),
         strays: false,
     };
     let served = spawner.run(&mut host);
@@ -90,57 +90,20 @@ pub fn serve(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), Strin
     served
 }
 
-/// What may be started: by its digest, and since when that is not configured any more.
-#[derive(Default)]
-struct Remits(HashMap<u64, (Arc<Remit>, Option<Instant>)>);
-
-impl Remits {
-    /// These are configured now. Requests that began before go on with what they began with.
-    fn replace(&mut self, remits: Vec<Arc<Remit>>, now: Instant) {
-        for (_, since) in self.0.values_mut() {
-            since.get_or_insert(now);
-        }
-        let new = remits.into_iter().map(|r| (r.digest(), (r, None)));
-        self.0.extend(new);
-    }
-
-    fn get(&mut self, digest: u64, now: Instant) -> Option<Arc<Remit>> {
-        let is_old = |since: Instant| now.saturating_duration_since(since) >= OLD;
-        self.0.retain(|_, (_, since)| !since.is_some_and(is_old));
-        self.0.get(&digest).map(|(remit, _)| remit.clone())
-    }
-}
-
-/// A helper that runs.
-struct HelperProcess {
-    pid: Pid,
-    pidfd: OwnedFd,
-    group: Option<PathBuf>,
-}
-
-/// The answer to the order of this number, which is waited for until a deadline.
-struct Told {
-    number: u32,
-    by: Deadline,
-    answer: OrderAnswer,
-    fds: Vec<OwnedFd>,
-}
-
 /// What is done at once, or sent for.
 type OrderOutcome = Result<Option<Vec<OwnedFd>>, OrderAnswer>;
 
 struct SpawnerProcess {
     socket: OwnedFd,
-    remits: Remits,
-    helpers: Vec<HelperProcess>,
+    remits: ConfiguredRemits,
+    helpers: MadeHelpers,
     /// The marks of the server and its helpers, and how many processes were made.
     marks: MarkRange,
     made: u64,
     cgroups: Cgroups,
     upgrade: Upgrade,
     errands: Vec<Errand>,
-    /// Answers that could not be sent, for something was short.
-    untold: Vec<Told>,
+    untold: UntoldAnswers,
     /// There may be children that are no helpers: a helper has ended, and has left them behind.
     strays: bool,
 }
@@ -148,7 +111,13 @@ struct SpawnerProcess {
 impl SpawnerProcess {
     fn run(&mut self, host: &mut impl SpawnerBackend) -> Result<(), String> {
         loop {
-            let mut fds = vec![PollFd::new(&self.socket, PollFlags::IN)];
+            let hears = !self.untold.is_full();
+            let orders = if hears {
+                PollFlags::IN
+            } else {
+                PollFlags::empty()
+            };
+            let mut fds = vec![PollFd::new(&self.socket, orders)];
             let helpers = self.helpers.iter().map(|h| &h.pidfd);
             let killed = self.errands.iter().filter(|e| e.is_killed);
             let ends = helpers.chain(killed.map(|e| &e.pidfd));
@@ -170,7 +139,7 @@ impl SpawnerProcess {
             }
             self.strays |= self.upgrade.look(Instant::now());
             self.look_at_errands(host);
-            self.tell_again();
+            self.untold.send(self.socket.as_fd());
             if self.strays {
                 self.reap_helpers();
                 self.strays = self.end_strays() | self.cgroups.look();
@@ -275,26 +244,14 @@ impl SpawnerProcess {
         }
     }
 
-    /// Answers an order. A server that asks and does not read is not waited for.
     fn tell(&mut self, number: u32, by: Deadline, answer: OrderAnswer, fds: Vec<OwnedFd>) {
-        self.untold.push(Told {
+        self.untold.add(UntoldAnswer {
             number,
             by,
             answer,
             fds,
         });
-        self.tell_again();
-    }
-
-    /// Sends the answers that are waited for.
-    fn tell_again(&mut self) {
-        let socket = self.socket.as_fd();
-        self.untold.retain(|told| {
-            let fds: Vec<_> = told.fds.iter().map(AsFd::as_fd).collect();
-            let answer = told.answer.encode(told.number);
-            let sent = send(socket, &[&answer], &fds, SendFlags::DONTWAIT);
-            matches!(sent, Err(e) if is_short(e) || e == Errno::INTR) && !told.by.has_passed()
-        });
+        self.untold.send(self.socket.as_fd());
     }
 
     /// What a helper is asked for: of the folders of hosts, what is made of that for one.
@@ -325,6 +282,12 @@ impl SpawnerProcess {
         uid: u32,
     ) -> OrderOutcome {
         let key = (remit.digest(), uid);
+        let begun = self.errands.iter().filter_map(|errand| match errand.kind {
+            ErrandKind::Helper(key, _) => Some(key),
+            _ => None,
+        });
+        let checked = self.helpers.check(key, begun, Instant::now());
+        checked.map_err(OrderAnswer::NotNow)?;
         let hangs =
             |e: &Errand| e.is_killed && matches!(e.kind, ErrandKind::Helper(k, _) if k == key);
         // One process that cannot even be killed (NFS) is enough.
@@ -421,8 +384,14 @@ impl SpawnerProcess {
         // Unless it is a helper, it has nothing more to do, and is reaped with strays.
         self.strays = true;
         match kind {
-            ErrandKind::Helper(_, group) => {
-                self.helpers.push(HelperProcess { pid, pidfd, group });
+            ErrandKind::Helper(key, group) => {
+                self.helpers.add(HelperProcess {
+                    key,
+                    pid,
+                    pidfd,
+                    group,
+                    since: now,
+                });
                 Ok(vec![socket])
             }
             ErrandKind::Reload => {
@@ -452,15 +421,14 @@ impl SpawnerProcess {
 
     /// Reaps helpers that have ended.
     fn reap_helpers(&mut self) {
-        let ended = self.helpers.extract_if(.., |helper| reap(helper.pid));
-        let helpers = ended.filter_map(|helper| helper.group);
+        let helpers = self.helpers.reap();
         let late = |errand: &mut Errand| errand.is_killed && reap(errand.pid);
         let errands = self.errands.extract_if(.., late);
         let errands = errands.filter_map(|errand| match errand.kind {
             ErrandKind::Helper(_, group) => group,
             _ => None,
         });
-        for group in helpers.chain(errands).collect::<Vec<_>>() {
+        for group in helpers.into_iter().chain(errands.collect::<Vec<_>>()) {
             self.cgroups.leave(&group);
         }
     }
@@ -508,11 +476,8 @@ impl SpawnerProcess {
         for errand in self.errands.drain(..) {
             let _ = kill_process(errand.pid, Signal::KILL);
         }
-        for helper in self.helpers.drain(..) {
-            let _ = kill_process(helper.pid, Signal::KILL);
-            if let Some(group) = helper.group {
-                self.cgroups.leave(&group);
-            }
+        for group in self.helpers.kill() {
+            self.cgroups.leave(&group);
         }
         for _ in 0..LAST_LOOKS {
             if !self.end_strays() && !self.cgroups.look() {
@@ -520,37 +485,5 @@ impl SpawnerProcess {
             }
             let _ = poll(&mut [], Some(&LOOK));
         }
-    }
-}
-
-/// Reaps a child that has ended; whether it is gone.
-fn reap(pid: Pid) -> bool {
-    !matches!(waitid(WaitId::Pid(pid), ENDED), Ok(None))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-    use crate::owners::tests::remit;
-
-    #[test]
-    fn what_was_configured_is_forgotten_after_a_while() {
-        let (a, b) = (Arc::new(remit("/a")), Arc::new(remit("/b")));
-        let mut remits = Remits::default();
-        let start = Instant::now();
-        remits.replace(vec![a.clone()], start);
-        remits.replace(vec![b.clone()], start);
-        assert!(remits.get(a.digest(), start).is_some());
-        // Read again: what counts is when it was gone first.
-        let later = start + OLD / 2;
-        remits.replace(vec![b.clone()], later);
-        assert!(remits.get(a.digest(), later).is_some());
-        assert!(remits.get(a.digest(), start + OLD).is_none());
-        assert!(remits.get(b.digest(), start + 3 * OLD).is_some());
-        // What comes back is there for good.
-        remits.replace(vec![a.clone()], start + OLD);
-        assert!(remits.get(a.digest(), start + 9 * OLD).is_some());
     }
 }

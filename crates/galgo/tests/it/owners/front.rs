@@ -28,6 +28,7 @@ use super::{
 
 list![
     it_gets_helpers_of_configured_users_only,
+    it_gets_no_more_helpers_than_it_needs,
     a_helper_starts_what_is_configured_only,
     a_helper_loads_what_is_configured_only,
     a_helper_starts_the_worker_as_configured,
@@ -253,6 +254,25 @@ fn it_gets_helpers_of_configured_users_only() {
     for kind in [0, 3, 4, 5, 6, u32::MAX] {
         assert!(spawner.order(kind, GAMES, spawner.digests[0]).is_err());
     }
+}
+
+fn it_gets_no_more_helpers_than_it_needs() {
+    let spawner = Spawner::start();
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let most = 16 + 2 * processors;
+    let asked = (0..most + 100).map(|_| spawner.helper(GAMES, 0));
+    let (helpers, refused): (Vec<_>, Vec<_>) = asked.partition(Result::is_ok);
+    assert_eq!(helpers.len(), most);
+    for why in refused {
+        let why = why.unwrap_err();
+        assert!(why.starts_with("too many helpers run"), "{why}");
+    }
+    // Other routes and users have their own.
+    assert!(spawner.helper(GAMES, WARM).is_ok() && spawner.helper(NOBODY, 1).is_ok());
+    drop(helpers);
+    wait_until("room for another helper", || {
+        spawner.helper(GAMES, 0).is_ok()
+    });
 }
 
 fn a_helper_starts_what_is_configured_only() {

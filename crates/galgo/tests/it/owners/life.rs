@@ -16,7 +16,7 @@ use crate::{
 use galgo_testkit::{
     Server,
     accounts::{Accounts, uid},
-    process::{descriptors, parent, pids},
+    process::{children, descriptors, parent, pids},
     wait_until,
 };
 
@@ -264,7 +264,9 @@ exec >&- sleep 1000
         client.get("/games/chain");
         assert_eq!(client.head().status, 200, "{}", server.errors());
         kill(helpers(&server)[0]);
-        wait_until("the end of all processes", || helpers(&server).is_empty());
+        wait_until("the end of all processes", || {
+            children(spawner(&server)).is_empty()
+        });
     }
 }
 

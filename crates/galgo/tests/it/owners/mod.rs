@@ -150,9 +150,14 @@ fn mode(site: &Site, name: &str, mode: u32) {
     fs::set_permissions(site.path(name), fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// The helpers of a server: children of its spawner.
+/// The helpers of a server: children of its spawner that serve. Others read the configuration or look something up, for a moment.
 fn helpers(server: &Server) -> Vec<u32> {
-    children(spawner(server))
+    let is_helper = |pid: &u32| {
+        fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"galgo-helper\n")
+    };
+    let mut all = children(spawner(server));
+    all.retain(is_helper);
+    all
 }
 
 fn spawner(server: &Server) -> u32 {

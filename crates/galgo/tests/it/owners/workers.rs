@@ -186,14 +186,13 @@ fn the_owner_of_the_program_decides() {
     own(&site, "own/app", NOBODY);
     let server = site.start();
     assert_eq!(runs(&server, "id -u"), "65534\n");
-    // What the spawner has a child look up is a process, too, for a moment.
-    wait_until("one helper", || helpers(&server).len() == 1);
+    assert_eq!(helpers(&server).len(), 1);
     let site = files().config(&app);
     own(&site, "own/app", MAN);
     let server = site.start();
     wait_until("the refusal", || server.get("/app").status == 502);
     server.says("min_uid = 1000");
-    wait_until("no helper", || helpers(&server).is_empty());
+    assert_eq!(helpers(&server), [0; 0]);
 }
 
 fn no_other_process_connects() {

@@ -1,0 +1,185 @@
+//! The helpers that the spawner has made, and how many it makes.
+//!
+//! The server asks for them. It needs no more than one for each processor and each remit and user, keeps 256 that have nothing to do
+//! (`known`), and has programs in others as far as `max_running` allows. A server under an attacker's control asks for as many as
+//! it likes, and each costs memory, descriptors and a process id: beyond these bounds the answer is "not now", as in a shortage.
+
+use super::{helper::IDLE, known::HelperKey};
+use crate::exit::ENDED;
+use rustix::process::{Pid, Signal, WaitId, kill_process, waitid};
+use std::{
+    os::fd::OwnedFd,
+    path::PathBuf,
+    thread::available_parallelism,
+    time::{Duration, Instant},
+};
+
+/// A helper that was made within this time cannot have left because nobody asked it for anything.
+const YOUNG: Duration = IDLE;
+
+/// How many helpers there may be.
+#[derive(Debug, Clone, Copy)]
+struct MostHelpers {
+    /// In all.
+    all: usize,
+    /// Of one remit and user, made within [`YOUNG`].
+    young: usize,
+}
+
+impl MostHelpers {
+    /// On a machine with so many processors.
+    fn of(processors: usize) -> Self {
+        Self {
+            // Those that have nothing to do twice over, and one for each program that runs at once by default.
+            all: 512 + 8 * processors,
+            // Two generations, of which the first still has programs, and some that have refused to start any and are about to end.
+            young: 16 + 2 * processors,
+        }
+    }
+}
+
+/// A helper that runs.
+#[derive(Debug)]
+pub(super) struct HelperProcess {
+    pub(super) key: HelperKey,
+    pub(super) pid: Pid,
+    pub(super) pidfd: OwnedFd,
+    pub(super) group: Option<PathBuf>,
+    pub(super) since: Instant,
+}
+
+/// The helpers that run.
+#[derive(Debug)]
+pub(super) struct MadeHelpers {
+    running: Vec<HelperProcess>,
+    most: MostHelpers,
+}
+
+impl MadeHelpers {
+    pub(super) fn new() -> Self {
+        Self {
+            running: Vec::new(),
+            most: MostHelpers::of(available_parallelism().map_or(1, usize::from)),
+        }
+    }
+
+    /// Checks that there may be another helper of this key beside these that are `begun`.
+    ///
+    /// # Errors
+    /// There are too many; in words.
+    pub(super) fn check(
+        &self,
+        key: HelperKey,
+        begun: impl Iterator<Item = HelperKey>,
+        now: Instant,
+    ) -> Result<(), String> {
+        let running = self.running.iter();
+        let young = running.filter(|helper| now.saturating_duration_since(helper.since) < YOUNG);
+        let (mut all, mut own) = (
+            self.running.len(),
+            young.filter(|helper| helper.key == key).count(),
+        );
+        for other in begun {
+            all += 1;
+            own += usize::from(other == key);
+        }
+        let (count, which) = match (all >= self.most.all, own >= self.most.young) {
+            (true, _) => (all, "in all".to_owned()),
+            (false, true) => {
+                let (seconds, uid) = (YOUNG.as_secs(), key.1);
+                let words = format!("of one route and the user {uid}, made within {seconds} s");
+                (own, words)
+            }
+            (false, false) => return Ok(()),
+        };
+        Err(format!(
+            "too many helpers run, {count} {which}: the next one is made when one of them has ended"
+        ))
+    }
+
+    pub(super) fn add(&mut self, helper: HelperProcess) {
+        self.running.push(helper);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &HelperProcess> {
+        self.running.iter()
+    }
+
+    /// Reaps helpers that have ended. Returns their control groups.
+    pub(super) fn reap(&mut self) -> Vec<PathBuf> {
+        let ended = self.running.extract_if(.., |helper| reap(helper.pid));
+        ended.filter_map(|helper| helper.group).collect()
+    }
+
+    /// Kills all. Returns their control groups.
+    pub(super) fn kill(&mut self) -> Vec<PathBuf> {
+        let killed = self.running.drain(..).inspect(|helper| {
+            let _ = kill_process(helper.pid, Signal::KILL);
+        });
+        killed.filter_map(|helper| helper.group).collect()
+    }
+}
+
+/// Reaps a child that has ended; whether it is gone.
+pub(super) fn reap(pid: Pid) -> bool {
+    !matches!(waitid(WaitId::Pid(pid), ENDED), Ok(None))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+    use std::iter;
+
+    fn helper(key: HelperKey, since: Instant) -> HelperProcess {
+        HelperProcess {
+            key,
+            pid: getpid(),
+            pidfd: pidfd_open(getpid(), PidfdFlags::empty()).unwrap(),
+            group: None,
+            since,
+        }
+    }
+
+    #[test]
+    fn one_key_has_few_young_ones_and_all_together_have_a_bound() {
+        let now = Instant::now();
+        let mut made = MadeHelpers {
+            running: Vec::new(),
+            most: MostHelpers { all: 6, young: 3 },
+        };
+        let (one, other) = ((1, 1), (1, 2));
+        let check = |made: &MadeHelpers, key, begun: &[HelperKey], now| {
+            made.check(key, begun.iter().copied(), now)
+        };
+        made.add(helper(one, now));
+        made.add(helper(one, now));
+        assert!(check(&made, one, &[], now).is_ok());
+        let refused = check(&made, one, &[one], now).unwrap_err();
+        assert!(
+            refused.contains("3 of one route and the user 1"),
+            "{refused}"
+        );
+        assert!(check(&made, other, &[one], now).is_ok());
+        // Those that are no longer young count only in all.
+        let later = now + YOUNG;
+        assert!(check(&made, one, &[one, other], later).is_ok());
+        let refused = check(&made, one, &[other; 4], later).unwrap_err();
+        assert!(refused.contains("6 in all"), "{refused}");
+    }
+
+    #[test]
+    fn an_honest_server_is_refused_none() {
+        for processors in [1, 2, 64, 1024] {
+            let most = MostHelpers::of(processors);
+            assert!(most.young >= 2 * processors && most.all > 256 + 8 * processors);
+        }
+        assert!(
+            MadeHelpers::new()
+                .check((1, 1), iter::empty(), Instant::now())
+                .is_ok()
+        );
+    }
+}
