@@ -65,6 +65,8 @@ impl Errand {
             )),
             Ok(Received { bytes, fds, .. }) => {
                 match buffer.get(..bytes).and_then(OrderAnswer::decode) {
+                    // Whoever asked may not wait any longer: nobody would have a use for what was made.
+                    Some((_, OrderAnswer::Done)) if self.by.has_passed() => self.is_late(),
                     Some((_, OrderAnswer::Done)) => ErrandEvent::Done(fds),
                     Some((_, not)) => ErrandEvent::Not(not),
                     None => ErrandEvent::Not(OrderAnswer::Ended),
