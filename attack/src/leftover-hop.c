@@ -1,5 +1,6 @@
 // A CGI program that leaves processes outside of its group, which fork and exit again and again.
-// QUERY_STRING: milliseconds between two forks (0: full speed), and how many such processes.
+// QUERY_STRING: milliseconds between two forks (0: full speed), and how many such processes; "lower": each has another RLIMIT_LOCKS, if it
+// may; "stay": the program itself runs on.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -47,6 +48,9 @@ int main(void) {
         signal(SIGHUP, SIG_IGN);
         for (int fd = 0; fd < 64; fd++)
             close(fd);
+        struct rlimit lowered = {i, i};
+        if (query && strstr(query, "lower"))
+            setrlimit(RLIMIT_LOCKS, &lowered);
         hop(pause);
     }
     // A request that runs: whoever kills a process of galgo does it while the program is there.

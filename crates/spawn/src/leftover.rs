@@ -22,7 +22,13 @@ use rustix::{
 };
 use std::{
     collections::{HashMap, HashSet},
-    fs, mem, ptr,
+    fs, mem,
+    os::fd::{AsRawFd, OwnedFd},
+    process, ptr,
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -33,8 +39,17 @@ const GRACE: Duration = Duration::from_millis(300);
 /// The time between two looks if the last one has found only processes that were killed before.
 const DYING: Duration = Duration::from_millis(5);
 
-/// After so long what is still there is thought to hang in the kernel, so that looks without a pause are of no use.
+/// Processes that were killed and are still there after so long are thought to hang in the kernel, so that looks without a pause are of
+/// no use. If there are always others, they win against the looks.
 const HANGS: Duration = Duration::from_secs(10);
+
+/// See [`end_with_namespace`].
+static IS_INIT: AtomicBool = AtomicBool::new(false);
+
+/// This process is the init of a PID namespace in which there is nothing but programs. If they win against it, it ends, and they with it.
+pub(crate) fn end_with_namespace() {
+    IS_INIT.store(true, Ordering::Relaxed);
+}
 
 /// What is known of children that no part of this process waits for.
 #[derive(Debug, Default)]
@@ -66,6 +81,7 @@ impl Leftovers {
         let before = match is_round {
             true => {
                 self.round = Some(now);
+                kill_templates_with_children();
                 mem::take(&mut self.zombies)
             }
             false => HashSet::new(),
@@ -84,7 +100,20 @@ impl Leftovers {
             }
         }
         self.marks.retain(|_, mark| mark.quiet < 2);
-        self.pause(now, &killed_before)
+        let is_dying = !self.killed.is_empty() && self.killed.is_subset(&killed_before);
+        if IS_INIT.load(Ordering::Relaxed) && self.is_losing(now, is_dying) {
+            eprintln!(
+                "galgo: a helper ends, because processes that a program left fork faster than it kills them: the kernel kills all in its PID namespace"
+            );
+            process::exit(1);
+        }
+        self.pause(now, is_dying)
+    }
+
+    /// Whether looks go on to find other processes of a mark that is to end since long ago.
+    fn is_losing(&self, now: Instant, is_dying: bool) -> bool {
+        let is_old = |mark: &EndingMark| now - mark.since > HANGS;
+        !is_dying && self.marks.values().any(is_old)
     }
 
     /// Returns the children that no part of this process waits for. Kills those that are to end by now before anything that takes longer,
@@ -134,17 +163,55 @@ impl Leftovers {
         }
     }
 
-    fn pause(&self, now: Instant, killed_before: &HashSet<Pid>) -> Duration {
-        let is_dying = !self.killed.is_empty() && self.killed.is_subset(killed_before);
+    /// Returns the time until the next look. `is_dying`: the last one has found only processes that were killed before.
+    fn pause(&self, now: Instant, is_dying: bool) -> Duration {
         let left = self.marks.values().map(|mark| {
             let age = now - mark.since;
             match GRACE.saturating_sub(age) {
-                Duration::ZERO if age > HANGS => ROUND,
+                Duration::ZERO if is_dying && age > HANGS => ROUND,
                 Duration::ZERO if is_dying => DYING,
                 left => left,
             }
         });
         left.fold(ROUND, Duration::min)
+    }
+}
+
+/// Templates that are watched.
+static TEMPLATES: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// A template that is killed if it has a child with a mark that nobody holds: a fork handler has left it behind. The template makes
+/// children for this process alone (CLONE_PARENT). To be dropped before the template is reaped.
+#[derive(Debug)]
+pub(crate) struct WatchedTemplate(Pid);
+
+impl WatchedTemplate {
+    /// `None`: no process has this number.
+    pub(crate) fn new(pid: i32) -> Option<Self> {
+        let pid = Pid::from_raw(pid)?;
+        templates().push(pid);
+        Some(Self(pid))
+    }
+}
+
+impl Drop for WatchedTemplate {
+    fn drop(&mut self) {
+        templates().retain(|pid| *pid != self.0);
+    }
+}
+
+fn templates() -> MutexGuard<'static, Vec<Pid>> {
+    TEMPLATES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The children become this process's, and end as other orphans do: if they were killed, their template would keep the zombies.
+fn kill_templates_with_children() {
+    for pid in templates().iter() {
+        let children = children_of(*pid);
+        let is_left = |child: &Pid| mark_of(child.as_raw_pid()).is_some_and(is_left_over);
+        if children.iter().any(is_left) {
+            let _ = kill_process(*pid, Signal::KILL);
+        }
     }
 }
 
@@ -157,7 +224,7 @@ pub(crate) fn signal_all_below(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) ->
         // First, because it may be about to fork. What is below a process that has ended is found by the next look.
         if send(pid, signal, to_end).is_ok() {
             signalled.push(pid);
-            left.extend(children_of(&format!("/proc/{}/task", pid.as_raw_pid())));
+            left.extend(children_of(pid));
         }
     }
     signalled
@@ -210,10 +277,26 @@ fn mark_by_proc(pid: i32) -> Option<u64> {
 
 /// This process's children (proc(5), CONFIG_PROC_CHILDREN; none without it).
 pub(crate) fn children() -> Vec<Pid> {
-    children_of("/proc/self/task")
+    children_in("/proc/self/task")
 }
 
-fn children_of(tasks: &str) -> Vec<Pid> {
+/// A /proc that shows all processes of this process's PID namespace, if `/proc` does not.
+static PROC: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Looks for children of other processes in this /proc from now on.
+pub(crate) fn look_in(proc: OwnedFd) {
+    let _ = PROC.set(proc);
+}
+
+fn children_of(pid: Pid) -> Vec<Pid> {
+    let pid = pid.as_raw_pid();
+    children_in(&match PROC.get() {
+        Some(proc) => format!("/proc/self/fd/{}/{pid}/task", proc.as_raw_fd()),
+        None => format!("/proc/{pid}/task"),
+    })
+}
+
+fn children_in(tasks: &str) -> Vec<Pid> {
     let tasks = fs::read_dir(tasks).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     let numbers = |list: String| -> Vec<Pid> {
@@ -221,4 +304,37 @@ fn children_of(tasks: &str) -> Vec<Pid> {
         all.filter_map(|n| Pid::from_raw(n.ok()?)).collect()
     };
     lists.flat_map(numbers).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_hangs_in_the_kernel_is_looked_at_rarely_and_who_forks_on_is_not() {
+        let now = Instant::now();
+        let of = || Leftovers {
+            marks: HashMap::from([(
+                1,
+                EndingMark {
+                    since: now,
+                    is_told: true,
+                    quiet: 0,
+                },
+            )]),
+            ..Leftovers::default()
+        };
+        for (age, is_dying, pause, is_losing) in [
+            (Duration::ZERO, false, ROUND, false),
+            (GRACE, false, Duration::ZERO, false),
+            (GRACE, true, DYING, false),
+            (2 * HANGS, true, ROUND, false),
+            (2 * HANGS, false, Duration::ZERO, true),
+        ] {
+            let (leftovers, later) = (of(), now + age);
+            assert_eq!(leftovers.pause(later, is_dying), pause, "{age:?}");
+            assert_eq!(leftovers.is_losing(later, is_dying), is_losing, "{age:?}");
+        }
+        assert!(!Leftovers::default().is_losing(now, false));
+    }
 }

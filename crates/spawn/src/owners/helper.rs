@@ -24,7 +24,7 @@ use super::{
 use crate::{
     Child, Direct, Launch, Limits, Sandbox,
     identity::{Identity, effective_uid},
-    leave_signals_to_others, reaper,
+    leave_signals_to_others, leftover, reaper,
     sandbox::{self, Ipc, Prepared},
 };
 use rustix::{
@@ -161,6 +161,9 @@ fn set_up<'r>(
     direct.set_ipc(ipc);
     let (listed, workers) =
         confine(terms, prepared, ipc, &mut direct).map_err(io("confining programs"))?;
+    if remit.has_own_ids() {
+        leftover::end_with_namespace();
+    }
     reaper::end_orphans();
     // To the thread which that has started.
     leave_signals_to_others();

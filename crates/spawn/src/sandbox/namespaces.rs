@@ -5,11 +5,12 @@
 //! what is put back below it. Such a mount is read-only, unless it is listed to be written to.
 
 use super::listed_file::ListedFile;
-use crate::{domain::AccessRights, raw::syscall, trusted_path::hold};
+use crate::{domain::AccessRights, leftover, raw::syscall, trusted_path::hold};
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
     fs::{
-        AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2, symlinkat,
+        AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat, openat2,
+        symlinkat,
     },
     io::Errno,
     mount::{
@@ -340,6 +341,13 @@ fn own_processes() -> bool {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     // `ptraceable` came with Linux 5.8; before, processes of other users are hidden.
     let options = [c"hidepid=4", c"hidepid=2"];
+    // Templates cannot be traced, and what they leave behind cannot either: the helper sees them below the next mount.
+    let held = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if mount("proc", "/proc", "proc", flags, None).is_ok()
+        && let Ok(proc) = open("/proc", held, Mode::empty())
+    {
+        leftover::look_in(proc);
+    }
     options
         .into_iter()
         .any(|options| mount("proc", "/proc", "proc", flags, options).is_ok())

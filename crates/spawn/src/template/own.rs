@@ -11,6 +11,7 @@ use super::{
 use crate::{
     Child, FileId, Launch, Sandbox, StartError,
     claims::{MarkKind, ProcessMark},
+    leftover::WatchedTemplate,
     own_child::set_limits,
 };
 use rustix::fs::fstat;
@@ -49,6 +50,8 @@ pub(crate) struct TemplateStart {
 /// A program, loaded and stopped, or on its way there. Dropping it kills it; its children live on.
 #[derive(Debug)]
 pub(crate) struct OwnTemplate {
+    /// Dropped before the child is.
+    _watched: Option<WatchedTemplate>,
     pub(crate) child: Child,
     pub(super) kind: TemplateKind,
     pub(super) uses: Uses,
@@ -118,7 +121,9 @@ impl TemplateStart {
     /// It was started as `child`. `files`: in a domain that handles rights to files.
     pub(crate) fn started(self, child: Child, files: bool) -> OwnTemplate {
         let births = child.is_marked().then(Mutex::default);
+        let forks = self.uses == Uses::Many && births.is_some();
         OwnTemplate {
+            _watched: forks.then(|| WatchedTemplate::new(child.pid())).flatten(),
             child,
             kind: self.kind,
             uses: self.uses,
