@@ -22,17 +22,20 @@ use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
     fs::File,
-    io,
+    io::{self, Read},
     os::{
         fd::{AsRawFd, OwnedFd},
         unix::ffi::OsStringExt,
     },
     path::{Component, Path, PathBuf},
-    sync::OnceLock,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 /// Links that are followed; as many as the kernel follows (path_resolution(7)).
 const MAX_LINKS: usize = 40;
+
+/// Bytes of a file that is read as a whole.
+const MOST: u64 = 16 << 20;
 
 const HELD: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
@@ -74,6 +77,17 @@ impl Resolved {
     }
 }
 
+static LOOKED_FOR: Mutex<PathBuf> = Mutex::new(PathBuf::new());
+
+/// The path that was looked for last: if that goes on for long, its file system hangs.
+pub fn last_looked_for() -> PathBuf {
+    lock(&LOOKED_FOR).clone()
+}
+
+fn lock(path: &Mutex<PathBuf>) -> MutexGuard<'_, PathBuf> {
+    path.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Finds what a path leads to.
 ///
 /// # Errors
@@ -88,6 +102,19 @@ pub fn resolve(path: &Path) -> io::Result<Resolved> {
 /// As [`resolve`] and [`Resolved::read`].
 pub fn read(path: &Path) -> io::Result<File> {
     resolve(path)?.read()
+}
+
+/// As [`read`], the whole file.
+///
+/// # Errors
+/// As [`read`]; it has more than 16 MiB.
+pub fn read_all(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    read(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MOST {
+        true => Err(io::Error::other("is larger than 16M")),
+        false => Ok(bytes),
+    }
 }
 
 /// The component of a path, if there is one, that another account owns or can replace: whether the path leads to anything is then
@@ -219,6 +246,7 @@ struct Walk {
 
 impl Walk {
     fn begin(path: &Path) -> io::Result<Self> {
+        *lock(&LOOKED_FOR) = path.to_owned();
         Ok(Self {
             folders: vec![("/".into(), root()?)],
             left: names(&std::path::absolute(path)?),
@@ -344,8 +372,8 @@ fn is_trusted(stat: &Stat) -> bool {
     stat.st_uid == 0 || stat.st_uid == starter()
 }
 
-/// Whether nobody else can write to it.
-fn is_closed(stat: &Stat) -> bool {
+/// Whether nobody but root and the user that started galgo can write to it.
+pub fn is_closed(stat: &Stat) -> bool {
     is_trusted(stat) && stat.st_mode & 0o022 == 0
 }
 

@@ -1,7 +1,7 @@
 //! Certificate files that become others while the server runs, as certbot and others replace them.
 
 use std::{
-    fs, io,
+    io,
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -14,7 +14,10 @@ use super::{
     settings::{FilesVersion, FromFiles},
     work::CertificateWork,
 };
-use crate::log::{ErrorLog, Level};
+use crate::{
+    log::{ErrorLog, Level},
+    trusted_path::read_all,
+};
 
 /// How often files are looked at. Two calls of stat(2) for each certificate; a watch would have to follow every link and
 /// folder on the way, for certbot's names are links.
@@ -123,7 +126,7 @@ impl WatchedCertificate {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
-    fs::read(file).map_err(|e| match e.kind() {
+    read_all(file).map_err(|e| match e.kind() {
         // Root could, at the start.
         io::ErrorKind::PermissionDenied => format!(
             "this user may not read {}: restart galgo when it was replaced",

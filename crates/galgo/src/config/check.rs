@@ -33,8 +33,13 @@ type Interpreters = Arc<Vec<(String, PathBuf)>>;
 const EMPTY: &str = "the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it";
 
 /// Reads, checks and opens everything that `source`, standing in `file`, says. `user`: whom the server becomes in the place
-/// of whom the file names.
-pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Checked<Config> {
+/// of whom the file names. `left_out`: files that `include` names and that are not used.
+pub(super) fn config(
+    file: &Path,
+    source: &str,
+    user: Option<&Identity>,
+    left_out: &[&Path],
+) -> Checked<Config> {
     let mut text = ConfigText::new(file, source)?;
     // An editor that writes in place empties the file first: read at that moment it would be a configuration of defaults,
     // and a reload would close the listeners.
@@ -44,7 +49,10 @@ pub(super) fn config(file: &Path, source: &str, user: Option<&Identity>) -> Chec
     let mut misread = Misread::default();
     let mut raw: RawConfig = misread.read(&text, source, 0).unwrap_or_default();
     let wrong = &mut Vec::new();
-    let included = or_default(wrong, include::sites(&mut text, &mut raw, &mut misread));
+    let included = or_default(
+        wrong,
+        include::sites(&mut text, &mut raw, left_out, &mut misread),
+    );
     let all_read = wrong.is_empty() && misread.is_empty();
     let d = Config::default();
     let mut config = Config {
@@ -258,7 +266,8 @@ impl ConfigText<'_> {
                 );
                 return Err(self.error(program.span(), message));
             }
-            self.is_program(program.span(), path, true)?;
+            // Without it, requests for these files fail; their sources stay hidden.
+            self.or_warn(self.is_program(program.span(), path, true))?;
             found.push((name.clone(), path.to_owned()));
         }
         found.sort_by_key(|(ending, _)| std::cmp::Reverse(ending.len()));

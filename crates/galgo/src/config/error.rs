@@ -52,6 +52,22 @@ impl ConfigError {
         std::iter::once(self).chain(more)
     }
 
+    /// The first file of another account's that something is wrong in, beside the `main` one, and all that is wrong there.
+    pub(super) fn others_file(&self, main: &Path) -> Option<(PathBuf, String)> {
+        let all = || std::iter::once(self).chain(&self.more);
+        let others = |file: &&PathBuf| *file != main && others_part(file).is_some();
+        let file = all().filter_map(|error| error.file.as_ref()).find(others)?;
+        let own = all().filter(|error| error.file.as_ref() == Some(file));
+        let own = own.map(|error| {
+            Self {
+                more: Vec::new(),
+                ..error.clone()
+            }
+            .to_string()
+        });
+        Some((file.clone(), own.collect::<Vec<_>>().join("; ")))
+    }
+
     /// All that is wrong, in the order of the files; `None`: nothing is.
     pub(super) fn all(errors: Vec<Self>) -> Option<Self> {
         let mut errors: Vec<_> = errors.into_iter().flat_map(Self::each).collect();
@@ -147,6 +163,11 @@ impl<'a> ConfigText<'a> {
         self.read.take()
     }
 
+    /// Whether another account can change the file that `span` is in.
+    pub(super) fn is_others(&self, span: &Range<usize>) -> bool {
+        others_part(&self.at(span.start).file).is_some()
+    }
+
     /// Warns of an error, each time once.
     pub(super) fn warn(&self, error: &ConfigError) {
         let (words, mut warnings) = (error.to_string(), self.warnings.borrow_mut());
@@ -192,7 +213,6 @@ impl<'a> ConfigText<'a> {
     pub(super) fn include(&mut self, file: &Path, text: String) -> Result<usize, ConfigError> {
         let last = self.included.last().unwrap_or(&self.main);
         let from = last.from + last.text.len() + 1;
-        self.reads(file.to_owned());
         self.included
             .push(SourceFile::new(file, text.into(), from)?);
         Ok(from)

@@ -88,7 +88,7 @@ fn shown(files: &Files, route: &Route, url: &str) -> String {
 /// Patterns for the names of an application's scripts.
 fn script_names(up: &Application) -> Vec<String> {
     match &up.scripts {
-        Some(CgiRoot::Program { path }) => {
+        Some(CgiRoot::Program { path, .. }) => {
             let name = path.file_name().map(|name| name.to_string_lossy());
             name.into_iter().map(Into::into).collect()
         }
@@ -108,7 +108,7 @@ fn knows(files: &Files, route: &Route) -> bool {
         // Of a folder it runs scripts with these endings alone.
         let known = |end: &String| files.is_source(format!("*{end}").as_bytes());
         return match &up.scripts {
-            Some(CgiRoot::Program { path }) => one(path),
+            Some(CgiRoot::Program { path, .. }) => one(path),
             Some(CgiRoot::Folder { .. }) => !up.endings.is_empty() && up.endings.iter().all(known),
             None => false,
         };
@@ -117,7 +117,7 @@ fn knows(files: &Files, route: &Route) -> bool {
         return false;
     };
     match (&cgi.root, &route.names) {
-        (CgiRoot::Program { path }, _) => one(path),
+        (CgiRoot::Program { path, .. }, _) => one(path),
         _ if !cgi.names.is_empty() => cgi.names.iter().all(all),
         // In a folder whose name fits, each file is a program.
         (CgiRoot::Folder { path, .. }, Some(names)) => all(names) && !has_folder(path, names),

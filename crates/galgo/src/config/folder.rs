@@ -1,8 +1,7 @@
 //! Paths as they are typed, and why what is there could not be opened.
 
 use std::{
-    fs,
-    io::{self, Read},
+    fs, io,
     os::{
         fd::{AsFd, AsRawFd},
         unix::fs::PermissionsExt,
@@ -11,7 +10,7 @@ use std::{
 };
 
 use super::{checked::Folder, error::ConfigError};
-use crate::trusted_path;
+use crate::trusted_path::read_all;
 
 /// `typed` from `folder`, without `.` segments and doubled slashes; `..` and links stay as they are.
 pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
@@ -27,9 +26,7 @@ pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
 /// # Errors
 /// It cannot be read, or is no text.
 pub(super) fn text(file: &Path) -> Result<String, ConfigError> {
-    let mut bytes = Vec::new();
-    let read = trusted_path::read(file).and_then(|mut file| file.read_to_end(&mut bytes));
-    read.map_err(|e| ConfigError::new(unopened(file, &e)))?;
+    let bytes = read_all(file).map_err(|e| ConfigError::new(unopened(file, &e)))?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         let line = e.as_bytes()[..at].iter().filter(|b| **b == b'\n').count() + 1;

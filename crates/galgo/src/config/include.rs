@@ -2,7 +2,12 @@
 //!
 //! What stands at the top of such a file holds for those of its routes and rules that do not say otherwise.
 
-use std::{collections::BTreeMap, ffi::OsStr, fs, io, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use galgo_proto::glob::Glob;
 use serde::Deserialize;
@@ -71,29 +76,35 @@ site! {
     compress_min: Value<Size>,
 }
 
-/// Reads the files that `include` names, in the order of their names, and adds what they hold to `raw`; returns their paths.
+/// Reads the files that `include` names, but those that are `left_out`, in the order of their names. Adds what they hold to `raw`;
+/// returns their paths.
 pub(super) fn sites(
     text: &mut ConfigText<'_>,
     raw: &mut RawConfig,
+    left_out: &[&Path],
     misread: &mut Misread,
 ) -> Checked<Vec<PathBuf>> {
     let Some(typed) = raw.include.clone() else {
         return Ok(Vec::new());
     };
-    let files = text.named(&typed)?;
+    let mut files = text.named(&typed)?;
     if files.is_empty() && raw.route.is_none() && raw.userdir.is_none() && raw.sites.is_none() {
         return Err(text.error(typed.span(), NO_FILE));
     }
-    for file in &files {
+    files.retain(|file| {
+        text.reads(file.clone());
+        if left_out.contains(&&**file) {
+            return false;
+        }
         let site = read(text, file, &typed, misread);
         match text.or_warn(site) {
-            Ok(site) => site
-                .flatten()
-                .into_iter()
-                .for_each(|site| site.become_part_of(raw)),
+            // It cannot be read, and may be another account's.
+            Ok(None) => return false,
+            Ok(Some(site)) => site.into_iter().for_each(|site| site.become_part_of(raw)),
             Err(e) => misread.errors.push(e),
         }
-    }
+        true
+    });
     Ok(files)
 }
 
@@ -132,7 +143,7 @@ impl ConfigText<'_> {
 }
 
 /// What in a folder fits a pattern, without hidden names. What is no folder has nothing in it.
-fn names(folder: &std::path::Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
+fn names(folder: &Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
     let entries = match resolve(folder).and_then(|found| fs::read_dir(found.path)) {
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
         entries => entries?,
@@ -151,7 +162,7 @@ fn names(folder: &std::path::Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
 /// Reads one file; `None`: nothing of it can be used.
 fn read(
     text: &mut ConfigText<'_>,
-    file: &std::path::Path,
+    file: &Path,
     typed: &Text,
     misread: &mut Misread,
 ) -> Checked<Option<RawSite>> {

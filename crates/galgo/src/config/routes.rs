@@ -1,6 +1,6 @@
 //! From what was typed to what is served, part two: routes.
 
-use std::{cmp::Reverse, path::Path, sync::Arc};
+use std::{cmp::Reverse, ops::Range, path::Path, sync::Arc};
 
 use galgo_proto::{glob::Glob, hosts::Hosts};
 use toml::Spanned;
@@ -103,7 +103,7 @@ fn place(
 }
 
 /// Answers without a body.
-fn nothing(status: u16) -> Handler {
+pub(super) fn nothing(status: u16) -> Handler {
     Handler::Respond(Respond {
         status,
         content_type: None,
@@ -158,7 +158,9 @@ fn distinct(text: &ConfigText<'_>, routes: &[Placed]) -> Checked<()> {
                 "another route has the path \"{path}{names}\" and the host {host:?} already: delete one"
             ),
         };
-        let later = if at_a.start > at_b.start { at_a } else { at_b };
+        // Of two files, the one that another account can change is to blame.
+        let blame = |at: &&Range<usize>| (text.is_others(at), at.start);
+        let later = [at_a, at_b].into_iter().max_by_key(blame).unwrap_or(at_b);
         return Err(text.bare(later.clone(), message));
     }
     Ok(())

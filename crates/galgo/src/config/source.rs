@@ -1,6 +1,10 @@
 //! Where a configuration comes from: a file, or the convention of a folder.
 
-use std::{io, path::Path, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use galgo_spawn::identity::Identity;
 
@@ -9,7 +13,9 @@ use super::{
     checked::{Cgi, CgiRoot, Config, DevErrors, Files, Handler, Route},
     error::ConfigError,
     folder::{self, unopened},
+    routes::nothing,
 };
+use crate::trusted_path::{others_part, starter};
 
 impl Config {
     /// Reads a configuration file.
@@ -25,7 +31,7 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn load_as(file: &Path, user: Option<&Identity>) -> Result<Self, ConfigError> {
-        check::config(file, &folder::text(file)?, user)
+        without_others(file, &folder::text(file)?, user)
     }
 
     /// Reads `source` as if it stood in `file`: relative paths start at the file's folder.
@@ -33,7 +39,7 @@ impl Config {
     /// # Errors
     /// As [`Config::load`].
     pub fn parse(source: &str, file: &Path) -> Result<Self, ConfigError> {
-        check::config(file, source, None)
+        without_others(file, source, None)
     }
 
     /// What a folder says without a file: `cgi-bin/` at `/cgi-bin/` and `public/` at `/`, both
@@ -60,21 +66,32 @@ impl Config {
             dev_errors: DevErrors::of(None),
             ..Self::default()
         };
-        let mut add = |path: &str, handler| {
+        let mut add = |path: &str, folder: &Path, opened: io::Result<Handler>| {
+            let handler = match opened {
+                Ok(handler) => handler,
+                Err(e) if others_part(folder).is_some() => {
+                    let why = unopened(folder, &e);
+                    let words =
+                        format!("{why}. Until a reload finds it fit for use, {path} answers 403");
+                    config.warnings.push(words);
+                    nothing(403)
+                }
+                Err(e) => return Err(fail(folder, &e)),
+            };
             config.routes.push(Arc::new(Route::new(path, handler)));
+            Ok(())
         };
         if has_programs {
-            let root = CgiRoot::open(&programs).map_err(|e| fail(&programs, &e))?;
-            if matches!(root, CgiRoot::Program { .. }) {
-                return Err(fail(&programs, &io::ErrorKind::NotADirectory.into()));
-            }
             let document_root = if has_public { &public } else { &programs };
-            let cgi = Cgi::new(root, document_root.clone());
-            add("/cgi-bin/", Handler::Cgi(Arc::new(cgi)));
+            let root = CgiRoot::open(&programs).and_then(|root| match root {
+                CgiRoot::Program { .. } => Err(io::ErrorKind::NotADirectory.into()),
+                CgiRoot::Folder { .. } => Ok(root),
+            });
+            let cgi = root.map(|root| Arc::new(Cgi::new(root, document_root.clone())));
+            add("/cgi-bin/", &programs, cgi.map(Handler::Cgi))?;
         }
         if has_public {
-            let files = Files::open(&public).map_err(|e| fail(&public, &e))?;
-            add("/", Handler::Files(files));
+            add("/", &public, Files::open(&public).map(Handler::Files))?;
         }
         if config.routes.is_empty() {
             let dir = dir.display();
@@ -103,6 +120,44 @@ impl Config {
                 identity: user.cloned(),
                 ..Self::convention(dir)?
             }),
+        }
+    }
+}
+
+/// Checks a configuration. A file that `include` names and that another account can change is left out, with a warning, if
+/// something in it is wrong, or if galgo starts programs with root's rights.
+fn without_others(
+    file: &Path,
+    source: &str,
+    user: Option<&Identity>,
+) -> Result<Config, ConfigError> {
+    let mut left_out: Vec<(PathBuf, String)> = Vec::new();
+    loop {
+        let files: Vec<_> = left_out.iter().map(|(file, _)| file.as_path()).collect();
+        let mut read = check::config(file, source, user, &files);
+        let more = match &read {
+            Ok(config) if starter() == 0 && config.remits().next().is_some() => {
+                let rights = "it would say how programs are started with root's rights: have root own it and the folders that lead to it";
+                let mut included = config.included.iter();
+                let others = included.find(|file| others_part(file).is_some());
+                others.map(|file| (file.clone(), format!("{}: {rights}", file.display())))
+            }
+            Ok(_) => None,
+            Err(error) => error.others_file(file),
+        };
+        match more {
+            Some(one) if !files.contains(&&*one.0) => left_out.push(one),
+            _ => {
+                let left_out = left_out.into_iter();
+                let words = left_out.map(|(_, why)| {
+                    format!(
+                        "{why}. galgo leaves this file out, because others than root can change it"
+                    )
+                });
+                read.iter_mut()
+                    .for_each(|config| config.warnings.extend(words.clone()));
+                return read;
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `[tls]`: the certificates of `https://` listeners.
 
 use std::{
-    fs, io,
+    io,
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -20,7 +20,10 @@ use super::{
         where_typed,
     },
 };
-use crate::certificates::settings::{FilesVersion, FromFiles, LETS_ENCRYPT, public_host};
+use crate::{
+    certificates::settings::{FilesVersion, FromFiles, LETS_ENCRYPT, public_host},
+    trusted_path::read_all,
+};
 
 impl ConfigText<'_> {
     /// Reads all certificates and keys.
@@ -38,6 +41,7 @@ impl ConfigText<'_> {
         let more = list.flat_map(|list| list.get_ref());
         let pairs = more.map(|RawCertificate { certificate, key }| (certificate, key));
         let named = first.0.is_some() || first.1.is_some();
+        let mut closed = None;
         for (certificate, key) in named.then_some(first).into_iter().chain(pairs) {
             let (chain, key) = match (certificate, key) {
                 (Some(chain), Some(key)) => (chain, key),
@@ -47,14 +51,21 @@ impl ConfigText<'_> {
                     return Err(self.error(at, "needs a `certificate` beside it"));
                 }
             };
-            self.certificate(chain, key, &mut tls, warnings)?;
+            match self.certificate(chain, key, &mut tls, warnings) {
+                // Only the hosts of another account's certificate go without it.
+                Err(e) if e.closes.is_some() => {
+                    self.warn(&e);
+                    closed.get_or_insert(e);
+                }
+                checked => checked?,
+            }
         }
         tls.automatic = where_typed(&table.get_ref().automatic, |raw| self.automatic(raw))?;
         tls.clients = self.clients(table.get_ref())?;
         let none = tls.certificates.is_empty() && tls.unreadable.is_none();
         if none && tls.automatic.is_none() {
             let words = "names no certificate: add `certificate` and `key`, or `automatic`, or delete the table";
-            return Err(self.error(table.span(), words));
+            return Err(closed.unwrap_or_else(|| self.error(table.span(), words)));
         }
         Ok(tls)
     }
@@ -70,8 +81,8 @@ impl ConfigText<'_> {
         // Before they are read: a change in between is noticed later.
         let version = FilesVersion::of(&chain_path, &key_path);
         let failed = |typed: &raw::Text, path: &Path, e: &io::Error| self.unopened(typed, path, e);
-        let pem = fs::read(&chain_path).map_err(|e| failed(chain, &chain_path, &e))?;
-        let secret = match fs::read(&key_path) {
+        let pem = read_all(&chain_path).map_err(|e| failed(chain, &chain_path, &e))?;
+        let secret = match read_all(&key_path) {
             Ok(secret) => secret,
             // A server that was root at its start has read it then.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
@@ -82,8 +93,14 @@ impl ConfigText<'_> {
         };
         let read = Certificate::from_pem(&pem, &secret);
         let (file, key_file) = (chain_path.display(), key_path.display());
-        let read =
-            read.map_err(|e| self.error(chain.span(), format!("{file} with {key_file}: {e}")))?;
+        let read = read.map_err(|e| {
+            let error = self.error(chain.span(), format!("{file} with {key_file}: {e}"));
+            let error = self.owners(error, &chain_path, 403);
+            match error.closes {
+                Some(_) => error,
+                None => self.owners(error, &key_path, 403),
+            }
+        })?;
         let doubts = read.doubts(SystemTime::now()).into_iter();
         warnings.extend(doubts.map(|doubt| format!("{file}: {doubt}")));
         warnings.extend(readable_by_all(&key_path));
@@ -122,7 +139,7 @@ impl ConfigText<'_> {
             state: where_typed(&raw.state, |typed| self.path(typed))?,
         };
         if let (Some(typed), Some(path)) = (&raw.authority_ca, &automatic.authority_ca) {
-            fs::read(path).map_err(|e| self.unopened(typed, path, &e))?;
+            read_all(path).map_err(|e| self.unopened(typed, path, &e))?;
         }
         Ok(automatic)
     }
@@ -145,7 +162,7 @@ impl ConfigText<'_> {
         let user = one_of(&raw.client_user, ["common_name", "subject"])?;
         let user = user.map(|at| [UserIs::CommonName, UserIs::Subject][at]);
         let path = self.file(typed)?;
-        let pem = fs::read(&path).map_err(|e| self.unopened(typed, &path, &e))?;
+        let pem = read_all(&path).map_err(|e| self.unopened(typed, &path, &e))?;
         let clients = Clients::from_pem(&pem, !optional, user);
         let at = |e| self.error(typed.span(), format!("{} {e}", path.display()));
         clients.map(Some).map_err(at)

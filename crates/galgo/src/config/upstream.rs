@@ -121,7 +121,7 @@ impl ConfigText<'_> {
         let root = self.opened(program, CgiRoot::open)?;
         let fault = match &root {
             CgiRoot::Folder { .. } => Some("is a folder: name the program in it"),
-            CgiRoot::Program { path } if is_module(path.as_os_str().as_bytes()) => Some(
+            CgiRoot::Program { path, .. } if is_module(path.as_os_str().as_bytes()) => Some(
                 "is a WebAssembly module, and an authorizer is a process: name another program",
             ),
             CgiRoot::Program { .. } => None,

@@ -66,7 +66,7 @@ pub(super) fn route(
     config: &Config,
 ) -> io::Result<Route> {
     // The user owns what is below the home and nothing else, whatever links are laid there.
-    let fd = galgo_handlers::root::open_below(galgo_handlers::root::open(home)?, name)?;
+    let fd = galgo_handlers::root::open_below(&galgo_handlers::root::open(home)?, name)?;
     let path = home.join(name);
     Ok(match kind {
         HomeRouteKind::Files => host::files(format!("/~{user}/"), path, fd, config),
