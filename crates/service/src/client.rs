@@ -103,6 +103,11 @@ pub trait Client: Debug {
     /// As [`Client::poll_watch`], where nothing may be read.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
 
+    /// Ready once the client has room for an answer that will be in memory as a whole: it has read others of its connection.
+    fn poll_room(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
     /// Whether the client has shut down its sending side.
     fn has_half_closed(&self) -> bool {
         false
@@ -155,6 +160,11 @@ impl dyn Client + '_ {
     /// See [`Client::poll_splice`].
     pub async fn splice(&mut self, pipe: &Sock, len: usize) -> Result<Spliced, Fault> {
         poll_fn(|cx| self.poll_splice(pipe, len, cx)).await
+    }
+
+    /// See [`Client::poll_room`].
+    pub fn room(&mut self) -> impl Future<Output = ()> {
+        poll_fn(|cx| self.poll_room(cx))
     }
 
     /// See [`Client::poll_watch`].

@@ -105,6 +105,14 @@ impl StreamClient {
 }
 
 impl Client for StreamClient {
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.out.poll_gone(cx) {
+            // Whoever sends the answer is told.
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.out.poll_not_full(cx),
+        }
+    }
+
     fn next(&mut self) -> Result<Next, Fault> {
         if self.held {
             return Ok(Next::End);

@@ -122,9 +122,14 @@ impl Outgoing {
         self.unread.is_full()
     }
 
+    /// Ready once it is not.
+    pub(super) fn poll_not_full(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.unread.poll_room(usize::MAX, cx).map(drop)
+    }
+
     /// Waits until it is not, within the client's allowance.
     pub(super) async fn not_full(&self, allowance: &mut RateAllowance) -> io::Result<()> {
-        let room = |cx: &mut Context<'_>| self.unread.poll_room(usize::MAX, cx).map(|_| Ok(0));
+        let room = |cx: &mut Context<'_>| self.poll_not_full(cx).map(|()| Ok(0));
         poll_fn(|cx| allowance.poll_wait(cx, room)).await.map(drop)
     }
 

@@ -1,6 +1,6 @@
 //! One request: a stream's head, what answers it, and its line in the access log.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, pin::pin, rc::Rc};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use galgo_io::{
@@ -17,7 +17,7 @@ use galgo_service::{
     link::Link,
     log::access::AccessEntry,
     request::Request,
-    service::Service,
+    service::{Left, Service},
 };
 use h2::{Reason, RecvStream, ext::Protocol, server::SendResponse};
 use http::request::Parts;
@@ -122,7 +122,7 @@ async fn answer<S: SiteService>(
         entry: request.entry.clone(),
         over: false,
     };
-    match site.call(&mut request).await {
+    match answered(&*site, &mut request, &mut sender).await {
         Ok(mut response) => {
             if held && (200..300).contains(&response.status) {
                 response = unopened(response);
@@ -139,6 +139,20 @@ async fn answer<S: SiteService>(
     unfinished.over = true;
     let refused = request.refused && !link.passed_on;
     FinishedRequest { refused, had_body }
+}
+
+/// The response. As long as the client does not read those that wait for it, no other one is made, because each takes memory.
+async fn answered(
+    site: &impl Service,
+    request: &mut Request<'_>,
+    sender: &mut StreamSender,
+) -> Result<Response, Left> {
+    if sender.out.is_full() {
+        let room = pin!(sender.out.not_full(&mut sender.allowance));
+        let room = Box::pin(request.client.waits_for(room)).await;
+        room.map_err(|_| Left)?.map_err(|_| Left)?;
+    }
+    site.call(request).await
 }
 
 /// What a client is told that asked for a WebSocket, and got an answer: it would take each 2xx for one (RFC 8441, 5).
