@@ -12,7 +12,9 @@ use std::{cell::Cell, mem, rc::Rc, sync::Arc};
 
 use galgo_front::settings::Settings;
 use galgo_handlers::{
-    files, status,
+    beneath,
+    files::{self, Waits},
+    status,
     steps::{
         Steps,
         errors::{self, Errors},
@@ -21,6 +23,7 @@ use galgo_handlers::{
         tries::Tried,
     },
     variables::REDIRECT_STATUS,
+    waiting,
 };
 use galgo_proto::{
     h1::{ALLOW, Head},
@@ -42,6 +45,7 @@ use crate::{
     route::{self, Handler, Route},
     service::{Left, Service},
     site::Site,
+    waits::{host_by_thread, host_folder, tried_by_thread},
 };
 
 /// Loop guard; RFC 3875, 6.2.2 sets none.
@@ -359,7 +363,8 @@ async fn meant<'a>(
 ) -> Result<Response, Instead> {
     let site = &*cx.dispatch.site;
     let path = head.target.path();
-    if let Some(owned) = route::named(&site.config.routes, &head.host, path, &named) {
+    let owned = || Ok(route::named(&site.config.routes, &head.host, path, &named));
+    if let Some(owned) = waiting::found(owned).await? {
         let route = owned.route;
         enter(cx, request, route)?;
         if let Some(response) = let_in(cx.dispatch, request, head, route, &owned.rest).await? {
@@ -426,7 +431,11 @@ async fn answer<'a>(
     if let (Some(steps), Handler::Files(files)) = (steps, &found.route.handler)
         && let Some(tries) = &steps.tries
     {
-        match tries.decide(files, head, &found.route.path, found.rest) {
+        let tried = match tries.decide(files, head, &found.route.path, found.rest) {
+            Ok(tried) => tried,
+            Err(Waits) => Box::pin(tried_by_thread(head, &found, files)).await?,
+        };
+        match tried {
             Tried::AsItIs => {}
             Tried::Again(target) => return Err(Instead::Again(target)),
             Tried::Status(status) => {
@@ -455,10 +464,11 @@ async fn of_host<'a>(
     sites: &Sites,
 ) -> Result<Option<Response>, Instead> {
     let (site, path) = (&cx.dispatch.site, head.target.path());
-    let gone = || site.shared.warm.forget_gone();
-    let host = site
-        .hosts
-        .host(sites, &head.host, &site.config, request.began, gone);
+    beneath::forget_refused();
+    let mut host = host_folder(site, sites, &head.host, request.began);
+    if host.is_err() && beneath::has_refused() {
+        host = Box::pin(host_by_thread(site, sites, &head.host, request.began)).await?;
+    }
     let Some(host) = host.map_err(Fault::Refused)? else {
         return Ok(None);
     };

@@ -13,6 +13,7 @@ use galgo_handlers::{
     script::{self, AmongFiles, FoundProgram, UpstreamPath, UpstreamScript},
     status,
     steps::redirect,
+    waiting,
 };
 use galgo_proto::{h1::Head, target::Target};
 
@@ -83,14 +84,16 @@ pub(crate) async fn handle(
         Handler::Cgi(cgi) => {
             // Whoever is turned away must not cost those who are served: no program is looked for.
             cx.site.shared.admission.refuse_if_full(request.peer())?;
-            let script = script::program(cgi, &route.path, head.target.url_path())?;
+            let path = head.target.url_path();
+            let script = waiting::found(|| script::program(cgi, &route.path, path)).await?;
             let limit = found.limit.or_else(|| cx.site.limit_of(route));
             let answer = by_program(cx, request, head, cgi, limit, script);
             said(Box::pin(answer).await?)
         }
         Handler::Upstream(up) => {
             let path = head.target.url_path();
-            let script = match script::script(up, &route.path, path)? {
+            let found = waiting::found(|| script::script(up, &route.path, path)).await;
+            let script = match found? {
                 UpstreamPath::Script(script) => script,
                 UpstreamPath::Folder => return Ok(files::to_slash(head)),
             };
@@ -111,11 +114,13 @@ pub(crate) async fn handle(
                 return said(answer);
             }
             let elsewhere = |name: &str| leads_on(cx, head, route, name);
-            match files::answer(files, head, rest, elsewhere).response().await {
+            let answer = files::answer(files, head, rest, elsewhere);
+            match answer.response(request.client.room()).await {
                 Ok((response, cause)) => {
                     Ok(status::add_page(cx.context(), request, response, cause))
                 }
-                Err(index) => Err(again(head, index)),
+                Err(Some(index)) => Err(again(head, index)),
+                Err(None) => Box::pin(by_thread(cx, request, head, (route, files, rest))).await,
             }
         }
         // It redirects, and not this request.
@@ -123,6 +128,21 @@ pub(crate) async fn handle(
             Err(Fault::NotFound.into())
         }
         Handler::Respond(respond) => Ok(respond::answer(respond)),
+    }
+}
+
+/// Answers with a file whose file system may hang.
+async fn by_thread(
+    cx: &Dispatch,
+    request: &mut Request<'_>,
+    head: &Head,
+    (route, files, rest): (&Arc<Route>, &Files, &[u8]),
+) -> Result<Response, Instead> {
+    let elsewhere = |name: &str| leads_on(cx, head, route, name);
+    let asked = (files, head, rest);
+    match files::waits::answer(cx.context(), request, asked, elsewhere).await? {
+        Ok((response, cause)) => Ok(status::add_page(cx.context(), request, response, cause)),
+        Err(index) => Err(again(head, &index)),
     }
 }
 
@@ -198,7 +218,8 @@ async fn among(
     (files, cgi): (&Files, &Arc<Cgi>),
 ) -> Result<Option<Answer>, Instead> {
     let path = head.target.url_path();
-    let script = match script::among_files(cgi, &files.index, &route.path, path)? {
+    let found = || script::among_files(cgi, &files.index, &route.path, path);
+    let script = match waiting::found(found).await? {
         AmongFiles::File => return Ok(None),
         AmongFiles::Index(path) => {
             let target = redirect::at(&head.target, path, None).ok_or(Fault::NotFound)?;

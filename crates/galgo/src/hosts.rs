@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use galgo_handlers::beneath;
 use tokio::time::Instant;
 
 use crate::{
@@ -87,7 +88,12 @@ impl HostFolders {
         }
         // Opened without the lock: a disk may be slow.
         let routes = sites.routes(host, config);
-        let routes = routes.inspect_err(|_| drop(lock().remove(host)))?;
+        let routes = routes.inspect_err(|_| {
+            // Another thread looks again.
+            if !beneath::has_refused() {
+                lock().remove(host);
+            }
+        })?;
         let next = match known {
             Some(known) if known.host.routes == routes => known.host,
             known => {

@@ -13,6 +13,7 @@ mod live;
 pub mod route;
 pub mod serve;
 pub mod site;
+mod waits;
 
 use galgo_io::{address, tick};
 use galgo_service::{

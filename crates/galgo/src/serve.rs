@@ -35,7 +35,7 @@ use crate::{
     phase::Phase,
 };
 use event_loops::EventLoops;
-use life::{EndReason, Life};
+use life::{EndReason, Life, Load};
 use notify::Notify;
 use owners::Spawning;
 use pid_file::PidFile;
@@ -138,7 +138,7 @@ impl ReadyServer {
     ///
     /// # Errors
     /// The process that was to be replaced goes on.
-    pub fn run(self, load: impl Fn() -> Result<Config, String>) -> Result<End, String> {
+    pub fn run(self, load: Arc<Load>) -> Result<End, String> {
         let (mut life, mut signals) = (self.life, self.signals);
         let running = &mut life.running;
         let logs = running.shared.logs.clone();

@@ -3,9 +3,13 @@
 //! openat2(RESOLVE_BENEATH) refuses each link with an absolute target, those too that lead back into the folder. Where
 //! it refuses one, that link alone is followed, and what comes of it must be in the folder; the file itself is then
 //! opened beneath the folder again, so that what is decided on is what was opened. What lies outside shows in no answer.
+//!
+//! An event loop opens nothing on another file system than the folder's (RESOLVE_NO_XDEV): that one may hang. Where the kernel
+//! refuses a path, another thread opens it (`waiting`).
 
 use std::{
     borrow::Cow,
+    cell::Cell,
     ffi::CString,
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
@@ -23,6 +27,40 @@ const LINKS: usize = 8;
 /// Opens without the right to read: to look at, or to run by a program that needs none.
 pub(crate) const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
+/// Says that this thread may have to wait for what it is to open, and must not.
+pub(crate) const WAITS: Errno = Errno::INPROGRESS;
+
+thread_local! {
+    static IS_EVENT_LOOP: Cell<bool> = const { Cell::new(false) };
+    static HAS_REFUSED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Tells that this thread is an event loop, which waits for no file system.
+pub fn waits_for_nothing() {
+    IS_EVENT_LOOP.set(true);
+}
+
+/// Whether this thread may wait for a file system.
+pub(crate) fn may_wait() -> bool {
+    !IS_EVENT_LOOP.get()
+}
+
+/// The error of a file system that this thread must not wait for.
+pub(crate) fn refuse() -> Errno {
+    HAS_REFUSED.set(true);
+    WAITS
+}
+
+/// Forgets what was refused.
+pub fn forget_refused() {
+    HAS_REFUSED.set(false);
+}
+
+/// Whether something was refused since then, because this thread would have to wait for it.
+pub fn has_refused() -> bool {
+    HAS_REFUSED.get()
+}
 
 /// Opens `path` beneath `folder`. An empty path is the folder itself.
 ///
@@ -59,9 +97,15 @@ pub(crate) fn resolve(
     flags: OFlags,
     how: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
+    let stays = how.contains(ResolveFlags::BENEATH) && !may_wait();
+    let how = match stays {
+        true => how | ResolveFlags::NO_XDEV,
+        false => how,
+    };
     let mut tried = 1;
     loop {
         match openat2(&folder, path, flags, Mode::empty(), how) {
+            Err(Errno::XDEV) if stays => return Err(refuse()),
             Err(Errno::AGAIN | Errno::INTR) if tried < ATTEMPTS => tried += 1,
             result => return result,
         }
@@ -89,7 +133,7 @@ fn led_back(folder: impl AsFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
 }
 
 /// Where in the folder `target` is.
-fn inside(folder: impl AsFd, target: OwnedFd) -> Result<Vec<u8>, Errno> {
+pub(crate) fn inside(folder: impl AsFd, target: impl AsFd) -> Result<Vec<u8>, Errno> {
     let (folder, target) = (name(folder)?, name(target)?);
     let folder = folder.as_bytes();
     let below = target.as_bytes().strip_prefix(folder);

@@ -8,7 +8,8 @@
 //! | [`wasm`] | programs that are WebAssembly modules |
 //! | [`application`], [`upstream`] | FastCGI and SCGI: asking an application, its connections and worker processes |
 //! | [`files`], [`respond`] | files, constant answers |
-//! | [`script`], [`root`], `beneath` | the file that a path names, found in a folder and nowhere else |
+//! | [`script`], [`root`], [`beneath`] | the file that a path names, found in a folder and nowhere else |
+//! | [`waiting`] | file systems that may hang |
 //! | `reply`, `authorizer`, [`sendfile`], [`variables`] | what CGI programs are told, and what is made of their answers |
 //! | [`steps`] | what stands before and after a handler: redirects, rewrites, access, passwords, fields, pages of errors, compression |
 //! | [`cache`] | answers of programs that are kept for a moment |
@@ -17,7 +18,7 @@
 
 pub mod application;
 mod authorizer;
-mod beneath;
+pub mod beneath;
 mod body_spool;
 pub mod cache;
 pub mod context;
@@ -40,6 +41,7 @@ pub mod steps;
 mod trial;
 pub mod upstream;
 pub mod variables;
+pub mod waiting;
 pub mod warm;
 pub mod wasm;
 

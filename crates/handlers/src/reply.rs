@@ -18,6 +18,7 @@ use crate::{
     body::{Body, Output, Response},
     context::{Answer, Context},
     fault::Fault,
+    files::{Files, waits::send_for_program},
     log::{Level, LogSource},
     pool,
     producer::{OutputEvent, Producer},
@@ -237,7 +238,12 @@ impl Answering<'_, '_, '_> {
             }
         }
         let passed_on = self.request.link.passed_on;
-        match sendfile::answer(self.sendfile, self.head, &mut reply, passed_on) {
+        let asked = (self.sendfile, self.head);
+        let (cx, request) = (self.cx, &*self.request);
+        let send = async |asked: (&Files, &Head, &[u8]), media| {
+            send_for_program(cx, request, asked, media).await
+        };
+        match sendfile::answer(asked, &mut reply, passed_on, send).await {
             Ok(None) => {}
             Ok(Some(response)) => {
                 self.end(program);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2},
     io::Errno,
 };
 
@@ -20,22 +20,94 @@ use crate::{beneath, trusted_path};
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// Magic numbers of file systems that answer by themselves (statfs(2)). Any other one may wait for another machine or
+/// process, as NFS and FUSE do.
+const LOCAL: [u32; 16] = [
+    0xEF53,      // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683E, // btrfs
+    0x0102_1994, // tmpfs
+    0x794C_7630, // overlayfs
+    0x2FC1_2FC1, // zfs
+    0xF2F5_2010, // f2fs
+    0xCA45_1A4E, // bcachefs
+    0x7371_7368, // squashfs
+    0xE0F5_E1E2, // erofs
+    0x8584_58F6, // ramfs
+    0x9660,      // isofs
+    0x4D44,      // vfat
+    0x2011_BAB0, // exfat
+    0x3153_464A, // jfs
+    0x9FA0,      // proc
+];
+
+/// Whether a file is on a file system that answers by itself.
+pub(crate) fn is_local(file: impl AsFd) -> Result<bool, Errno> {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // magic numbers have 32 bits
+    Ok(LOCAL.contains(&(fstatfs(file)?.f_type as u32)))
+}
+
 /// A folder that is held open. Another descriptor is equal to it where both are of the same folder now, whatever
 /// is in it.
 #[derive(Debug)]
-pub struct Folder(OwnedFd, u64);
-
-impl From<OwnedFd> for Folder {
-    fn from(fd: OwnedFd) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(fd, NEXT.fetch_add(1, Ordering::Relaxed))
-    }
+pub struct Folder {
+    fd: OwnedFd,
+    number: u64,
+    id: (u64, u64),
+    owner: u32,
+    is_local: bool,
+    is_closed: bool,
 }
 
 impl Folder {
+    fn new(fd: OwnedFd) -> Result<Self, Errno> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let stat = fstat(&fd)?;
+        Ok(Self {
+            is_local: is_local(&fd)?,
+            fd,
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            id: (stat.st_dev, stat.st_ino),
+            owner: stat.st_uid,
+            is_closed: trusted_path::is_closed(&stat),
+        })
+    }
+
+    /// The same folder, by a descriptor of its own.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn duplicate(&self) -> io::Result<Self> {
+        Ok(Self {
+            fd: self.fd.try_clone()?,
+            ..*self
+        })
+    }
+
     /// A number that no other descriptor of this process has or gets.
     pub fn number(&self) -> u64 {
-        self.1
+        self.number
+    }
+
+    /// The user that the folder belongs to.
+    pub(crate) fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// Whether no other account can put something else, or mount something, on a name in it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Its descriptor, for this thread to look into.
+    ///
+    /// # Errors
+    /// [`beneath::WAITS`]: this thread must not wait for its file system.
+    pub(crate) fn at_hand(&self) -> Result<BorrowedFd<'_>, Errno> {
+        match self.is_local || beneath::may_wait() {
+            true => Ok(self.fd.as_fd()),
+            false => Err(beneath::refuse()),
+        }
     }
 
     /// Where it is, whatever was put in the place of the path that it was opened by.
@@ -47,14 +119,13 @@ impl Folder {
 
 impl AsFd for Folder {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
 impl PartialEq for Folder {
     fn eq(&self, other: &Self) -> bool {
-        let identity = |folder: &Self| fstat(folder).map(|stat| (stat.st_dev, stat.st_ino));
-        identity(self).is_ok_and(|own| identity(other) == Ok(own))
+        self.id == other.id
     }
 }
 
@@ -67,15 +138,15 @@ pub fn open(path: &Path) -> io::Result<Folder> {
     openat2(CWD, "/", FOLDER, Mode::empty(), ResolveFlags::empty()).map_err(explain)?;
     let found = trusted_path::resolve(path)?;
     match FileType::from_raw_mode(fstat(&found.file)?.st_mode) {
-        FileType::Directory => Ok(found.file.into()),
+        FileType::Directory => Ok(Folder::new(found.file)?),
         _ => Err(io::ErrorKind::NotADirectory.into()),
     }
 }
 
 /// Opens a folder below another one; a symbolic link may not lead out of that.
-pub fn open_below(base: impl AsFd, path: &Path) -> io::Result<Folder> {
-    let opened = beneath::open(base, path.as_os_str().as_bytes(), FOLDER);
-    opened.map(Folder::from).map_err(explain)
+pub fn open_below(base: &Folder, path: &Path) -> io::Result<Folder> {
+    let opened = beneath::open(base.at_hand()?, path.as_os_str().as_bytes(), FOLDER);
+    opened.and_then(Folder::new).map_err(explain)
 }
 
 fn explain(errno: Errno) -> io::Error {
@@ -93,12 +164,11 @@ fn explain(errno: Errno) -> io::Error {
 #[allow(missing_docs)]
 pub enum CgiRoot {
     /// The folder and its descriptor (O_PATH), for openat2 with RESOLVE_BENEATH.
-    Folder {
-        path: PathBuf,
-        fd: Folder,
-    },
+    Folder { path: PathBuf, fd: Folder },
+    /// The program; and its folder, if its file system may hang, or others may replace or mount something on the way.
     Program {
         path: PathBuf,
+        waits: Option<Folder>,
     },
 }
 
@@ -114,9 +184,14 @@ impl CgiRoot {
                 fd: open(path)?,
                 path: path.to_owned(),
             }),
-            FileType::RegularFile => Ok(Self::Program {
-                path: path.to_owned(),
-            }),
+            FileType::RegularFile => {
+                let may_hang = found.bound.is_some() || !is_local(&found.file)?;
+                let folder = path.parent().filter(|_| may_hang);
+                Ok(Self::Program {
+                    path: path.to_owned(),
+                    waits: folder.map(open).transpose()?,
+                })
+            }
             _ => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "is neither a folder nor a file",
@@ -127,7 +202,7 @@ impl CgiRoot {
     /// The folder of programs, or the program.
     pub fn path(&self) -> &Path {
         match self {
-            Self::Folder { path, .. } | Self::Program { path } => path,
+            Self::Folder { path, .. } | Self::Program { path, .. } => path,
         }
     }
 
@@ -135,7 +210,7 @@ impl CgiRoot {
     pub fn folder(&self) -> &Path {
         match self {
             Self::Folder { path, .. } => path,
-            Self::Program { path } => path.parent().unwrap_or(path),
+            Self::Program { path, .. } => path.parent().unwrap_or(path),
         }
     }
 }

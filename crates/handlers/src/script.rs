@@ -3,10 +3,7 @@
 use std::{
     borrow::Cow,
     ffi::{CString, OsStr},
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::ffi::OsStrExt,
-    },
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -24,8 +21,9 @@ use crate::{
     modules::is_module,
     program::settings::Cgi,
     request::Named,
-    root::CgiRoot,
+    root::{CgiRoot, Folder},
     upstream::settings::Application,
+    waiting::look,
 };
 
 /// A program and how the path falls apart.
@@ -260,16 +258,20 @@ fn locate_below(
     below: &[u8],
 ) -> Result<(Vec<u8>, Stat, usize), Fault> {
     match root {
-        CgiRoot::Program { path } => {
+        CgiRoot::Program { path, waits } => {
             let name = path.as_os_str().as_bytes();
-            let opened = beneath::resolve(CWD, name, NAME, ResolveFlags::NO_MAGICLINKS);
-            let stat = opened
-                .and_then(fstat)
-                .map_err(|errno| refusal(errno, path))?;
+            let direct = || {
+                let opened = beneath::resolve(CWD, name, NAME, ResolveFlags::NO_MAGICLINKS);
+                opened.and_then(fstat)
+            };
+            let stat = waits
+                .as_ref()
+                .map_or_else(direct, |folder| look(folder, name));
+            let stat = stat.map_err(|errno| refusal(errno, path))?;
             Ok((name.to_owned(), stat, 0))
         }
         CgiRoot::Folder { path, fd } => {
-            let found = walk(fd.as_fd(), below);
+            let found = walk(fd, below);
             let (length, stat) = found.map_err(|(errno, length)| {
                 let below = OsStr::from_bytes(&below[..length]);
                 let file = path.join(below);
@@ -317,7 +319,7 @@ pub fn inside<'p>(
 ///
 /// # Errors
 /// Why there is none, and how much of `below` is meant.
-fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> {
+fn walk(folder: &Folder, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> {
     let whole = plausible(below);
     let nothing = (Errno::NOENT, whole);
     if whole == 0 {
@@ -338,11 +340,6 @@ fn walk(folder: BorrowedFd<'_>, below: &[u8]) -> Result<(usize, Stat), (Errno, u
         }
     }
     Err(nothing)
-}
-
-/// What is beneath the folder.
-fn look(folder: BorrowedFd<'_>, path: &[u8]) -> Result<Stat, Errno> {
-    fstat(beneath::open(folder, path, NAME)?)
 }
 
 /// How far `below` can name a program: up to an empty segment, a dotfile, or an editor's backup.
@@ -445,6 +442,7 @@ fn refusal(errno: Errno, file: &Path) -> Fault {
         )),
         // INVAL: a NUL in the path.
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Fault::NotFound,
+        beneath::WAITS => BUSY,
         short if is_shortage(&short.into()) => BUSY,
         other => Fault::Refused(format!("{file:?}: {other}")),
     }

@@ -13,11 +13,7 @@ use galgo_proto::{
     target::Target,
 };
 
-use crate::{
-    body::Response,
-    fault::Fault,
-    files::{self, Files},
-};
+use crate::{body::Response, fault::Fault, files::Files};
 
 /// The folders out of which programs may have files sent in place of a body of their own.
 #[derive(Debug, Default, PartialEq)]
@@ -55,16 +51,16 @@ pub(super) fn asked(sendfile: &Sendfile, reply: &Reply) -> bool {
     reply.body() != ReplyBody::Discard && listened(sendfile).any(|name| reply.fields.has(name))
 }
 
-/// Answers with the file that `reply` asks for; `Ok(None)` where it asks for none. The fields go no further, unless
+/// Answers, by `send`, with the file that `reply` asks for; `Ok(None)` where it asks for none. The fields go no further, unless
 /// a server in front of us may be meant: `passed_on`.
 ///
 /// # Errors
 /// What is asked for is not for this program to give, or is not there.
-pub(super) fn answer(
-    sendfile: &Sendfile,
-    head: &Head,
+pub(super) async fn answer(
+    (sendfile, head): (&Sendfile, &Head),
     reply: &mut Reply,
     passed_on: bool,
+    send: impl AsyncFnOnce((&Files, &Head, &[u8]), Option<String>) -> Result<Option<Response>, Fault>,
 ) -> Result<Option<Response>, Fault> {
     let asked = asked(sendfile, reply);
     let found = asked.then(|| found(sendfile, &reply.fields)).transpose()?;
@@ -80,7 +76,7 @@ pub(super) fn answer(
     let media = media.and_then(|m| String::from_utf8(m).ok());
     let other = plain.then(|| unconditional(head));
     let head = other.as_ref().unwrap_or(head);
-    let file = files::send_for_program(files, head, &rest, media);
+    let file = Box::pin(send((files, head, &rest), media)).await?;
     let file = file.ok_or_else(|| refused("is not a file that can be read"))?;
     Ok(Some(with_reply_fields(file, reply, plain)))
 }

@@ -263,7 +263,7 @@ impl HostProgram {
             more: &more,
             path: &text("/proc/self/fd/3"),
             args: &[NAME.to_owned(), text(command), text(&version())],
-            env: &EnvBlock::default(),
+            env: &environment(),
             dir: &text("/"),
             stdio,
             limits: Limits {
@@ -274,6 +274,14 @@ impl HostProgram {
             sandbox: Sandbox::Standard,
         })
     }
+}
+
+/// The variables of galgo-wasm. One server of names is asked once, for 2 s: a thread looks a name up for a module, and other modules
+/// may wait for that thread (resolv.conf(5)).
+pub fn environment() -> EnvBlock {
+    let mut env = EnvBlock::default();
+    env.put(b"RES_OPTIONS", b"timeout:2 attempts:1");
+    env
 }
 
 /// What is wrong with being started by a server of the version that the arguments name; for the program itself.

@@ -101,7 +101,7 @@ pub(super) fn all<'c>(
 pub(crate) fn files(root: &CgiRoot) -> Vec<PathBuf> {
     let mut found = Vec::new();
     match root {
-        CgiRoot::Program { path } => found.push(path.clone()),
+        CgiRoot::Program { path, .. } => found.push(path.clone()),
         CgiRoot::Folder { path, .. } => walk(path, DEPTH, &mut found),
     }
     found.sort();

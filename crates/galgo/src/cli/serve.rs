@@ -4,6 +4,7 @@ use std::{
     io::{IsTerminal, Write},
     path::Path,
     process::ExitCode,
+    sync::Arc,
 };
 
 use galgo_spawn::{identity::effective_uid, words};
@@ -21,7 +22,7 @@ use crate::{
     trusted_path,
 };
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct ServeArgs {
     #[command(flatten)]
     site: SiteArgs,
@@ -54,13 +55,13 @@ fn serve_with(
     let config = configured(args, None, &passed)?;
     let ready = ReadyServer::prepare(config, inherited, program)?;
     greet(&ready);
+    let args = args.clone();
     // A file that is gone later is missed: the convention would serve something else.
-    Ok(
-        match ready.run(|| configured(args, own.as_deref(), &passed))? {
-            End::Drained => ExitCode::SUCCESS,
-            End::AtOnce => ExitCode::from(130),
-        },
-    )
+    let load = move || configured(&args, own.as_deref(), &passed);
+    Ok(match ready.run(Arc::new(load))? {
+        End::Drained => ExitCode::SUCCESS,
+        End::AtOnce => ExitCode::from(130),
+    })
 }
 
 /// Is the process that starts programs of other users, for the server that was started with the same arguments.

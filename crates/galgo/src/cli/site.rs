@@ -8,7 +8,7 @@ use super::screen::near;
 use crate::config::{Config, Identity};
 
 /// What names a site on the command line.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct SiteArgs {
     /// The folder, with cgi-bin/, public/ or galgo.toml in it
     #[arg(default_value = ".")]

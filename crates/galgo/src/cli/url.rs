@@ -12,7 +12,7 @@ use std::{
 };
 
 use galgo_handlers::{
-    files::{self, FileAnswer},
+    files::{self, FileAnswer, Waits},
     script::{self, AmongFiles, FoundProgram, UpstreamPath},
     steps::{
         Steps,
@@ -172,12 +172,13 @@ impl UrlTrace<'_> {
             && let Some(tries) = &steps.tries
         {
             match tries.decide(files, head, &route.path, found.rest) {
-                Tried::AsItIs => {}
-                Tried::Status(status) => {
+                // This thread waits for any file system.
+                Err(Waits) | Ok(Tried::AsItIs) => {}
+                Ok(Tried::Status(status)) => {
                     self.line("try", "none of its paths is there");
                     return self.done(status);
                 }
-                Tried::Again(target) => {
+                Ok(Tried::Again(target)) => {
                     self.line("try", "its path answers");
                     return Some(*target);
                 }
@@ -356,7 +357,10 @@ impl UrlTrace<'_> {
                 self.response("answer", &response);
             }
             FileAnswer::Elsewhere(name) => return self.again(at_index(head, name)),
-            FileAnswer::List(_) => self.line("answer", "200 a list of the folder"),
+            // This thread waits for any file system.
+            FileAnswer::List(_) | FileAnswer::Waits => {
+                self.line("answer", "200 a list of the folder");
+            }
         }
         None
     }

@@ -8,7 +8,7 @@ use std::{
 
 use galgo_front::{event_loop::EventLoop, run, shared::Handed};
 use galgo_handlers::{
-    files,
+    beneath, files,
     resources::{self, Resources},
 };
 use galgo_spawn::{Direct, Outside, Spawner};
@@ -61,6 +61,7 @@ pub(super) fn start(
             let _alive = alive;
             let _last = ServingThread(together);
             galgo_spawn::leave_signals_to_others();
+            beneath::waits_for_nothing();
             event_loop();
         })
     };

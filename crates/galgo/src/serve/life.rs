@@ -7,7 +7,7 @@ use galgo_spawn::Outside;
 use rustix::process::Signal as Sent;
 use tokio::{
     sync::{oneshot, watch},
-    time::{sleep, timeout},
+    time::{Timeout, sleep, timeout},
 };
 
 use super::{
@@ -26,6 +26,7 @@ use crate::{
     config::Config,
     log::{Level, Logs},
     phase::Phase,
+    trusted_path::last_looked_for,
 };
 
 /// How serving ended.
@@ -52,6 +53,15 @@ pub(super) enum EndReason {
 /// How long the event loops may take to leave the listeners to another process.
 const LEAVE: Duration = Duration::from_secs(1);
 
+/// How long a thread may take to read the configuration, and the files and folders that it names.
+const READ: Duration = Duration::from_secs(5);
+
+/// Reads the configuration.
+pub(super) type Load = dyn Fn() -> Result<Config, String> + Send + Sync;
+
+/// A thread reads the configuration.
+type Reading = Pin<Box<Timeout<oneshot::Receiver<Result<Config, String>>>>>;
+
 /// How long a second signal may take.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
@@ -70,6 +80,8 @@ pub(super) struct Life {
 /// What is under way.
 #[derive(Debug, Default)]
 struct UnderWay {
+    /// The configuration is read again.
+    config: Option<Reading>,
     /// Event loops take a site.
     taken: Option<Taken>,
     /// The server serves already: they take another one.
@@ -89,7 +101,7 @@ impl Life {
     pub(super) async fn serve(
         &mut self,
         signals: &mut Signals,
-        load: impl Fn() -> Result<Config, String>,
+        load: Arc<Load>,
         first: Taken,
     ) -> EndReason {
         let mut watchdog = Watchdog::of(&self.notify);
@@ -99,7 +111,7 @@ impl Life {
         };
         loop {
             // One after the other: the next one waits until this one is everywhere.
-            let waits = way.next.is_some();
+            let waits = way.next.is_some() || way.config.is_some();
             let reloads = way.taken.is_none() && way.successor.is_none() && !waits;
             tokio::select! {
                 _ = signals.reopen.recv(), if !waits => {
@@ -108,8 +120,9 @@ impl Life {
                 }
                 _ = signals.reload.recv(), if reloads => match signals.has_lost_terminal() {
                     true => return EndReason::Told,
-                    false => self.reload(&load, &mut way),
+                    false => self.read(&load, &mut way),
                 },
+                config = is_read(&mut way.config) => self.reload(config, &mut way),
                 _ = settled(&mut way.taken) => self.taken(std::mem::replace(&mut way.again, true)),
                 read = spawner_has_read(&mut way.next) => self.reloaded(read, &mut way),
                 _ = signals.upgrade.recv(), if !waits => self.upgrade(&mut way),
@@ -134,9 +147,22 @@ impl Life {
         self.running.shared.logs.error.write(level, about, words);
     }
 
-    fn reload(&mut self, load: impl Fn() -> Result<Config, String>, way: &mut UnderWay) {
+    /// Has a thread read the configuration: a file system may hang.
+    fn read(&self, load: &Arc<Load>, way: &mut UnderWay) {
         self.notify.reloading("reading the configuration");
-        let next = self.running.reload(load).and_then(|next| {
+        let (load, (tell, config)) = (load.clone(), oneshot::channel());
+        let reads = std::thread::Builder::new().name("reload".into());
+        match reads.spawn(move || drop(tell.send(load()))) {
+            Ok(_) => way.config = Some(Box::pin(timeout(READ, config))),
+            Err(e) => {
+                self.keeps(&format!("no thread to read the configuration: {e}"));
+                self.notify.ready();
+            }
+        }
+    }
+
+    fn reload(&mut self, config: Result<Config, String>, way: &mut UnderWay) {
+        let next = self.running.reload(config).and_then(|next| {
             let read = self.running.has_spawner_read(&next)?;
             Ok((next, read))
         });
@@ -366,6 +392,24 @@ async fn spawner_has_read(next: &mut Option<(Box<NextSite>, SpawnerRead)>) -> Re
             Err(_) => Err("the thread that asks the spawner has ended".into()),
         },
         None => std::future::pending().await,
+    }
+}
+
+/// What a thread has read, once.
+async fn is_read(config: &mut Option<Reading>) -> Result<Config, String> {
+    let Some(reading) = config else {
+        return std::future::pending().await;
+    };
+    let read = reading.await;
+    *config = None;
+    match read {
+        Ok(Ok(read)) => read,
+        Ok(Err(_)) => Err("the thread that reads the configuration has ended".into()),
+        Err(_) => Err(format!(
+            "the configuration was not read within {} s, because a file system does not answer: the last that was looked for is {}",
+            READ.as_secs(),
+            last_looked_for().display()
+        )),
     }
 }
 

@@ -233,11 +233,8 @@ fn tls(
 
 impl RunningServer {
     /// Reads the configuration again, and prepares all that may fail.
-    pub(super) fn reload(
-        &mut self,
-        load: impl Fn() -> Result<Config, String>,
-    ) -> Result<NextSite, NotTaken> {
-        match (load(), &self.visible) {
+    pub(super) fn reload(&mut self, config: Result<Config, String>) -> Result<NextSite, NotTaken> {
+        match (config, &self.visible) {
             (Ok(config), _) => self.prepare_next(config),
             // That may be because it is hidden: another process knows.
             (Err(words), Some(_)) => Err(NotTaken::Hidden(words)),

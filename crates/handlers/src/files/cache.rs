@@ -10,12 +10,16 @@ use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration
 
 use galgo_proto::{Fields, cond, h1::Head};
 use galgo_spawn::FileId;
-use rustix::fs::{AtFlags, statat};
+use rustix::fs::{AtFlags, OFlags, Stat, fstat, statat};
 use tokio::sync::Notify;
 
 use super::send::SMALL;
 use super::settings::Files;
-use crate::body::{Body, FilePart, Response};
+use crate::{
+    beneath,
+    body::{Body, FilePart, Response},
+    trusted_path,
+};
 
 /// Files kept for each thread, and their bytes together: past either all are dropped.
 const FILES: usize = 1024;
@@ -43,6 +47,8 @@ struct FileCache {
 struct Cached {
     /// The file below the route, an index included.
     path: Vec<u8>,
+    /// Nobody else can mount something on the way to it: one call tells its identity.
+    is_closed: bool,
     identity: FileId,
     fields: Fields,
     content: Content,
@@ -58,17 +64,42 @@ pub(super) fn applies(files: &Files, head: &Head) -> bool {
     !files.precompressed && !head.fields.has_any(&cond::FIELDS)
 }
 
+/// The file at `path`, if this thread need not wait for its file system.
 pub(super) fn identity(files: &Files, path: &[u8]) -> Option<FileId> {
-    statat(&files.fd, path, AtFlags::empty())
-        .ok()
-        .map(|stat| FileId::of(&stat))
+    look(files, path, beneath::NAME).map(|stat| FileId::of(&stat))
+}
+
+fn look(files: &Files, path: &[u8], flags: OFlags) -> Option<Stat> {
+    let file = beneath::open(files.fd.at_hand().ok()?, path, flags);
+    file.and_then(fstat).ok()
+}
+
+impl Cached {
+    fn is_the_same(&self, files: &Files) -> bool {
+        let now = match self.is_closed {
+            true => statat(&files.fd, &self.path, AtFlags::empty())
+                .ok()
+                .map(|stat| FileId::of(&stat)),
+            false => identity(files, &self.path),
+        };
+        now == Some(self.identity)
+    }
+}
+
+/// Whether nobody else can mount something on the way to a file, which a later look at it would have to wait for.
+fn is_closed(files: &Files, path: &[u8]) -> bool {
+    let mut ends = (1..=path.len()).filter(|&at| path.get(at).is_none_or(|&b| b == b'/'));
+    let flags = beneath::NAME | OFlags::NOFOLLOW;
+    let closed =
+        |end| look(files, &path[..end], flags).is_some_and(|s| trusted_path::is_closed(&s));
+    files.fd.is_closed() && ends.all(closed)
 }
 
 /// The answer for `rest`, if its file is still the one that was read.
 pub(super) fn answer(files: &Files, rest: &[u8]) -> Option<Response> {
     CACHE.with_borrow(|cache| {
         let cached = cache.routes.get(&files.fd.number())?.get(rest)?;
-        (identity(files, &cached.path)? == cached.identity).then(|| Response {
+        cached.is_the_same(files).then(|| Response {
             status: 200,
             reason: None,
             fields: cached.fields.clone(),
@@ -90,6 +121,7 @@ pub(super) fn keep(files: &Files, rest: &[u8], path: Vec<u8>, before: FileId, re
         return;
     }
     let cached = Cached {
+        is_closed: is_closed(files, &path),
         path,
         identity: before,
         fields: response.fields.clone(),
@@ -184,6 +216,7 @@ mod tests {
         for n in 0..3 * FILES {
             let cached = Cached {
                 path: Vec::new(),
+                is_closed: true,
                 identity: FileId::of(&stat),
                 fields: Fields::new(),
                 content: match n % 5 {
@@ -205,6 +238,7 @@ mod tests {
     fn nothing_is_kept_for_another_configuration() {
         let cached = Cached {
             path: Vec::new(),
+            is_closed: true,
             identity: FileId::of(&rustix::fs::stat("/").unwrap()),
             fields: Fields::new(),
             content: Content::Bytes(vec![0].into()),

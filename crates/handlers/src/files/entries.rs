@@ -1,6 +1,6 @@
 //! The entries of a folder, and the order that they are listed in.
 
-use std::time::SystemTime;
+use std::{cell::RefCell, sync::Arc, time::SystemTime};
 
 /// Entries that are listed; the page says so where there are more. Each costs a stat on the event loop.
 pub(super) const MAX_ENTRIES: usize = 10_000;
@@ -30,11 +30,16 @@ pub(super) enum Column {
     Size,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Listed {
     /// Folders first, each part by name.
     pub(super) entries: Vec<ListingEntry>,
     pub(super) folders: usize,
     /// It holds more.
     pub(super) more: bool,
+    /// The page that was made last: those who ask for it again share it.
+    pub(super) last: RefCell<Option<(PageAsked, Arc<[u8]>)>>,
 }
+
+/// The path, the order, and the number of a page.
+pub(super) type PageAsked = (Vec<u8>, SortOrder, usize);

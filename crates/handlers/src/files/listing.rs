@@ -6,6 +6,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     os::fd::{AsFd, AsRawFd, OwnedFd, RawFd},
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -29,6 +30,7 @@ use super::{
 use crate::{
     beneath,
     body::{Body, Response},
+    trusted_path,
 };
 
 /// Entries that are looked at before the event loop goes on: some tenths of a millisecond.
@@ -51,7 +53,10 @@ pub struct List<'a> {
 }
 
 impl List<'_> {
-    pub(super) async fn page(self) -> Result<Response, OpenRefusal> {
+    pub(super) async fn page(
+        self,
+        room: impl Future<Output = ()>,
+    ) -> Result<Response, OpenRefusal> {
         // A list is there, but has no version.
         let current = Validators {
             etag: None,
@@ -65,21 +70,8 @@ impl List<'_> {
         let query = self.head.target.query();
         let order = SortOrder::of(query);
         let listed = listed(self.files, &self.path, self.fd).await?;
-        let all = listed.ordered(order);
-        let number = number(query).min(all.len().div_ceil(PAGE)).max(1);
-        let entries: Vec<_> = all
-            .into_iter()
-            .skip((number - 1) * PAGE)
-            .take(PAGE)
-            .collect();
-        let html = page::html(&page::Page {
-            path: self.head.target.path(),
-            is_root: self.path.is_empty(),
-            entries: &entries,
-            folder: &listed,
-            number,
-            order,
-        });
+        room.await;
+        let html = html((self.head, &self.path), &listed, order, number(query));
         let mut response = Response::new(200)
             .with("Content-Type", "text/html; charset=utf-8")
             // Names are chosen by the users that may write here; should one ever get through, it runs nothing.
@@ -87,9 +79,42 @@ impl List<'_> {
                 "Content-Security-Policy",
                 "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
             );
-        response.body = Body::Bytes(html.into_bytes());
+        response.body = Body::Shared(html);
         Ok(response)
     }
+}
+
+/// A page of the folder at `path` below the route.
+fn html(
+    (head, path): (&Head, &[u8]),
+    listed: &Listed,
+    order: SortOrder,
+    number: usize,
+) -> Arc<[u8]> {
+    let asked = (head.target.path().to_vec(), order, number);
+    if let Some((known, html)) = &*listed.last.borrow()
+        && *known == asked
+    {
+        return html.clone();
+    }
+    let all = listed.ordered(order);
+    let number = number.min(all.len().div_ceil(PAGE)).max(1);
+    let entries: Vec<_> = all
+        .into_iter()
+        .skip((number - 1) * PAGE)
+        .take(PAGE)
+        .collect();
+    let html = page::html(&page::Page {
+        path: head.target.path(),
+        is_root: path.is_empty(),
+        entries: &entries,
+        folder: listed,
+        number,
+        order,
+    });
+    let html: Arc<[u8]> = html.into_bytes().into();
+    listed.last.replace(Some((asked, html.clone())));
+    html
 }
 
 /// What tells one state of one folder from another. A link's target is looked for beneath the route, so the same
@@ -105,6 +130,11 @@ thread_local! {
     static CACHED: RefCell<VecDeque<(ListingKey, Instant, Rc<Listed>)>> = RefCell::default();
     /// One folder is read at a time: a request that waits for the same one finds it cached.
     static READING: Rc<Mutex<()>> = Rc::default();
+}
+
+/// Whether this thread may look at all that is in the folder: it need not wait for anything that others can mount there.
+pub(super) fn is_at_hand(files: &Files, folder: &OwnedFd) -> Result<bool, OpenRefusal> {
+    Ok(beneath::may_wait() || files.fd.is_closed() && trusted_path::is_closed(&fstat(folder)?))
 }
 
 /// What is in the folder, as it was [`FRESH`] ago at most.
@@ -180,6 +210,7 @@ pub(super) async fn read(
         folders: all.iter().take_while(|entry| entry.folder).count(),
         entries: all.into_iter().collect(),
         more,
+        last: RefCell::default(),
     })
 }
 
@@ -310,11 +341,7 @@ mod tests {
             folder: FileId::of(&rustix::fs::stat("/").unwrap()),
         };
         let now = Instant::now();
-        let listed = || Listed {
-            entries: Vec::new(),
-            folders: 0,
-            more: false,
-        };
+        let listed = Listed::default;
         for route in 0..10 {
             cache(key(route), now, Rc::new(listed()));
         }

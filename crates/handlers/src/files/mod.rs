@@ -13,6 +13,7 @@ mod send;
 mod settings;
 mod types;
 mod variant;
+pub mod waits;
 
 #[cfg(test)]
 mod tests;
@@ -97,22 +98,28 @@ pub enum FileAnswer<'a> {
     List(List<'a>),
     /// The folder's index is this file, for which another route answers.
     Elsewhere(&'a str),
+    /// Another thread is to look ([`waits::answer`]).
+    Waits,
 }
 
 impl<'a> FileAnswer<'a> {
-    /// The answer, and why it is a refusal.
+    /// The answer, and why it is a refusal. A list is made once there is `room` for it.
     ///
     /// # Errors
-    /// Another route answers, for the index of this name.
-    pub async fn response(self) -> Result<(Response, Option<&'static str>), &'a str> {
+    /// Another route answers, for the index of this name; `None`: another thread is to look.
+    pub async fn response(
+        self,
+        room: impl Future<Output = ()>,
+    ) -> Result<(Response, Option<&'static str>), Option<&'a str>> {
         match self {
             Self::Now(response, cause) => Ok((response, cause)),
             Self::List(list) => {
-                let page = Box::pin(list.page()).await;
+                let page = Box::pin(list.page(room)).await;
                 let cause = page.as_ref().err().and_then(|refused| refused.cause());
                 Ok((page.unwrap_or_else(OpenRefusal::response), cause))
             }
-            Self::Elsewhere(name) => Err(name),
+            Self::Elsewhere(name) => Err(Some(name)),
+            Self::Waits => Err(None),
         }
     }
 }
@@ -137,22 +144,30 @@ fn fresh_and_cached<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAn
 
 /// Answers with the file at `rest` that a program hands over, of `media_type` where the program gave
 /// one. `None`: there is no such file, or it may not be seen.
-pub fn send_for_program(
+///
+/// # Errors
+/// Another thread is to look.
+pub(crate) fn send_for_program(
     files: &Files,
     head: &Head,
     rest: &[u8],
     media_type: Option<String>,
-) -> Option<Response> {
+) -> Result<Option<Response>, Waits> {
     if !open::may_be_seen(rest) {
-        return None;
+        return Ok(None);
     }
     match open::open(&files.fd, rest) {
         Ok(Opened::File(file)) if !file.is_source(files, rest) => {
-            send::file(files, head, rest, file, media_type, SystemTime::now()).ok()
+            Ok(send::file(files, head, rest, file, media_type, SystemTime::now()).ok())
         }
-        Ok(_) | Err(_) => None,
+        Err(OpenRefusal::Waits) => Err(Waits),
+        Ok(_) | Err(_) => Ok(None),
     }
 }
+
+/// Another thread is to look, because that may have to wait for a file system.
+#[derive(Debug)]
+pub struct Waits;
 
 fn fresh<'a>(
     files: &'a Files,
@@ -160,28 +175,45 @@ fn fresh<'a>(
     rest: &[u8],
     elsewhere: impl Fn(&str) -> bool,
 ) -> FileAnswer<'a> {
-    let refused = |why: OpenRefusal| FileAnswer::Now(why.response(), why.cause());
+    let refused = |why: OpenRefusal| match why {
+        OpenRefusal::Waits => FileAnswer::Waits,
+        why => FileAnswer::Now(why.response(), why.cause()),
+    };
     found(files, head, rest, elsewhere).unwrap_or_else(refused)
 }
 
 /// Whether the route answers for `below` with a file, or, where it ends in `/`, with a folder's index or list.
-pub fn has(files: &Files, below: &[u8]) -> bool {
+///
+/// # Errors
+/// Another thread is to look.
+pub fn has(files: &Files, below: &[u8]) -> Result<bool, Waits> {
+    let open = |path: &[u8]| match open::open(&files.fd, path) {
+        Err(OpenRefusal::Waits) => Err(Waits),
+        opened => Ok(opened.ok()),
+    };
+    let is_file = |path: &[u8]| Ok(matches!(open(path)?, Some(Opened::File(_))));
     if !open::may_be_seen(below) {
-        return false;
+        return Ok(false);
     }
     let Some(folder) = below
         .strip_suffix(b"/")
         .or(below.is_empty().then_some(below))
     else {
-        return matches!(open::open(&files.fd, below), Ok(Opened::File(_)));
+        return is_file(below);
     };
-    match open::open(&files.fd, folder) {
-        Ok(Opened::Folder(_)) if files.listing => true,
-        Ok(Opened::Folder(_)) => files.index.iter().any(|name| {
-            let path = [below, name.as_bytes()].concat();
-            matches!(open::open(&files.fd, &path), Ok(Opened::File(_)))
-        }),
-        _ => false,
+    match open(folder)? {
+        Some(Opened::Folder(_)) if files.listing => Ok(true),
+        Some(Opened::Folder(_)) => {
+            let mut index = files
+                .index
+                .iter()
+                .map(|name| [below, name.as_bytes()].concat());
+            // The first one that is a file, or that cannot be looked at here.
+            let found =
+                index.find_map(|path| is_file(&path).map(|is| is.then_some(true)).transpose());
+            found.unwrap_or(Ok(false))
+        }
+        _ => Ok(false),
     }
 }
 
@@ -233,6 +265,10 @@ fn folder<'a>(
     }
     path.truncate(base);
     match open::open(&files.fd, &path)? {
+        // What others can put into the folder may be on another file system.
+        Opened::Folder(fd) if files.listing && !listing::is_at_hand(files, &fd)? => {
+            Err(OpenRefusal::Waits)
+        }
         Opened::Folder(fd) if files.listing => Ok(FileAnswer::List(List {
             files,
             head,

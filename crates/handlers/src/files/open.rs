@@ -11,7 +11,7 @@ use rustix::{
 };
 
 use super::settings::Files;
-use crate::{beneath, body::Response};
+use crate::{beneath, body::Response, root::Folder};
 
 #[derive(Debug)]
 pub(super) enum Opened {
@@ -40,6 +40,8 @@ pub(super) enum OpenRefusal {
     Busy,
     /// The disk or the kernel failed.
     Failed,
+    /// It is for another thread to look, because that may have to wait.
+    Waits,
 }
 
 impl OpenRefusal {
@@ -47,7 +49,7 @@ impl OpenRefusal {
     pub(super) fn cause(self) -> Option<&'static str> {
         match self {
             Self::Forbidden(why) => Some(why),
-            Self::NotFound | Self::Busy | Self::Failed => None,
+            Self::NotFound | Self::Busy | Self::Failed | Self::Waits => None,
         }
     }
 
@@ -55,7 +57,7 @@ impl OpenRefusal {
         match self {
             Self::NotFound => Response::new(404),
             Self::Forbidden(_) => Response::new(403),
-            Self::Busy => Response::new(503).with("Retry-After", "1"),
+            Self::Busy | Self::Waits => Response::new(503).with("Retry-After", "1"),
             Self::Failed => Response::new(500),
         }
     }
@@ -69,6 +71,7 @@ impl From<Errno> for OpenRefusal {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::ACCESS | Errno::PERM => Self::Forbidden(UNREADABLE),
+            beneath::WAITS => Self::Waits,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Self::Busy,
             // XDEV: beneath no more. LOOP: too many links, or a magic one. NXIO, NODEV: a socket or
             // a device. INVAL: no file system could hold that name.
@@ -94,7 +97,8 @@ pub(super) fn may_be_seen(rest: &[u8]) -> bool {
 }
 
 /// Opens `path` beneath `root`; an empty path is `root` itself. Links are followed where they stay beneath.
-pub(super) fn open(root: impl AsFd, path: &[u8]) -> Result<Opened, OpenRefusal> {
+pub(super) fn open(root: &Folder, path: &[u8]) -> Result<Opened, OpenRefusal> {
+    let root = root.at_hand()?;
     // NONBLOCK: a FIFO without a writer must not hold up the thread before fstat tells it apart.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let by_name = beneath::open_without_links(&root, path, flags);

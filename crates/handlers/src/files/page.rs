@@ -60,6 +60,7 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
         entries,
         folders,
         more,
+        ..
     } = page.folder;
     page_links(out, page, entries.len().div_ceil(PAGE))?;
     let files = entries.len() - folders;

@@ -42,6 +42,20 @@ impl Files {
         Ok(Self::new(path.to_owned(), open(path)?))
     }
 
+    /// The same of the folder `fd`.
+    pub(super) fn with(&self, fd: Folder) -> Self {
+        Self {
+            path: self.path.clone(),
+            fd,
+            index: self.index.clone(),
+            types: self.types.clone(),
+            default_type: self.default_type.clone(),
+            cgi_names: self.cgi_names.clone(),
+            interpreters: self.interpreters.clone(),
+            ..*self
+        }
+    }
+
     /// The folder `fd`, everything else at its default.
     pub fn new(path: PathBuf, fd: Folder) -> Self {
         Self {

@@ -24,7 +24,7 @@ use galgo_proto::{
     target::Target,
 };
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, mknodat},
+    fs::{CWD, FileType, Mode, mknodat},
     thread::CapabilitySet,
 };
 use tempfile::TempDir;
@@ -45,11 +45,8 @@ fn site() -> Site {
     let path = top.path().join("www");
     fs::create_dir(&path).unwrap();
     fs::write(top.path().join("secret"), SECRET).unwrap();
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let files = Files {
-        fd: rustix::fs::open(&path, flags, Mode::empty())
-            .unwrap()
-            .into(),
+        fd: crate::root::open(&path).unwrap(),
         path,
         index: vec!["index.html".into(), "index.htm".into()],
         listing: false,
@@ -98,7 +95,7 @@ impl Site {
 
 fn answer(files: &Files, head: &Head, rest: &[u8]) -> Response {
     runtime()
-        .block_on(super::answer(files, head, rest, |_| false).response())
+        .block_on(super::answer(files, head, rest, |_| false).response(std::future::ready(())))
         .unwrap()
         .0
 }

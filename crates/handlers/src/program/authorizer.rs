@@ -17,6 +17,7 @@ use crate::{
     reply::Answering,
     request::Request,
     script::{self, FoundProgram},
+    waiting,
 };
 
 /// Statuses that let a request in.
@@ -33,7 +34,8 @@ pub async fn authorize(
     cgi: &Arc<Cgi>,
 ) -> Result<Option<Answer>, Fault> {
     // It is one program, and no path of its own leads to it.
-    let script = script::program(cgi, "", UrlPath::plain(b""))?;
+    let path = UrlPath::plain(b"");
+    let script = waiting::found(|| script::program(cgi, "", path)).await?;
     // The body is for who answers.
     let head = Rc::new(Head {
         body: BodyLen::None,

@@ -6,7 +6,7 @@ use super::{
     redirect,
     template::{TargetTemplate, Values},
 };
-use crate::files::{self, Files};
+use crate::files::{self, Files, Waits};
 
 /// Paths to try in the folder of a `files` route.
 #[derive(Debug, PartialEq)]
@@ -37,7 +37,16 @@ pub enum Tried {
 
 impl Tries {
     /// What becomes of a request below the route at `route_path`.
-    pub fn decide(&self, files: &Files, head: &Head, route_path: &str, rest: &[u8]) -> Tried {
+    ///
+    /// # Errors
+    /// Another thread is to look.
+    pub fn decide(
+        &self,
+        files: &Files,
+        head: &Head,
+        route_path: &str,
+        rest: &[u8],
+    ) -> Result<Tried, Waits> {
         let target = &head.target;
         let values = Values {
             target,
@@ -48,24 +57,25 @@ impl Tries {
         for template in &self.paths {
             let (path, query) = template.path_and_query(&values);
             let below = path.strip_prefix(route_path.as_bytes());
-            if !below.is_some_and(|below| files::has(files, below)) {
+            let is_there = below.map(|below| files::has(files, below));
+            if !is_there.transpose()?.unwrap_or(false) {
                 continue;
             }
             let own = target.path();
             // A folder without its last slash is redirected to itself by the route.
             if path == own || path.strip_suffix(b"/") == Some(own) {
-                return Tried::AsItIs;
+                return Ok(Tried::AsItIs);
             }
-            return again(redirect::at(target, path, query));
+            return Ok(again(redirect::at(target, path, query)));
         }
-        match &self.last {
+        Ok(match &self.last {
             Last::Status(status) => Tried::Status(*status),
             Last::Path(template) => match redirect::again(target, template, &values) {
                 // It is where the request is already, and not there.
                 Some(next) if next.path() == target.path() => Tried::AsItIs,
                 next => again(next),
             },
-        }
+        })
     }
 }
 

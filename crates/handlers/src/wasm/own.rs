@@ -12,10 +12,13 @@ use std::{
 };
 
 use galgo_spawn::{
-    Child, EnvBlock, Launch, Limits, Priority, Sandbox, StartError, StartStage,
+    Child, Launch, Limits, Priority, Sandbox, StartError, StartStage,
     owners::{MODULES, Owners, Remit},
 };
-use galgo_wasm::wire::{self, Message};
+use galgo_wasm::{
+    host::environment,
+    wire::{self, Message},
+};
 use rustix::{
     fs::{Mode, OFlags},
     net::RecvFlags,
@@ -231,7 +234,7 @@ async fn start(
     let launch = Launch {
         path: None,
         args: vec![std::ffi::CString::new(MODULES).unwrap_or_default()],
-        env: EnvBlock::default(),
+        env: environment(),
         dir: c"/".to_owned(),
         limits: Limits::default(),
         no_new_privs: true,

@@ -119,7 +119,7 @@ fn below(root: &CgiRoot, file: &Path) -> Option<PathBuf> {
             let folder = path.canonicalize().ok()?;
             real.strip_prefix(folder).ok().map(Path::to_owned)
         }
-        CgiRoot::Program { path } => (real == resolved(path)?).then(PathBuf::new),
+        CgiRoot::Program { path, .. } => (real == resolved(path)?).then(PathBuf::new),
     }
 }
 

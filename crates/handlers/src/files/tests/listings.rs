@@ -155,7 +155,7 @@ fn a_long_listing_holds_nobody_up() {
     };
     let list = async || {
         let answer = super::super::answer(&site.files, &head, b"", |_| false);
-        answer.response().await.unwrap()
+        answer.response(std::future::ready(())).await.unwrap()
     };
     runtime().block_on(async {
         tokio::select! {

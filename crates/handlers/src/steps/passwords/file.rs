@@ -11,7 +11,7 @@ use galgo_spawn::FileId;
 use rustix::fs::{fstat, stat};
 
 use super::hash::{self, HashScheme};
-use crate::{lock::lock, off_loop::off_loop, trusted_path};
+use crate::{lock::lock, off_loop::off_loop, root::is_local, trusted_path, waiting::for_owner};
 
 /// A larger file is an error: 16 MiB are some 200,000 users.
 const MOST: u64 = 16 << 20;
@@ -99,6 +99,8 @@ impl Users {
 #[derive(Debug)]
 pub struct UsersFile {
     path: PathBuf,
+    /// Its owner, if its file system may hang, or another account can mount something on the way.
+    waits: Option<u64>,
     read: Mutex<(FileId, bool, Arc<Users>)>,
 }
 
@@ -109,8 +111,12 @@ impl UsersFile {
     /// It cannot be read, is no text, or too large.
     pub fn open(path: &Path) -> io::Result<Self> {
         let (id, users) = read(path)?;
+        let found = trusted_path::resolve(path)?;
+        let may_hang = found.bound.is_some() || !is_local(&found.file)?;
+        let owner = u64::from(fstat(&found.file)?.st_uid);
         Ok(Self {
             path: path.to_owned(),
+            waits: may_hang.then_some(owner),
             read: Mutex::new((id, id.has_settled(), users)),
         })
     }
@@ -130,23 +136,36 @@ impl UsersFile {
     /// # Errors
     /// It has changed, and cannot be read.
     pub async fn users(self: &Arc<Self>) -> io::Result<Arc<Users>> {
-        let now = FileId::of(&stat(&self.path)?);
-        let known = {
-            let read = lock(&self.read);
-            let (id, settled, users) = &*read;
-            // A second change within the same tick of the clock would not show: until then it is read each time.
-            (*id == now).then(|| (*settled, users.clone()))
-        };
+        let own = self.clone();
+        if let Some(owner) = self.waits {
+            let late = || io::Error::new(io::ErrorKind::TimedOut, "its file system hangs");
+            return for_owner(owner, move || own.now()).await.ok_or_else(late)?;
+        }
+        match self.known()? {
+            Some((true, users)) => Ok(users),
+            _ => off_loop("passwords", move || own.now()).await.flatten(),
+        }
+    }
+
+    fn now(&self) -> io::Result<Arc<Users>> {
+        let known = self.known()?;
         if let Some((true, users)) = known {
             return Ok(users);
         }
-        let own = self.clone();
-        let again = off_loop("passwords", move || own.reread()).await.flatten();
-        match (again, known) {
+        match (known, self.reread()) {
             // Root has read it, and the user that the server became may not: it has not changed.
-            (Err(e), Some((_, users))) if e.kind() == io::ErrorKind::PermissionDenied => Ok(users),
-            (again, _) => again,
+            (Some((_, users)), Err(e)) if e.kind() == io::ErrorKind::PermissionDenied => Ok(users),
+            (_, again) => again,
         }
+    }
+
+    /// The users that were read of the file as it is now. A second change within the same tick of the clock would not show: until
+    /// then it is read each time, and this is false.
+    fn known(&self) -> io::Result<Option<(bool, Arc<Users>)>> {
+        let now = FileId::of(&stat(&self.path)?);
+        let read = lock(&self.read);
+        let (id, settled, users) = &*read;
+        Ok((*id == now).then(|| (*settled, users.clone())))
     }
 
     fn reread(&self) -> io::Result<Arc<Users>> {

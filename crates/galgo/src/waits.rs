@@ -1,0 +1,71 @@
+//! What threads find for an event loop, because a file system may hang ([`galgo_handlers::waiting`]).
+
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use galgo_handlers::{files::Files, steps::tries::Tried, waiting};
+use galgo_proto::h1::Head;
+use tokio::time::Instant;
+
+use crate::{
+    config::Sites,
+    fault::Fault,
+    hosts::HostFolder,
+    route::{Handler, Match},
+    site::Site,
+};
+
+/// What becomes of a request for paths on a file system that may hang.
+pub(crate) async fn tried_by_thread(
+    head: &Head,
+    found: &Match<'_, '_>,
+    files: &Files,
+) -> Result<Tried, Fault> {
+    let (route, head, rest) = (found.route.clone(), head.clone(), found.rest.to_vec());
+    let tried = waiting::in_folder(&files.fd, move || {
+        let tries = route.steps.as_ref()?.tries.as_ref()?;
+        let Handler::Files(files) = &route.handler else {
+            return None;
+        };
+        tries.decide(files, &head, &route.path, &rest).ok()
+    });
+    Ok(tried.await?.unwrap_or(Tried::AsItIs))
+}
+
+/// What is served for a host now.
+pub(crate) fn host_folder(
+    site: &Site,
+    sites: &Sites,
+    host: &str,
+    now: Instant,
+) -> Result<Option<Arc<HostFolder>>, String> {
+    let gone = || site.shared.warm.forget_gone();
+    site.hosts.host(sites, host, &site.config, now, gone)
+}
+
+/// The same of a host whose file system may hang. It has threads of its own.
+pub(crate) async fn host_by_thread(
+    site: &Arc<Site>,
+    sites: &Sites,
+    host: &str,
+    now: Instant,
+) -> Result<Result<Option<Arc<HostFolder>>, String>, Fault> {
+    let mut hasher = DefaultHasher::new();
+    host.hash(&mut hasher);
+    // The numbers of users are below.
+    let owner = hasher.finish() | 1 << 63;
+    let (own, name) = (site.clone(), host.to_owned());
+    let looks = waiting::for_owner(owner, move || {
+        let sites = own.config.sites.as_ref()?;
+        Some(host_folder(&own, sites, &name, now))
+    });
+    looks.await.flatten().ok_or_else(|| {
+        let path = sites.path.join(host);
+        Fault::Stalled(format!(
+            "{}: its file system does not answer",
+            path.display()
+        ))
+    })
+}

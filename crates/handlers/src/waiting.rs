@@ -1,0 +1,145 @@
+//! What may have to wait for a file system: one of another machine or of a user's process (NFS, FUSE), and whatever is mounted
+//! below a folder. No event loop does that. Threads do, a few for each owner, so that a file system that hangs costs only its
+//! owner.
+//!
+//! An event loop first looks by itself, and is told that it would have to wait ([`beneath::WAITS`]): a local file system, which
+//! is nearly every one, costs nothing here. A program is looked for again, and finds what a thread has seen ([`look`]). A file
+//! is answered as a whole by a thread ([`crate::files`]).
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::{Arc, LazyLock, Mutex},
+    time::Duration,
+};
+
+use rustix::{
+    fs::{CWD, ResolveFlags, Stat, fstat},
+    io::Errno,
+};
+use tokio::{sync::Semaphore, time::timeout};
+
+use crate::{beneath, fault::Fault, lock::lock, off_loop::off_loop, root::Folder};
+
+/// How long a file system may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Threads for the folders of one owner. One that hangs keeps its own until the file system answers or is unmounted.
+const THREADS: usize = 4;
+/// Files that are looked at for one path: more than it has names.
+const LOOKS: usize = 256;
+
+static OWNERS: LazyLock<Mutex<HashMap<u64, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
+
+/// Has a thread of the folder's owner do something that looks into the folder.
+///
+/// # Errors
+/// The file system does not answer in time, or there is no thread.
+pub async fn in_folder<T: Send + 'static>(
+    folder: &Folder,
+    does: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Fault> {
+    let done = for_owner(folder.owner().into(), does).await;
+    done.ok_or_else(|| {
+        let path = folder.path().unwrap_or_default();
+        let path = path.display();
+        Fault::Stalled(format!(
+            "{path}: its file system does not answer within {} s, or a file system that is mounted below it",
+            PATIENCE.as_secs()
+        ))
+    })
+}
+
+/// Has a thread of that owner do something. `None`: it takes too long, or there is no thread.
+pub async fn for_owner<T: Send + 'static>(
+    owner: u64,
+    does: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let new = || Arc::new(Semaphore::new(THREADS));
+    let threads = lock(&OWNERS).entry(owner).or_insert_with(new).clone();
+    let done = timeout(PATIENCE, async {
+        let thread = threads.acquire_owned().await.ok()?;
+        let done = off_loop("waits", move || {
+            // Whoever has asked may have given up: the thread still counts.
+            let _thread = thread;
+            does()
+        });
+        done.await.ok()
+    });
+    done.await.ok().flatten()
+}
+
+/// What was seen of a file, by its folder and path.
+type SeenFile = ((u64, Vec<u8>), Result<Stat, Errno>);
+
+thread_local! {
+    /// What threads have seen for the request that is looked for now.
+    static SEEN: RefCell<Vec<SeenFile>> = const { RefCell::new(Vec::new()) };
+    /// What this event loop may not look at.
+    static UNSEEN: RefCell<Option<(Folder, Vec<u8>)>> = const { RefCell::new(None) };
+}
+
+/// What is beneath the folder, or, at an absolute path, in another account's folder.
+pub(crate) fn look(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
+    let known = SEEN.with_borrow(|seen| {
+        let mut seen = seen.iter();
+        let found = seen.find(|((number, at), _)| *number == folder.number() && at == path);
+        found.map(|(_, stat)| *stat)
+    });
+    let stat = known.unwrap_or_else(|| stat(folder, path));
+    if stat.is_err_and(|errno| errno == beneath::WAITS)
+        && let Ok(folder) = folder.duplicate()
+    {
+        UNSEEN.set(Some((folder, path.to_vec())));
+    }
+    stat
+}
+
+fn stat(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
+    let found = match path.starts_with(b"/") {
+        false => beneath::open(folder.at_hand()?, path, beneath::NAME),
+        true if beneath::may_wait() => {
+            beneath::resolve(CWD, path, beneath::NAME, ResolveFlags::NO_MAGICLINKS)
+        }
+        true => Err(beneath::WAITS),
+    };
+    fstat(found?)
+}
+
+/// Looks for something by [`look`], and again whenever a thread has seen what this one may not look at.
+///
+/// # Errors
+/// What it has found to be wrong, or a file system does not answer.
+pub async fn found<T>(mut find: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+    UNSEEN.set(None);
+    let first = find();
+    // Nearly every folder is at hand.
+    match UNSEEN.take() {
+        None => first,
+        Some(unseen) => Box::pin(found_again(find, unseen)).await,
+    }
+}
+
+async fn found_again<T>(
+    mut find: impl FnMut() -> Result<T, Fault>,
+    (mut folder, mut path): (Folder, Vec<u8>),
+) -> Result<T, Fault> {
+    let mut all: Vec<SeenFile> = Vec::new();
+    for _ in 0..LOOKS {
+        let number = folder.number();
+        let own = folder.duplicate();
+        let own = own.map_err(|e| Fault::Internal(format!("a folder is not opened again: {e}")))?;
+        let seen = in_folder(&folder, move || {
+            let stat = stat(&own, &path);
+            ((number, path), stat)
+        });
+        all.push(seen.await?);
+        SEEN.set(all);
+        let found = find();
+        all = SEEN.take();
+        match UNSEEN.take() {
+            None => return found,
+            Some(next) => (folder, path) = next,
+        }
+    }
+    Err(Fault::NotFound)
+}
