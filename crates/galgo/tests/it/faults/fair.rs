@@ -302,6 +302,7 @@ fn without_a_minimum_rate_nobody_is_too_slow() {
     assert_eq!(client.head().status, 200);
     thread::sleep(Duration::from_millis(2500));
     assert_eq!(client.take(large.len()).len(), large.len());
+    drop(client);
     watch.after(&["ok"]);
 }
 
