@@ -5,7 +5,6 @@ use std::{rc::Rc, sync::Arc};
 use galgo_front::settings::Settings;
 use galgo_handlers::{
     application,
-    cache::rules,
     context::{Answer, Context},
     files, program,
     resources::Resources,
@@ -200,7 +199,7 @@ pub(crate) async fn by_program(
     script: FoundProgram<'_>,
 ) -> Result<Answer, Fault> {
     match &cgi.cache {
-        Some(cache) if !script.nph && rules::takes_part(request, head) => {
+        Some(cache) if !script.nph => {
             let (context, shared) = (cx.context(), (cgi, cache));
             let answer = program::cached::answer(context, request, head, shared, limit, script);
             Box::pin(answer).await

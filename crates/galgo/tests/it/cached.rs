@@ -6,6 +6,9 @@ use galgo_testkit::{Client, Reply, Server};
 list![
     one_program_answers_all_who_wait,
     an_answer_is_kept_for_a_while,
+    a_request_that_may_change_the_page_makes_it_stale,
+    an_answer_of_before_a_change_is_not_kept,
+    the_age_of_an_answer_goes_on,
     what_is_not_kept,
     requests_that_have_their_own_answer,
     other_requests_have_other_answers,
@@ -108,6 +111,62 @@ fn an_answer_is_kept_for_a_while() {
     }
 }
 
+/// RFC 9111, 4.4.
+fn a_request_that_may_change_the_page_makes_it_stale() {
+    let script = format!("FIELDS=\"Status: ${{QUERY_STRING:-200}}\\nX-A: b\\n\"\n{PAGE}");
+    let server = serve(&script, "");
+    let pages = ["/page/p", "/page/p?200", "/page/p/other"];
+    for (request, still_kept) in [
+        ("POST /page/p", [false, false, true]),
+        ("DELETE /page/p?201", [false, false, true]),
+        ("PUT /page/p?303", [false, false, true]),
+        ("X-ANY /page/p", [false, false, true]),
+        ("POST /page/p?500", [true; 3]),
+        ("POST /page/p?404", [true; 3]),
+        ("OPTIONS /page/p", [true; 3]),
+        ("POST /page/p/more", [true; 3]),
+    ] {
+        // So that there is an answer of each.
+        pages.iter().for_each(|page| drop(server.get(page)));
+        let reply = server.ask(format!(
+            "{request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        ));
+        assert!(kind(&reply).is_none(), "{request}: {}", reply.head);
+        for (page, is_kept) in pages.iter().zip(still_kept) {
+            let want = if is_kept { "hit" } else { "miss" };
+            assert_eq!(kind(&server.get(page)), Some(want), "{request}: {page}");
+        }
+    }
+}
+
+fn an_answer_of_before_a_change_is_not_kept() {
+    let server = serve(&format!("{WAITS}; {PAGE}"), "max_running = 2");
+    let mut clients = waiting(&server, 1);
+    server.wait_for("on");
+    let post = "POST /page/p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(server.ask(post).text(), "page 2");
+    server.set("go");
+    assert_eq!(clients[0].reply().text(), "page 1");
+    assert_eq!(server.get("/page/p").text(), "page 3");
+    assert_eq!(server.get("/page/p").text(), "page 3");
+}
+
+/// RFC 9111, 4.2.3 and 5.1.
+fn the_age_of_an_answer_goes_on() {
+    let server = serve(
+        &format!("FIELDS='Age: 300\\nCache-Control: max-age=99999999999999999999\\n'\n{PAGE}"),
+        "",
+    );
+    assert_eq!(server.get("/page/p").field("age"), Some("300"));
+    let hit = server.get("/page/p");
+    let age = hit.field("age").and_then(|age| age.parse::<u64>().ok());
+    assert!(
+        kind(&hit) == Some("hit") && age >= Some(300),
+        "{}",
+        hit.head
+    );
+}
+
 fn what_is_not_kept() {
     for fields in [
         "Set-Cookie: a=b",
@@ -148,13 +207,13 @@ fn requests_that_have_their_own_answer() {
         assert_eq!(reply.text(), format!("page {}", n + 2), "{fields}");
         assert_eq!(kind(&reply), None);
     }
-    let post = "POST /page/p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx";
-    assert_eq!(server.ask(post).text(), "page 6");
     // A client cannot have another one's answer made anew.
     assert_eq!(
         ask(&server, "/page/p", "Cache-Control: no-cache\r\n").text(),
         "page 1"
     );
+    let post = "POST /page/p HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx";
+    assert_eq!(server.ask(post).text(), "page 6");
 }
 
 fn other_requests_have_other_answers() {

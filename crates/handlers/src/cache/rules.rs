@@ -44,26 +44,44 @@ pub fn takes_part(request: &Request<'_>, head: &Head) -> bool {
         && !lists(&head.fields, "cache-control", "no-store")
 }
 
-/// What makes two requests equal, besides what Vary names: all that a program is told of them, except for who asks.
+/// What makes two requests equal, besides what Vary names: all that a program is told of them, except for who asks. It begins with
+/// the [`resource`].
 pub fn key(request: &Request<'_>, head: &Head) -> Vec<u8> {
     let (link, target) = (request.link, &head.target);
-    let mut key = vec![u8::from(link.https)];
-    let mut part = |bytes: &[u8]| {
-        key.extend_from_slice(&bytes.len().to_ne_bytes());
-        key.extend_from_slice(bytes);
-    };
-    part(link.local.as_bytes());
-    part(&link.port.to_ne_bytes());
-    part(head.host.as_bytes());
-    part(head.fields.first("host").unwrap_or_default());
-    part(target.uri().as_bytes());
-    part(target.path());
-    part(target.query().as_bytes());
+    let mut key = resource(head);
+    key.push(u8::from(link.https));
+    let parts: [&[u8]; 5] = [
+        link.local.as_bytes(),
+        &link.port.to_ne_bytes(),
+        head.fields.first("host").unwrap_or_default(),
+        target.uri().as_bytes(),
+        target.query().as_bytes(),
+    ];
+    parts.iter().for_each(|part| add(&mut key, part));
     for (name, value) in &request.granted {
-        part(name.as_bytes());
-        part(value);
+        add(&mut key, name.as_bytes());
+        add(&mut key, value);
     }
     key
+}
+
+/// The host and the path of a request: what the keys of all its answers begin with, whatever their query, scheme or listener.
+pub fn resource(head: &Head) -> Vec<u8> {
+    let mut resource = Vec::new();
+    add(&mut resource, head.host.as_bytes());
+    add(&mut resource, head.target.path());
+    resource
+}
+
+fn add(key: &mut Vec<u8>, part: &[u8]) {
+    key.extend_from_slice(&part.len().to_ne_bytes());
+    key.extend_from_slice(part);
+}
+
+/// Whether an answer of this status to this method makes the answers that are kept of the same resource stale: the method may have
+/// changed the resource, and has not failed (RFC 9111, 4.4; RFC 9110, 9.2.1).
+pub fn invalidates(method: &Method, status: u16) -> bool {
+    !matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS") && (200..400).contains(&status)
 }
 
 /// The head that a program sees.
@@ -87,21 +105,40 @@ pub fn freshness(status: u16, fields: &Fields, most: Duration) -> Option<Duratio
         return None;
     }
     let seconds = |word: &str| {
-        let value = str::from_utf8(directive(fields, word)?).ok();
-        let said = value.and_then(|v| v.trim_matches('"').parse().ok());
+        let value = directive(fields, word)?;
+        let said = delta_seconds(unquoted(value));
         // What cannot be read is stale (4.2.1).
-        Some(Duration::from_secs(said.unwrap_or(0)))
+        Some(said.unwrap_or_default())
     };
     let said = seconds("s-maxage")
         .or_else(|| seconds("max-age"))
         .or_else(|| expires(fields));
-    let age = fields
-        .first("age")
-        .and_then(|v| std::str::from_utf8(v).ok()?.trim().parse().ok());
-    let left = said.map_or(most, |said| {
-        said.saturating_sub(Duration::from_secs(age.unwrap_or(0)))
-    });
+    let left = said.map_or(most, |said| said.saturating_sub(age(fields)));
     Some(left.min(most)).filter(|left| !left.is_zero())
+}
+
+/// How old the answer was when it was received (RFC 9111, 5.1).
+pub fn age(fields: &Fields) -> Duration {
+    let said = fields.first("age").and_then(delta_seconds);
+    said.unwrap_or_default()
+}
+
+fn unquoted(value: &[u8]) -> &[u8] {
+    let inner = value
+        .strip_prefix(b"\"")
+        .and_then(|v| v.strip_suffix(b"\""));
+    inner.unwrap_or(value)
+}
+
+/// A number of seconds (RFC 9111, 1.2.2). One that is too large for a number is the largest.
+fn delta_seconds(value: &[u8]) -> Option<Duration> {
+    let digits = value.trim_ascii();
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let seconds = str::from_utf8(digits).ok().filter(|_| is_number)?;
+    // The RFC asks for 2^31 at least.
+    Some(Duration::from_secs(
+        seconds.parse::<u32>().unwrap_or(u32::MAX).into(),
+    ))
 }
 
 fn expires(fields: &Fields) -> Option<Duration> {
@@ -174,6 +211,21 @@ mod tests {
             (200, &[("Cache-Control", "max-age=0")], None),
             (200, &[("Cache-Control", "max-age=abc")], None),
             (200, &[("Cache-Control", "max-age=-1")], None),
+            (200, &[("Cache-Control", "max-age=+5")], None),
+            (200, &[("Cache-Control", "max-age=")], None),
+            (
+                200,
+                &[("Cache-Control", "max-age=99999999999999999999999")],
+                Some(60),
+            ),
+            (
+                200,
+                &[
+                    ("Cache-Control", "max-age=5"),
+                    ("Age", "99999999999999999999999"),
+                ],
+                None,
+            ),
             (
                 200,
                 &[("Cache-Control", "max-age=5"), ("Age", "3")],

@@ -68,8 +68,10 @@ struct CacheState {
 #[derive(Debug, Default)]
 struct Entry {
     variants: Vec<Arc<AnswerVariant>>,
-    /// Closed when who makes an answer has it, or has given up.
+    /// Closed when the request that makes an answer has it, or has given up.
     making: Option<watch::Receiver<()>>,
+    /// The answer that is being made may be of before a change, so it is not kept.
+    is_stale: bool,
 }
 
 /// What is there for a request.
@@ -113,6 +115,11 @@ impl AnswerCache {
         self.most
     }
 
+    /// Forgets all answers whose keys begin with this, and keeps none that is being made: what they show has changed.
+    pub fn forget(&self, resource: &[u8]) {
+        lock(&self.state).forget(resource);
+    }
+
     /// What is there for a request with this key. With `makes`, it is to make an answer where no other request does.
     pub fn find(self: &Arc<Self>, key: &[u8], head: &Head, makes: bool) -> Found {
         let now = Instant::now();
@@ -139,7 +146,8 @@ impl AnswerCache {
             None => key.into(),
         };
         let (done, making) = watch::channel(());
-        state.entries.entry(key.clone()).or_default().making = Some(making);
+        let entry = state.entries.entry(key.clone()).or_default();
+        (entry.making, entry.is_stale) = (Some(making), false);
         Found::Make(Making {
             cache: self.clone(),
             key,
@@ -151,6 +159,7 @@ impl AnswerCache {
 impl Kept {
     fn response(&self, age: Duration) -> Response {
         let mut fields = self.fields.clone();
+        let age = age + rules::age(&fields);
         fields.remove(&["age"]);
         fields.push("Age", age.as_secs().to_string());
         fields.push("X-Cache", "hit");
@@ -218,12 +227,31 @@ impl Drop for Making {
 }
 
 impl CacheState {
+    fn forget(&mut self, resource: &[u8]) {
+        let (bytes, variants) = (&mut self.bytes, &mut self.variants);
+        self.entries.retain(|key, entry| {
+            if !key.starts_with(resource) {
+                return true;
+            }
+            for variant in entry.variants.drain(..) {
+                *bytes -= variant.cost;
+                *variants -= 1;
+            }
+            entry.is_stale = true;
+            entry.making.is_some()
+        });
+        self.drop_what_is_gone();
+    }
+
     fn put(&mut self, key: Arc<[u8]>, variant: Arc<AnswerVariant>, now: Instant) {
         let alike = |old: &AnswerVariant| {
             let same = (&old.vary, &old.values) == (&variant.vary, &variant.values);
             same || old.kept.is_some() != variant.kept.is_some()
         };
         let entry = self.entries.entry(key.clone()).or_default();
+        if entry.is_stale {
+            return;
+        }
         let (bytes, variants) = (&mut self.bytes, &mut self.variants);
         let mut left = VARIANTS - 1;
         entry.variants.retain(|old| {
@@ -246,6 +274,11 @@ impl CacheState {
         {
             self.drop_oldest();
         }
+        self.drop_what_is_gone();
+    }
+
+    /// Shortens the order where most of it is gone.
+    fn drop_what_is_gone(&mut self) {
         if self.order.len() > 2 * self.variants + VARIANTS {
             self.order.retain(|(_, variant)| variant.strong_count() > 0);
         }
@@ -349,6 +382,33 @@ mod tests {
         assert_eq!(
             state.bytes,
             costs.map(|variant| variant.cost).sum::<usize>()
+        );
+    }
+
+    #[test]
+    fn what_has_changed_is_forgotten() {
+        let cache = Arc::new(AnswerCache::new(LONG));
+        let one = head(0);
+        for key in [b"ab", b"ac", b"bc"] {
+            make(&cache, key, &one).keep(&one, vec![], LONG, kept(9));
+        }
+        let making = make(&cache, b"ad", &one);
+        cache.forget(b"a");
+        // It was asked before the change.
+        making.keep(&one, vec![], LONG, kept(9));
+        for key in [b"ab", b"ac", b"ad"] {
+            drop(make(&cache, key, &one));
+        }
+        let other = cache.find(b"bc", &one, true);
+        assert!(matches!(other, Found::Hit(_)), "{other:?}");
+        make(&cache, b"ad", &one).keep(&one, vec![], LONG, kept(9));
+        let again = cache.find(b"ad", &one, true);
+        assert!(matches!(again, Found::Hit(_)), "{again:?}");
+        cache.forget(b"");
+        let state = lock(&cache.state);
+        assert_eq!(
+            (state.bytes, state.variants, state.entries.len()),
+            (0, 0, 0)
         );
     }
 

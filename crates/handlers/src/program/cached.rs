@@ -25,7 +25,8 @@ use crate::{
     status,
 };
 
-/// Answers from memory, or as the one that makes the answer for all who wait, or for itself alone. No request waits for another
+/// Answers from memory, or as the request that makes the answer for all that wait, or for itself alone. A request that may have changed
+/// what the program shows has the answers forgotten that are kept of it. No request waits for another
 /// one longer than for a permit (`queue_wait`).
 pub async fn answer(
     cx: Context<'_>,
@@ -35,6 +36,13 @@ pub async fn answer(
     limit: Option<&Arc<ConcurrencyLimit>>,
     script: FoundProgram<'_>,
 ) -> Result<Answer, Fault> {
+    if !rules::takes_part(request, head) {
+        let answer = run(cx, request, head, cgi, limit, script).await?;
+        if rules::invalidates(&head.method, status_of(&answer)) {
+            cache.forget(&rules::resource(head));
+        }
+        return Ok(answer);
+    }
     let key = rules::key(request, head);
     let makes = head.method == Method::Get;
     let by = Instant::now() + cx.shared.queue_wait;
@@ -58,6 +66,14 @@ pub async fn answer(
                 return run(cx, request, head, cgi, limit, script).await;
             }
         }
+    }
+}
+
+/// The status that the program has said. A local redirect says of its own program that it has not failed.
+fn status_of(answer: &Answer) -> u16 {
+    match answer {
+        Answer::Response(response) => response.status,
+        Answer::Local(_) => 302,
     }
 }
 
