@@ -17,13 +17,32 @@ use galgo_service::{
 };
 use h2::RecvStream;
 
-use super::{limits::STREAM_WINDOW, outgoing::Outgoing};
+use tokio::time::timeout;
+
+use super::{
+    limits::{REST_BYTES, REST_TIME, STREAM_WINDOW},
+    outgoing::Outgoing,
+};
 
 /// Bytes of a body that are read before the request takes a permit and a process. The other half of the window lets more
 /// come meanwhile.
 const AHEAD: usize = STREAM_WINDOW as usize / 2;
 
 const GONE: Fault = Fault::Gone("the client reset the stream, or closed the connection");
+
+/// Takes in what is left of a body behind its response, and drops it, for a moment.
+pub(super) async fn drop_rest(mut body: RecvStream) {
+    let rest = async {
+        let mut taken = 0;
+        while taken < REST_BYTES
+            && let Some(Ok(data)) = body.data().await
+        {
+            taken += data.len();
+            let _ = body.flow_control().release_capacity(data.len());
+        }
+    };
+    let _ = timeout(REST_TIME, rest).await;
+}
 
 /// The client of one stream. Its window grows as the body is taken.
 #[derive(Debug)]
@@ -67,6 +86,12 @@ impl StreamClient {
             owes_continue,
             held,
         }
+    }
+
+    /// The body, as far as it was not taken.
+    pub(super) fn into_rest(mut self) -> RecvStream {
+        let _ = self.body.flow_control().release_capacity(self.buf.len());
+        self.body
     }
 
     /// Receives what has come of the body.

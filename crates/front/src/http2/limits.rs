@@ -1,5 +1,7 @@
 //! What one connection may ask for.
 
+use std::time::Duration;
+
 /// Requests at once on a connection (SETTINGS_MAX_CONCURRENT_STREAMS): the least that RFC 9113, 6.5.2 recommends.
 pub(super) const MAX_STREAMS: u32 = 100;
 /// Bytes of a request body that may be on their way or wait here, a stream: as many as a pipe holds.
@@ -28,3 +30,8 @@ pub(super) const MAX_RESET_BY_CLIENT: usize = 20;
 pub(super) const MAX_RESET_FOR_ERRORS: usize = 200;
 /// Streams that were reset here and are remembered, since their frames may still come.
 pub(super) const MAX_RESET_HERE: usize = 50;
+/// For how long the rest of a body that no program reads is taken in behind its response, and dropped: a client that still sends may
+/// lose the response if the stream is reset at once.
+pub(super) const REST_TIME: Duration = Duration::from_secs(1);
+/// So many bytes of it at most.
+pub(super) const REST_BYTES: usize = 1 << 20;

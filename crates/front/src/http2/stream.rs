@@ -24,7 +24,7 @@ use http::request::Parts;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{
-    client::StreamClient,
+    client::{StreamClient, drop_rest},
     limits::MAX_STREAMS,
     outgoing::Outgoing,
     send::StreamSender,
@@ -95,6 +95,7 @@ async fn answer<S: SiteService>(
         Ok(head) => head,
         Err(fault) => {
             Box::pin(refuse(&event_loop, &*site, &link, &mut sender, &fault)).await;
+            Box::pin(drop_rest(body)).await;
             return FinishedRequest {
                 refused: false,
                 had_body,
@@ -138,6 +139,11 @@ async fn answer<S: SiteService>(
     }
     unfinished.over = true;
     let refused = request.refused && !link.passed_on;
+    drop((unfinished, request));
+    // An extended CONNECT has no body.
+    if !held {
+        Box::pin(drop_rest(client.into_rest())).await;
+    }
     FinishedRequest { refused, had_body }
 }
 
