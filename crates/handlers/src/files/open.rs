@@ -101,17 +101,17 @@ pub(super) fn open(root: &Folder, path: &[u8]) -> Result<Opened, OpenRefusal> {
     let root = root.at_hand()?;
     // NONBLOCK: a FIFO without a writer must not hold up the thread before fstat tells it apart.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let by_name = beneath::open_without_links(&root, path, flags);
+    let by_name = beneath::open_without_links(root, path, flags);
     let linked = matches!(by_name, Err(Errno::LOOP));
     let opened = match linked {
-        true => beneath::open(&root, path, flags),
+        true => beneath::open(root, path, flags),
         false => by_name,
     };
     let fd = match opened {
         // A folder that may be entered but not read still has a slash to be sent to.
         Err(Errno::ACCESS) => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = beneath::open(&root, path, flags)
+            let folder = beneath::open(root, path, flags)
                 .map_err(|_| OpenRefusal::Forbidden(UNREADABLE))?;
             return if path.ends_with(b"/") || path.is_empty() {
                 Err(OpenRefusal::Forbidden(UNREADABLE))
