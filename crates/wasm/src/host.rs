@@ -278,7 +278,7 @@ impl HostProgram {
 
 /// The variables of galgo-wasm. One server of names is asked once, for 2 s: a thread looks a name up for a module, and other modules
 /// may wait for that thread (resolv.conf(5)).
-pub fn environment() -> EnvBlock {
+fn environment() -> EnvBlock {
     let mut env = EnvBlock::default();
     env.put(b"RES_OPTIONS", b"timeout:2 attempts:1");
     env

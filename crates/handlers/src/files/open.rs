@@ -111,8 +111,8 @@ pub(super) fn open(root: &Folder, path: &[u8]) -> Result<Opened, OpenRefusal> {
         // A folder that may be entered but not read still has a slash to be sent to.
         Err(Errno::ACCESS) => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = beneath::open(root, path, flags)
-                .map_err(|_| OpenRefusal::Forbidden(UNREADABLE))?;
+            let folder =
+                beneath::open(root, path, flags).map_err(|_| OpenRefusal::Forbidden(UNREADABLE))?;
             return if path.ends_with(b"/") || path.is_empty() {
                 Err(OpenRefusal::Forbidden(UNREADABLE))
             } else {

@@ -12,13 +12,10 @@ use std::{
 };
 
 use galgo_spawn::{
-    Child, Launch, Limits, Priority, Sandbox, StartError, StartStage,
+    Child, EnvBlock, Launch, Limits, Priority, Sandbox, StartError, StartStage,
     owners::{MODULES, Owners, Remit},
 };
-use galgo_wasm::{
-    host::environment,
-    wire::{self, Message},
-};
+use galgo_wasm::wire::{self, Message};
 use rustix::{
     fs::{Mode, OFlags},
     net::RecvFlags,
@@ -234,7 +231,7 @@ async fn start(
     let launch = Launch {
         path: None,
         args: vec![std::ffi::CString::new(MODULES).unwrap_or_default()],
-        env: environment(),
+        env: EnvBlock::default(),
         dir: c"/".to_owned(),
         limits: Limits::default(),
         no_new_privs: true,
