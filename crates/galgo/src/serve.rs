@@ -20,7 +20,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use galgo_front::shared::{Handle, Shared};
 use galgo_handlers::{upstream::WorkersThread, wasm};
-use galgo_spawn::{Direct, Outside, guard, sandbox};
+use galgo_spawn::{Direct, Outside, guard, identity::IdentityError, sandbox};
 use rustix::process::DumpableBehavior;
 use tokio::{runtime::Runtime, sync::watch};
 
@@ -78,7 +78,9 @@ impl ReadyServer {
         let visible = visible::enter(&config, executes)?;
         let logs = Logs::open(&config.log, config.identity.as_ref())
             .map_err(|e| format!("cannot open a log: {e}"))?;
-        give_up_rights(&config)?;
+        give_up_rights(&config, guard.is_ok())?;
+        // The threads of the logs have the user's rights then, too.
+        logs.flush();
         let pid_file = config.pid_file.as_deref().map(PidFile::prepare);
         let pid_file = pid_file.transpose()?;
         let notify = Notify::find()?;
@@ -187,10 +189,14 @@ fn open(config: &Config, inherited: &mut Inherited) -> Result<(New, CertificateS
     Ok((new, certificates))
 }
 
-/// Becomes the configured user, and keeps nothing that programs could inherit.
-fn give_up_rights(config: &Config) -> Result<(), String> {
+/// Becomes the configured user, and keeps nothing that programs could inherit. With a guard the ids are not those of programs: a server that is
+/// killed then ends none of them itself (PR_SET_PDEATHSIG takes the same user).
+fn give_up_rights(config: &Config, has_guard: bool) -> Result<(), String> {
     if let Some(identity) = &config.identity {
-        become_user(identity)?;
+        become_by(identity, |identity| match has_guard {
+            true => identity.assume_apart(),
+            false => identity.assume(),
+        })?;
         // With the user the kernel sets it anew, to `fs.suid_dumpable`.
         close_memory()?;
     }
@@ -268,6 +274,13 @@ fn settle(spawner: &mut Direct, config: &Config) {
 
 /// Becomes a user for good. Root's alone to do; to others the words say so.
 pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
+    become_by(identity, config::Identity::assume)
+}
+
+fn become_by(
+    identity: &config::Identity,
+    assume: impl FnOnce(&config::Identity) -> Result<(), IdentityError>,
+) -> Result<(), String> {
     let uid = galgo_spawn::identity::effective_uid();
     if uid != 0 && uid != identity.uid {
         return Err(
@@ -275,7 +288,5 @@ pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
                 .into(),
         );
     }
-    identity
-        .assume()
-        .map_err(|e| format!("cannot become the configured user: {e}"))
+    assume(identity).map_err(|e| format!("cannot become the configured user: {e}"))
 }

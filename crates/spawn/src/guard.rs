@@ -1,12 +1,13 @@
 //! A process that outlives the server, to end what the server's programs have left running.
 //!
 //! If the server or its spawner is killed (SIGKILL), the kernel ends the programs that they have started (PR_SET_PDEATHSIG). A program can
-//! refuse that signal, and what a program starts does not have it. The guard finds these by their marks (`crate::claims`), whatever
+//! refuse that signal, what a program starts does not have it, and a server with other ids than its programs cannot send it. The guard finds these by their marks (`crate::claims`), whatever
 //! they are children of by then: TERM, after `GRACE` KILL, until two looks find nothing. It has the rights that the server was started
 //! with. No program can signal it (Landlock). If the guard itself is killed, the server starts another one, with the rights that the
 //! server has by then.
 
 use crate::{
+    apart::become_programs_user,
     claims::{self, MarkRange},
     inherited::close_all_but,
     leftover::{mark_of, signal_all_below},
@@ -126,6 +127,7 @@ impl Guarded {
         close_all_but(kept);
         let _ = leave_streams();
         become_apart();
+        become_programs_user();
         loop {
             let mut fds = vec![PollFd::new(&self.server, PollFlags::IN)];
             fds.extend(self.spawner.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));

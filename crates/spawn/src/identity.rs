@@ -1,5 +1,9 @@
 //! The user the server and its programs run as.
 
+use crate::{
+    apart::{NOBODYS, id_apart, open_files_as_user, programs_user, set_programs_user},
+    own_child::groups_by_pidfd,
+};
 use std::{
     ffi::{CStr, CString, OsString, c_char},
     fmt, io,
@@ -135,7 +139,6 @@ pub fn home_of(user: &str) -> Result<Option<PathBuf>, IdentityError> {
 }
 
 impl Identity {
-    /// Takes this identity on for good: groups first, while there is still the right to, then
     /// Leaves all supplementary groups but `kept`: some are as good as root (docker, disk), others read what is nobody's
     /// business (shadow).
     pub fn keep_groups(&mut self, kept: &[u32]) {
@@ -144,6 +147,7 @@ impl Identity {
             .retain(|group| *group == gid || kept.contains(group));
     }
 
+    /// Takes this identity on for good: groups first, while there is still the right to, then
     /// group, then user, and then tries to get the old one back, which must fail.
     ///
     /// To be called while the process has one thread. libc carries the change to all threads there
@@ -151,6 +155,32 @@ impl Identity {
     /// process may be half changed and must end. A process that is not root can only become what it
     /// is already.
     pub fn assume(&self) -> Result<(), IdentityError> {
+        self.assume_groups()?;
+        let uid = self.uid;
+        // SAFETY: numbers only.
+        done("setresuid", unsafe { libc::setresuid(uid, uid, uid) })?;
+        self.verify([uid; 3])
+    }
+
+    /// As [`assume`](Self::assume), for a process that starts programs as this user: its real and effective user id are such as no program
+    /// has ([`crate::apart`]). All ids are this user's if root has not started this process, if its user namespace lacks the other id
+    /// (user_namespaces(7)), before Linux 6.9, and if `fs.suid_dumpable` is 1.
+    pub fn assume_apart(&self) -> Result<(), IdentityError> {
+        if effective_uid() != 0 || !groups_by_pidfd() || opens_memory() {
+            return self.assume();
+        }
+        self.assume_groups()?;
+        let own = id_apart(self.uid);
+        // SAFETY: numbers only.
+        if unsafe { libc::setresuid(own, own, self.uid) } != 0 {
+            return self.assume();
+        }
+        set_programs_user(self.uid);
+        open_files_as_user();
+        self.verify([own, own, self.uid])
+    }
+
+    fn assume_groups(&self) -> Result<(), IdentityError> {
         if self.uid == 0 {
             return Err(IdentityError::Root);
         }
@@ -159,12 +189,9 @@ impl Identity {
             let ret = unsafe { libc::setgroups(self.groups.len(), self.groups.as_ptr()) };
             done("setgroups", ret)?;
         }
-        let (uid, gid) = (self.uid, self.gid);
+        let gid = self.gid;
         // SAFETY: numbers only.
-        done("setresgid", unsafe { libc::setresgid(gid, gid, gid) })?;
-        // SAFETY: numbers only.
-        done("setresuid", unsafe { libc::setresuid(uid, uid, uid) })?;
-        self.verify()
+        done("setresgid", unsafe { libc::setresgid(gid, gid, gid) })
     }
 
     /// Calls `f` with the rights of this user where files are opened or made: whatever `f` makes belongs to the
@@ -187,13 +214,15 @@ impl Identity {
         done
     }
 
-    fn verify(&self) -> Result<(), IdentityError> {
+    fn verify(&self, ids: [u32; 3]) -> Result<(), IdentityError> {
         let (mut u, mut g) = ([0; 3], [0; 3]);
         let ([ru, eu, su], [rg, eg, sg]) = (&mut u, &mut g);
         // SAFETY: three live places each.
         let ret = unsafe { libc::getresuid(ru, eu, su) | libc::getresgid(rg, eg, sg) };
         done("getresuid", ret)?;
-        if u != [self.uid; 3] {
+        // SAFETY: numbers only; no user has this id, so nothing changes.
+        let opens_as = unsafe { libc::setfsuid(NOBODYS) }.cast_unsigned();
+        if (u, opens_as) != (ids, self.uid) {
             return Err(IdentityError::Regained("user"));
         }
         if g != [self.gid; 3] {
@@ -235,9 +264,15 @@ fn groups_of_thread(groups: &[u32]) -> io::Result<()> {
     }
 }
 
-/// The effective user id of this process; 0 is root.
+/// The user that this process opens files as and that its programs run as: the effective user id, unless this process keeps
+/// [ids of its own](crate::apart). 0 is root.
 pub fn effective_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
+    programs_user().unwrap_or_else(|| rustix::process::geteuid().as_raw())
+}
+
+/// Whether the kernel opens the memory of a process that changes its ids to all processes of the user (proc_sys_fs(5)).
+fn opens_memory() -> bool {
+    std::fs::read("/proc/sys/fs/suid_dumpable").is_ok_and(|mode| mode.starts_with(b"1"))
 }
 
 fn passwd(user: &str) -> Result<Option<User>, IdentityError> {

@@ -12,7 +12,7 @@
 //! A process that is killed cannot fork any more: fork(2) fails while a fatal signal is pending. So a process that forks at full speed
 //! ends with the first look that is faster than one of its forks.
 
-use crate::{claims, exit::ENDED};
+use crate::{apart, claims, exit::ENDED};
 use rustix::{
     io::Errno,
     process::{
@@ -75,8 +75,26 @@ struct EndingMark {
 }
 
 impl Leftovers {
+    /// Looks at them, again and again while there is no pause between two looks. Returns the time until the next call.
+    pub(crate) fn turn(&mut self) -> Duration {
+        let unclaimed = |pid: &Pid| !claims::is_claimed(pid.as_raw_pid());
+        if self.marks.is_empty() && !children().iter().any(unclaimed) {
+            self.zombies.clear();
+            return ROUND;
+        }
+        apart::act(|| {
+            let began = Instant::now();
+            loop {
+                let pause = self.look(Instant::now());
+                if !pause.is_zero() || began.elapsed() >= DYING {
+                    return pause;
+                }
+            }
+        })
+    }
+
     /// Looks at them once. Returns the time until the next look.
-    pub(crate) fn look(&mut self, now: Instant) -> Duration {
+    fn look(&mut self, now: Instant) -> Duration {
         let is_round = self.round.is_none_or(|last| now - last >= ROUND);
         let before = match is_round {
             true => {

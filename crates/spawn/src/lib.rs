@@ -4,6 +4,7 @@
 //! One way in: [`Spawner::start`] turns a [`Start`] into a [`Child`]. Dropping a [`Child`] ends its
 //! whole process group. Linux 5.9 or later, x86_64 and aarch64.
 
+pub mod apart;
 mod child;
 mod claims;
 mod direct;
@@ -40,6 +41,7 @@ pub use file_id::FileId;
 pub use inherited::{first_is_from, inherited};
 pub use listener::NamelessListener;
 pub use memory::give_back_memory;
+pub use own_child::send_signal_to;
 pub use queue::unacknowledged;
 pub use reaper::{end_orphans, keep_until_unread, wait_until_unread};
 pub use sandbox::{Outside, Sandbox};

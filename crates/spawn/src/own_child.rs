@@ -1,6 +1,7 @@
 //! A running program that this process has started itself.
 
 use crate::{
+    apart::{call_on_program, programs_user, with_ids_of},
     claims::{self, ProcessMark},
     exit::{Exit, peek, reap},
     raw::syscall,
@@ -106,12 +107,12 @@ impl OwnChild {
             return self.finish();
         }
         let exit = self.reap()?;
-        self.remains = signal_group_of(self.pidfd.as_fd(), 0).is_ok();
+        self.remains = is_anybody(self.pidfd.as_fd());
         Ok(exit)
     }
 
     pub(crate) fn group_remains(&mut self) -> bool {
-        self.remains = self.remains && signal_group_of(self.pidfd.as_fd(), 0).is_ok();
+        self.remains = self.remains && is_anybody(self.pidfd.as_fd());
         self.remains
     }
 
@@ -132,7 +133,7 @@ impl OwnChild {
         let policy = libc::SCHED_IDLE as usize;
         // SAFETY: the kernel reads an `int` at `parameters` (sched_setscheduler(2)), which outlives the call.
         unsafe {
-            syscall_with_key(
+            call_on_program(
                 libc::SYS_sched_setscheduler,
                 [process, policy, parameters, 0],
             )
@@ -140,13 +141,13 @@ impl OwnChild {
         let group = libc::PRIO_PGRP as usize;
         // One that is not in its group yet has started nothing.
         // SAFETY: numbers only.
-        unsafe { syscall_with_key(libc::SYS_setpriority, [group, process, LOWEST, 0]) };
+        unsafe { call_on_program(libc::SYS_setpriority, [group, process, LOWEST, 0]) };
         if to == Priority::IdleLeavingOne
             && let Some(others) = all_but_one()
         {
             let set = [size_of::<CpuSet>(), ptr::from_ref(others) as usize];
             // SAFETY: the kernel reads as many bytes as it is told to from a set that outlives the call.
-            unsafe { syscall_with_key(libc::SYS_sched_setaffinity, [process, set[0], set[1], 0]) };
+            unsafe { call_on_program(libc::SYS_sched_setaffinity, [process, set[0], set[1], 0]) };
         }
         // With autogroups (sched(7)) priorities count within a session, and sessions have one, too. Before the program has a
         // session of its own, this would be the server's; then `child_side` does it. That one is 0 here, which rustix does not
@@ -187,12 +188,17 @@ impl OwnChild {
         self.remains = false;
     }
 
-    /// The process has exited: ends its group and reaps it, in this order. A zombie keeps its id,
-    /// and the group's, from being reused; once it is reaped a signal could meet
-    /// strangers.
+    /// The process has exited: ends its group and reaps it. If the kernel knows the group by its number alone, in this order: a
+    /// zombie keeps its id, and the group's, from being reused; once it is reaped a signal could meet strangers.
     fn finish(&mut self) -> io::Result<Exit> {
-        let _ = self.signal_group(libc::SIGKILL);
-        self.reap()
+        if !groups_by_pidfd() {
+            let _ = self.signal_group(libc::SIGKILL);
+            return self.reap();
+        }
+        // Most groups are empty then, and nobody needs the rights to signal them.
+        let exit = self.reap()?;
+        let _ = signal_group_of(self.pidfd.as_fd(), libc::SIGKILL);
+        Ok(exit)
     }
 
     /// The process has exited, or is on its way out: reaps it.
@@ -232,7 +238,12 @@ pub(crate) fn set_limits(pid: i32, mark: &ProcessMark) {
     let (process, resource) = (pid as usize, libc::RLIMIT_LOCKS as usize);
     let args = [process, resource, limits.as_ptr() as usize, 0];
     // SAFETY: the kernel reads a soft and a hard limit, which outlive the call.
-    unsafe { syscall_with_key(libc::SYS_prlimit64, args) };
+    let call = || unsafe { syscall_with_key(libc::SYS_prlimit64, args) };
+    match programs_user() {
+        // Each request of a warm program does this: a thread would take longer than the rest of the request.
+        Some(user) => with_ids_of(user, call),
+        None => call(),
+    };
 }
 
 impl AsFd for OwnChild {
@@ -241,14 +252,37 @@ impl AsFd for OwnChild {
     }
 }
 
+/// PIDFD_SIGNAL_PROCESS_GROUP: Linux 6.9.
+const PROCESS_GROUP: usize = 1 << 2;
+
 /// Signals the process of `pidfd`, alone where there are no `flags`.
 fn send_signal(pidfd: BorrowedFd<'_>, signal: i32, flags: usize) -> io::Result<()> {
-    let args = [pidfd.as_raw_fd() as usize, signal as usize, 0, flags, 0, 0];
+    let args = [pidfd.as_raw_fd() as usize, signal as usize, 0, flags];
     // SAFETY: numbers only; a null siginfo stands for the usual one.
-    match -unsafe { syscall(libc::SYS_pidfd_send_signal, args) } as i32 {
-        0 => Ok(()),
-        e => Err(io::Error::from_raw_os_error(e)),
+    done(unsafe { call_on_program(libc::SYS_pidfd_send_signal, args) })
+}
+
+/// Signals a process by its number, which must be known to be its own; a negative number names a group.
+///
+/// # Errors
+/// The kernel's.
+pub fn send_signal_to(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: numbers only.
+    done(unsafe { call_on_program(libc::SYS_kill, [pid as usize, signal as usize, 0, 0]) })
+}
+
+fn done(result: isize) -> io::Result<()> {
+    match result {
+        0.. => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(-errno as i32)),
     }
+}
+
+/// Whether there is a process in the group of `pidfd`, be it one that this process may not signal.
+fn is_anybody(pidfd: BorrowedFd<'_>) -> bool {
+    let args = [pidfd.as_raw_fd() as usize, 0, 0, PROCESS_GROUP, 0, 0];
+    // SAFETY: numbers only.
+    unsafe { syscall(libc::SYS_pidfd_send_signal, args) != -(libc::ESRCH as isize) }
 }
 
 /// Whether the kernel signals the group of a pidfd's process (Linux 6.9).
@@ -266,8 +300,6 @@ pub(crate) fn groups_by_pidfd() -> bool {
 /// Signals the process group that `pidfd` leads, or led: the kernel finds it by what the descriptor holds on to, and by no
 /// number that could be another's by now.
 fn signal_group_of(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
-    /// PIDFD_SIGNAL_PROCESS_GROUP: Linux 6.9.
-    const PROCESS_GROUP: usize = 1 << 2;
     send_signal(pidfd, signal, PROCESS_GROUP)
 }
 
@@ -278,9 +310,5 @@ fn signal_group(pidfd: BorrowedFd<'_>, pid: i32, signal: i32) -> io::Result<()> 
     }
     // The number is still ours: the caller has not reaped the leader, and running or zombie it
     // holds the id.
-    // SAFETY: numbers only.
-    match unsafe { libc::kill(-pid, signal) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    send_signal_to(-pid, signal)
 }

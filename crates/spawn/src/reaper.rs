@@ -128,7 +128,7 @@ fn serve(wake: &OwnedFd) {
         waiting.append(&mut ARRIVED.lock().unwrap_or_else(PoisonError::into_inner));
         let now = Instant::now();
         if now >= next {
-            next = now + leftovers.look(now);
+            next = now + leftovers.turn();
         }
     }
 }

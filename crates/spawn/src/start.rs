@@ -24,7 +24,7 @@ pub struct Limits {
     /// RLIMIT_NOFILE. A server that raised its own soft limit should set this: programs that use
     /// select(2) or close every possible descriptor expect 1024.
     pub open_files: Option<u64>,
-    /// RLIMIT_NPROC. Counts every process and thread of the user, the server's own among them.
+    /// RLIMIT_NPROC. Counts every process and thread of the user, the server's own among them if that has no [ids of its own](crate::apart).
     pub processes: Option<u64>,
     /// Processes that it leaves running outside of its group may outlive it. Otherwise they are ended
     /// ([`end_orphans`](crate::end_orphans)); they are known by RLIMIT_LOCKS, which Linux does not enforce.

@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use galgo_spawn::identity::effective_uid;
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create, openat,
 };
@@ -186,7 +187,7 @@ pub(crate) fn make(cache: &Path) -> io::Result<()> {
 /// Belongs to this user, or to root, and no other user may write to it.
 fn ours(metadata: &std::fs::Metadata) -> Option<()> {
     let owner = metadata.uid();
-    let mine = owner == rustix::process::geteuid().as_raw() || owner == 0;
+    let mine = [0, effective_uid()].contains(&owner);
     (mine && metadata.mode() & 0o022 == 0).then_some(())
 }
 

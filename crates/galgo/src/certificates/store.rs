@@ -25,7 +25,7 @@ use std::{
 };
 
 use galgo_io::tls::Certificate;
-use galgo_spawn::identity::Identity;
+use galgo_spawn::identity::{Identity, effective_uid};
 use rustix::{
     fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdirat, openat},
     io::Errno,
@@ -210,7 +210,7 @@ pub fn folder(settings: &Automatic, becomes: Option<&Identity>) -> PathBuf {
 fn make(path: &Path) -> io::Result<OwnedFd> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let meta = fs::metadata(path)?;
-    if meta.uid() != geteuid().as_raw() {
+    if meta.uid() != effective_uid() {
         return Err(io::Error::other("it belongs to another user"));
     }
     Ok(rustix::fs::open(path, FOLDER, Mode::empty())?)

@@ -11,7 +11,8 @@ use std::{
 
 use galgo_handlers::{cache::AnswerCache, modules::is_module, root};
 use galgo_proto::glob::Glob;
-use rustix::fs::{Access, access};
+use galgo_spawn::inspect;
+use rustix::fs::Access;
 use toml::Spanned;
 
 use super::{
@@ -384,7 +385,7 @@ impl ConfigText<'_> {
     pub(super) fn is_program(&self, at: Range<usize>, path: &Path, starts: bool) -> Checked<()> {
         let what = match path.metadata().is_ok_and(|m| m.is_file()) {
             false => "is not a program here: install it or correct the path",
-            true if starts && access(path, Access::EXEC_OK).is_err() => {
+            true if starts && !inspect::may(path, Access::EXEC_OK) => {
                 "is not executable: chmod +x it or correct the path"
             }
             true => return Ok(()),

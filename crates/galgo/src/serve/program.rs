@@ -10,8 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use galgo_spawn::{EnvBlock, Limits, Sandbox, Start};
-use rustix::fs::{Access, access};
+use galgo_spawn::{EnvBlock, Limits, Sandbox, Start, inspect::may};
+use rustix::fs::Access;
 
 use super::inherited::{REPLACES, REPLACES_BY_SPAWNER};
 
@@ -134,5 +134,5 @@ fn named(name: &Path, dir: &Path) -> Option<PathBuf> {
 fn runs(path: &Path) -> bool {
     let id = |path: &Path| rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
     let own = id(Path::new("/proc/self/exe"));
-    own.is_ok() && id(path) == own && access(path, Access::EXEC_OK).is_ok()
+    own.is_ok() && id(path) == own && may(path, Access::EXEC_OK)
 }

@@ -18,7 +18,7 @@ use std::{
 };
 
 use galgo_front::listener::new_socket;
-use galgo_spawn::identity::Identity;
+use galgo_spawn::identity::{Identity, effective_uid};
 use rustix::{
     fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags},
     io::Errno,
@@ -60,7 +60,7 @@ pub(super) fn bind(path: &Path, config: &Config) -> io::Result<(OwnedFd, SocketF
         None => bind_locked(path),
     };
     let (fd, lock) = bound?;
-    let owner = user.map_or(geteuid().as_raw(), |user| user.uid);
+    let owner = user.map_or_else(effective_uid, |user| user.uid);
     // No client is connected before listen(2), whatever the mode was until now.
     let own = permit(path, owner, config.socket_mode, config.socket_group)?;
     let path = path.to_owned();

@@ -14,11 +14,12 @@ use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 use galgo_spawn::{
     Child, Direct, Outside, Spawner,
     owners::{Owners, StartedServer},
+    send_signal_to,
     words::how,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, Signal, kill_process},
+    process::Signal,
 };
 use tokio::sync::oneshot;
 
@@ -209,9 +210,7 @@ pub(super) async fn told_to_stop(line: &HandoverSocket) {
 
 /// Sends a signal on to the process of that id.
 pub(super) fn pass_on(pid: i32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid) {
-        let _ = kill_process(pid, signal);
-    }
+    let _ = send_signal_to(pid, signal.as_raw());
 }
 
 /// Why this process cannot be replaced by another one.

@@ -8,7 +8,7 @@ use std::{
 
 use galgo_spawn::identity::Identity;
 use rustix::{
-    fs::{Access, AtFlags, Mode, OFlags, access},
+    fs::{Access, AtFlags, CWD, Mode, OFlags, accessat},
     process::{Gid, Uid, geteuid},
 };
 
@@ -37,7 +37,13 @@ pub fn folder(configured: Option<&Path>, becomes: Option<&Identity>) -> PathBuf 
 pub fn doubt(folder: &Path) -> Option<String> {
     let is_there = folder.symlink_metadata();
     let usable = match &is_there {
-        Ok(_) => access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from),
+        Ok(_) => accessat(
+            CWD,
+            folder,
+            Access::WRITE_OK | Access::EXEC_OK,
+            AtFlags::EACCESS,
+        )
+        .map_err(io::Error::from),
         // It is made at the start.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(io::Error::from(e.kind())),

@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use galgo_spawn::apart::open_files_as_user;
+
 use super::{target::LogTarget, time};
 use crate::lock::lock;
 
@@ -192,6 +194,8 @@ impl Log {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
             }
             LogMessage::Flush(done) => {
+                // The server may have become its user after this thread began.
+                open_files_as_user();
                 output.report_lost(&self.dropped);
                 // The waiting thread may have given up.
                 let _ = done.send(());

@@ -34,6 +34,8 @@ pub(super) struct ChildContext {
     pub(super) limits: [Option<(u32, u64, u64)>; 7],
     /// RLIMIT_LOCKS; `None`: what it leaves running may outlive it.
     pub(super) mark: Option<[u64; 2]>,
+    /// The user that it becomes; `None`: it is this user already.
+    pub(super) user: Option<u32>,
     pub(super) umask: Option<u32>,
     pub(super) no_new_privs: bool,
     /// What it makes a domain of ([`crate::domain`]), where the kernel has such.
@@ -87,6 +89,7 @@ pub(super) unsafe extern "C" fn run(context: *const ChildContext) -> ! {
 }
 
 fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
+    become_user(c)?;
     domain(c)?;
     descriptors(c)?;
     // The group exists before the program does: a server that waits can signal it from the first moment. In a session of its
@@ -116,6 +119,17 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     let exec = [c.path as usize, c.argv as usize, c.envp as usize, 0];
     call(Exec, libc::SYS_execve, exec)?;
     Err((Exec, libc::ENOEXEC)) // not reached: execve returns failures only
+}
+
+/// Becomes the programs' user, whose ids this process may lack ([`crate::apart`]).
+fn become_user(c: &ChildContext) -> Step {
+    let Some(user) = c.user.map(|user| user as usize) else {
+        return Ok(());
+    };
+    call(Domain, libc::SYS_setresuid, [user, user, user, 0])?;
+    // With other ids the kernel opens the memory, which is the server's, too, as far as `fs.suid_dumpable` says.
+    let closed = libc::PR_SET_DUMPABLE as usize;
+    call(Domain, libc::SYS_prctl, [closed, 0, 0, 0])
 }
 
 /// Has the session run behind others: with autogroups (sched(7)) the priority of a process counts within its session. Without

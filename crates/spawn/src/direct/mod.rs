@@ -10,6 +10,7 @@ mod slots;
 mod stack;
 
 use crate::{
+    apart::programs_user,
     child::Child,
     claims::ProcessMark,
     domain,
@@ -277,6 +278,7 @@ impl Direct {
             more_len: 0,
             limits: rlimits(&start.limits, apart && self.ipc == Ipc::Machine),
             mark: None,
+            user: programs_user(),
             umask: self.umask,
             no_new_privs: start.no_new_privs,
             ruleset: self

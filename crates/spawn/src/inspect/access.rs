@@ -30,7 +30,8 @@ fn absent(subject: Subject<'_>, path: &Path, error: &io::Error) -> Finding {
     }
 }
 
-fn may(path: &Path, access: Access) -> bool {
+/// Whether this process may do that with a file: by the ids with which it opens files, for its real one may be another.
+pub fn may(path: &Path, access: Access) -> bool {
     accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
 }
 

@@ -12,7 +12,7 @@ mod php;
 mod script;
 mod warm;
 
-pub use access::closed;
+pub use access::{closed, may};
 pub use execute::misnamed;
 pub use finding::Finding;
 pub use php::shares_memory;

@@ -143,7 +143,7 @@ fn set_up<'r>(
         None => Ipc::Machine,
     };
     if effective_uid() != user.uid {
-        user.assume().map_err(|e| e.to_string())?;
+        user.assume_apart().map_err(|e| e.to_string())?;
     }
     // After the change of user, with which the kernel takes both back.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)

@@ -13,13 +13,13 @@ use super::{
     kind::TemplateKind,
     names::{module_file, module_name},
 };
+use crate::identity::effective_uid;
 use rustix::{
     fs::{
         Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fstat, openat, readlinkat,
         statat,
     },
     io::Errno,
-    process::geteuid,
 };
 use std::{
     collections::BTreeSet,
@@ -312,8 +312,7 @@ fn open(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
 
 /// Whether this user may change the rights of what `owner` has, and so what it holds.
 fn is_own(owner: u32) -> bool {
-    let own = geteuid();
-    own.is_root() || own.as_raw() == owner
+    [0, owner].contains(&effective_uid())
 }
 
 #[allow(clippy::unnecessary_cast)] // types differ between machines
@@ -332,6 +331,7 @@ fn parts(path: &[u8]) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::geteuid;
     use std::{fs, os::unix::fs::symlink};
 
     const LATER: Duration = Duration::from_secs(1 << 40);

@@ -23,7 +23,7 @@ use rustix::net::{
 };
 
 use super::{
-    GAMES, MAN, NOBODY, kill, mode, own, signal, site, strict::UNPRIVILEGED, uid_of, written,
+    GAMES, MAN, NOBODY, apart, kill, mode, own, signal, site, strict::UNPRIVILEGED, uid_of, written,
 };
 
 list![

@@ -17,7 +17,7 @@ use galgo_testkit::{
     wait_until,
 };
 
-use super::{MAN, NOBODY, SWAPS, WHO, fails, helpers, mode, own, site, uid_of, written};
+use super::{MAN, NOBODY, SWAPS, WHO, apart, fails, helpers, mode, own, site, uid_of, written};
 
 list![
     each_host_runs_as_its_owner,
@@ -100,7 +100,7 @@ fn each_host_runs_as_its_owner() {
     }
     let mut users: Vec<_> = helpers(&server).into_iter().map(uid_of).collect();
     users.sort();
-    let mut wanted = [one, two].map(|name| vec![uid(name).to_string(); 4].join(" "));
+    let mut wanted = [one, two].map(|name| apart(uid(name)));
     wanted.sort();
     assert_eq!(users, wanted);
     // Routes of the configuration beside it run as ever.

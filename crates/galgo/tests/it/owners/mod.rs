@@ -187,6 +187,12 @@ fn uid_of(pid: u32) -> String {
         .join(" ")
 }
 
+/// The user ids of what starts programs as that user.
+fn apart(user: u32) -> String {
+    let own = 0x7000_0000 + user;
+    format!("{own} {own} {user} {user}")
+}
+
 fn fails(site: &Site, args: &[&str]) -> String {
     let mut galgo = Command::new(env!("CARGO_BIN_EXE_galgo"));
     let done = galgo.args(args).arg(site.folder()).output().unwrap();

@@ -9,7 +9,7 @@ use crate::{
 };
 use galgo_testkit::{End, process::pids, wait_until};
 
-use super::{GAMES, MAN, WHO, fails, helpers, mode, own, site, spawner, uid_of, written};
+use super::{GAMES, MAN, WHO, apart, fails, helpers, mode, own, site, spawner, uid_of, written};
 
 list![
     programs_run_as_their_user,
@@ -69,11 +69,11 @@ fn programs_run_as_their_user() {
             .text()
             .starts_with("65534\n65534\n")
     );
-    assert_eq!(uid_of(server.pid()), "65534 65534 65534 65534");
+    assert_eq!(uid_of(server.pid()), apart(65534));
     assert_eq!(uid_of(spawner(&server)), "0 0 0 0");
     let helpers = helpers(&server);
     assert_eq!(helpers.len(), 1);
-    assert_eq!(uid_of(helpers[0]), "5 5 5 5");
+    assert_eq!(uid_of(helpers[0]), apart(5));
 }
 
 /// With settings of root's in that folder; other hosts' programs run as the server's user.

@@ -21,7 +21,7 @@ use galgo_testkit::{
     wait_until,
 };
 
-use super::{GAMES, helpers, needs_a_lasting_place, own, uid_of};
+use super::{GAMES, apart, helpers, needs_a_lasting_place, own, uid_of};
 
 list![
     nothing_else_is_seen,
@@ -411,7 +411,7 @@ fn a_helper_that_dies_takes_its_processes_along() {
     assert!(said.is_some(), "{}", server.errors());
     let has_programs = |pid: &u32| !children(*pid).is_empty();
     let helper = helpers(&server).into_iter().find(has_programs).unwrap();
-    assert_eq!(uid_of(helper), "5 5 5 5");
+    assert_eq!(uid_of(helper), apart(5));
     super::kill(helper);
     let folder = server.path("games");
     let is_left = |pid: u32| command_line(pid).contains(&*folder.to_string_lossy());

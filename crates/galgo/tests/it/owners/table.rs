@@ -167,7 +167,8 @@ impl<'a> Attackers<'a> {
         let (_same, same) = stays(server, &format!("/{folder}/cold/bystander"));
         // A helper of their user.
         let helper = eventually("a helper", || {
-            let of_same = |pid: &u32| uid_of(*pid) == uid_of(same);
+            let user = |pid| uid_of(pid).rsplit(' ').next().map(str::to_owned);
+            let of_same = |pid: &u32| user(*pid) == user(same);
             helpers(server).into_iter().find(of_same)
         });
         let at = |name: &str| {

@@ -279,7 +279,8 @@ fn root_becomes_the_user() {
             .unwrap()
             .to_owned()
     };
-    assert_eq!(line("Uid:"), "Uid:\t1\t1\t1\t1");
+    let own = 0x7000_0000 + 1;
+    assert_eq!(line("Uid:"), format!("Uid:\t{own}\t{own}\t1\t1"));
     assert_eq!(line("Gid:"), "Gid:\t1\t1\t1\t1");
     assert!(!line("Groups:").split_whitespace().any(|g| g == "0"));
     for set in ["CapPrm:", "CapEff:"] {
