@@ -78,3 +78,31 @@ fn inner_way_back() {
     let nobody = lookup("nobody", None).unwrap();
     assert!(matches!(nobody.assume(), Err(IdentityError::Regained(_))));
 }
+
+#[test]
+fn root_keeps_ids_apart_for_good() {
+    assert_eq!(effective_uid(), 0, "this test needs root");
+    again("inner_apart", 0);
+}
+
+#[test]
+#[ignore = "run by root_keeps_ids_apart_for_good, in a process of its own"]
+fn inner_apart() {
+    let nobody = lookup("nobody", None).unwrap();
+    nobody.assume_apart().unwrap();
+    let ids = || {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find_map(|l| l.strip_prefix("Uid:"));
+        let ids = line.unwrap().split_whitespace().map(str::parse);
+        ids.collect::<Result<Vec<u32>, _>>().unwrap()
+    };
+    let (user, own) = (nobody.uid, 0x7000_0000 + nobody.uid);
+    assert_eq!(ids(), [own, own, user, user]);
+    assert_eq!(effective_uid(), user, "what it opens files as");
+    // A thread inherits all of them.
+    std::thread::spawn(move || assert_eq!(ids(), [own, own, user, user]))
+        .join()
+        .unwrap();
+    // SAFETY: a number only.
+    assert_eq!(unsafe { libc::setuid(0) }, -1);
+}
