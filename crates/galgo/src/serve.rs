@@ -78,9 +78,7 @@ impl ReadyServer {
         let visible = visible::enter(&config, executes)?;
         let logs = Logs::open(&config.log, config.identity.as_ref())
             .map_err(|e| format!("cannot open a log: {e}"))?;
-        give_up_rights(&config, guard.is_ok())?;
-        // The threads of the logs have the user's rights then, too.
-        logs.flush();
+        give_up_rights(&config, guard.is_ok(), &logs)?;
         let pid_file = config.pid_file.as_deref().map(PidFile::prepare);
         let pid_file = pid_file.transpose()?;
         let notify = Notify::find()?;
@@ -191,12 +189,14 @@ fn open(config: &Config, inherited: &mut Inherited) -> Result<(New, CertificateS
 
 /// Becomes the configured user, and keeps nothing that programs could inherit. With a guard the ids are not those of programs: a server that is
 /// killed then ends none of them itself (PR_SET_PDEATHSIG takes the same user).
-fn give_up_rights(config: &Config, has_guard: bool) -> Result<(), String> {
+fn give_up_rights(config: &Config, has_guard: bool, logs: &Logs) -> Result<(), String> {
     if let Some(identity) = &config.identity {
         become_by(identity, |identity| match has_guard {
             true => identity.assume_apart(),
             false => identity.assume(),
         })?;
+        // Their threads take the user's rights, too.
+        logs.flush();
         // With the user the kernel sets it anew, to `fs.suid_dumpable`.
         close_memory()?;
     }

@@ -61,11 +61,9 @@ pub(crate) fn act<T: Send>(action: impl FnOnce() -> T + Send) -> T {
     };
     let (mut action, mut done) = (Some(action), None);
     thread::scope(|scope| {
-        let mut run = || done = action.take().map(|action| with_ids_of(user, action));
+        let run = || done = action.take().map(|action| with_ids_of(user, action));
         let thread = thread::Builder::new().name("signals".into());
-        let _ = thread
-            .stack_size(64 * 1024)
-            .spawn_scoped(scope, move || run());
+        let _ = thread.stack_size(64 * 1024).spawn_scoped(scope, run);
     });
     match (done, action) {
         (Some(done), _) => done,
