@@ -9,8 +9,9 @@
 //! and ends after the calls. Somebody who lowers this thread meanwhile lowers no other one. Its saved id keeps limits out of reach: these belong to
 //! the process.
 
-use crate::{raw::syscall, sandbox::syscall_with_key};
+use crate::{raw::syscall, sandbox::key::syscall_with_key};
 use std::{
+    io,
     sync::atomic::{AtomicU32, Ordering},
     thread,
 };
@@ -73,16 +74,32 @@ pub(crate) fn act<T: Send>(action: impl FnOnce() -> T + Send) -> T {
     }
 }
 
-/// Makes a call that changes a program: if the kernel refuses it, with the ids of the programs' user. Returns the result, or `-errno`.
+/// Signals a process by its number, which must be known to be its own; a negative number names a group.
+///
+/// # Errors
+/// The kernel's.
+pub fn send_signal_to(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: numbers only.
+    unsafe { call_on_program(libc::SYS_kill, [pid as usize, signal as usize, 0, 0]) }
+}
+
+/// Makes a call that changes a program: if the kernel refuses it, with the ids of the programs' user.
+///
+/// # Errors
+/// The kernel's.
 ///
 /// # Safety
 /// As [`syscall`].
-pub(crate) unsafe fn call_on_program(number: libc::c_long, args: [usize; 4]) -> isize {
+pub(crate) unsafe fn call_on_program(number: libc::c_long, args: [usize; 4]) -> io::Result<()> {
     // SAFETY: this function's contract.
     let call = || unsafe { syscall_with_key(number, args) };
-    match call() {
+    let done = match call() {
         REFUSED if programs_user().is_some() => act(call),
         done => done,
+    };
+    match done {
+        0.. => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(-errno as i32)),
     }
 }
 

@@ -12,7 +12,11 @@
 //! A process that is killed cannot fork any more: fork(2) fails while a fatal signal is pending. So a process that forks at full speed
 //! ends with the first look that is faster than one of its forks.
 
-use crate::{apart, claims, exit::ENDED};
+use crate::{
+    apart::{self, send_signal_to},
+    claims,
+    exit::ENDED,
+};
 use rustix::{
     io::Errno,
     process::{
@@ -80,6 +84,7 @@ impl Leftovers {
         let unclaimed = |pid: &Pid| !claims::is_claimed(pid.as_raw_pid());
         if self.marks.is_empty() && !children().iter().any(unclaimed) {
             self.zombies.clear();
+            kill_templates_with_children();
             return ROUND;
         }
         apart::act(|| {
@@ -228,7 +233,7 @@ fn kill_templates_with_children() {
         let children = children_of(*pid);
         let is_left = |child: &Pid| mark_of(child.as_raw_pid()).is_some_and(is_left_over);
         if children.iter().any(is_left) {
-            let _ = kill_process(*pid, Signal::KILL);
+            let _ = send_signal_to(pid.as_raw_pid(), libc::SIGKILL);
         }
     }
 }

@@ -31,6 +31,7 @@ pub mod template;
 pub mod trusted_path;
 pub mod words;
 
+pub use apart::send_signal_to;
 pub use child::{Child, group_members};
 pub use direct::{Direct, FailedLaunch, LaunchOutcome, leave_signals_to_others};
 pub use domain::keeps_apart;
@@ -41,7 +42,6 @@ pub use file_id::FileId;
 pub use inherited::{first_is_from, inherited};
 pub use listener::NamelessListener;
 pub use memory::give_back_memory;
-pub use own_child::send_signal_to;
 pub use queue::unacknowledged;
 pub use reaper::{end_orphans, keep_until_unread, wait_until_unread};
 pub use sandbox::{Outside, Sandbox};

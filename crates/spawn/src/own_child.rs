@@ -1,7 +1,7 @@
 //! A running program that this process has started itself.
 
 use crate::{
-    apart::{call_on_program, programs_user, with_ids_of},
+    apart::{call_on_program, programs_user, send_signal_to, with_ids_of},
     claims::{self, ProcessMark},
     exit::{Exit, peek, reap},
     raw::syscall,
@@ -132,7 +132,7 @@ impl OwnChild {
         let (process, parameters) = (self.pid as usize, &raw const lowest as usize);
         let policy = libc::SCHED_IDLE as usize;
         // SAFETY: the kernel reads an `int` at `parameters` (sched_setscheduler(2)), which outlives the call.
-        unsafe {
+        let _ = unsafe {
             call_on_program(
                 libc::SYS_sched_setscheduler,
                 [process, policy, parameters, 0],
@@ -141,13 +141,15 @@ impl OwnChild {
         let group = libc::PRIO_PGRP as usize;
         // One that is not in its group yet has started nothing.
         // SAFETY: numbers only.
-        unsafe { call_on_program(libc::SYS_setpriority, [group, process, LOWEST, 0]) };
+        let _ = unsafe { call_on_program(libc::SYS_setpriority, [group, process, LOWEST, 0]) };
         if to == Priority::IdleLeavingOne
             && let Some(others) = all_but_one()
         {
             let set = [size_of::<CpuSet>(), ptr::from_ref(others) as usize];
             // SAFETY: the kernel reads as many bytes as it is told to from a set that outlives the call.
-            unsafe { call_on_program(libc::SYS_sched_setaffinity, [process, set[0], set[1], 0]) };
+            let _ = unsafe {
+                call_on_program(libc::SYS_sched_setaffinity, [process, set[0], set[1], 0])
+            };
         }
         // With autogroups (sched(7)) priorities count within a session, and sessions have one, too. Before the program has a
         // session of its own, this would be the server's; then `child_side` does it. That one is 0 here, which rustix does not
@@ -259,23 +261,7 @@ const PROCESS_GROUP: usize = 1 << 2;
 fn send_signal(pidfd: BorrowedFd<'_>, signal: i32, flags: usize) -> io::Result<()> {
     let args = [pidfd.as_raw_fd() as usize, signal as usize, 0, flags];
     // SAFETY: numbers only; a null siginfo stands for the usual one.
-    done(unsafe { call_on_program(libc::SYS_pidfd_send_signal, args) })
-}
-
-/// Signals a process by its number, which must be known to be its own; a negative number names a group.
-///
-/// # Errors
-/// The kernel's.
-pub fn send_signal_to(pid: i32, signal: i32) -> io::Result<()> {
-    // SAFETY: numbers only.
-    done(unsafe { call_on_program(libc::SYS_kill, [pid as usize, signal as usize, 0, 0]) })
-}
-
-fn done(result: isize) -> io::Result<()> {
-    match result {
-        0.. => Ok(()),
-        errno => Err(io::Error::from_raw_os_error(-errno as i32)),
-    }
+    unsafe { call_on_program(libc::SYS_pidfd_send_signal, args) }
 }
 
 /// Whether there is a process in the group of `pidfd`, be it one that this process may not signal.

@@ -18,7 +18,7 @@ mod confinement;
 mod filter;
 mod install;
 mod kernel;
-mod key;
+pub(crate) mod key;
 mod listed_file;
 mod loopback;
 mod namespaces;
