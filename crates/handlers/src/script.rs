@@ -315,7 +315,7 @@ pub fn inside<'p>(
 ///
 /// The whole is tried first, for most requests carry no PATH_INFO: one openat2 and one fstat. Where a
 /// file stands in the way, it is the program: the walk from the front meets it after at most as many
-/// steps as there are real folders.
+/// steps as there are real folders, and [`MAX_FOLDERS`].
 ///
 /// # Errors
 /// Why there is none, and how much of `below` is meant.
@@ -333,7 +333,7 @@ fn walk(folder: &Folder, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> 
         Err(errno) => return Err((errno, whole)),
     }
     let slashes = (0..whole).filter(|&at| below[at] == b'/');
-    for length in slashes {
+    for length in slashes.take(MAX_FOLDERS) {
         let stat = look(folder, &below[..length]).map_err(|errno| (errno, length))?;
         if !is_folder(&stat) {
             return Ok((length, stat));
@@ -341,6 +341,9 @@ fn walk(folder: &Folder, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> 
     }
     Err(nothing)
 }
+
+/// So many folders are looked into for a program with PATH_INFO: each look begins at the folder of the route.
+const MAX_FOLDERS: usize = 64;
 
 /// How far `below` can name a program: up to an empty segment, a dotfile, or an editor's backup.
 fn plausible(below: &[u8]) -> usize {

@@ -290,3 +290,17 @@ fn new_and_replaced_programs_are_found_at_once() {
         Err(Fault::Refused(_))
     ));
 }
+
+#[test]
+fn so_many_folders_are_looked_into() {
+    let site = site();
+    for (depth, is_found) in [(MAX_FOLDERS - 1, true), (MAX_FOLDERS, false)] {
+        let folders = "d/".repeat(depth);
+        fs::create_dir_all(site.dir.path().join("bin").join(&folders)).unwrap();
+        put(&site.dir.path().join(format!("bin/{folders}prog")), 0o755);
+        let with_info = program(&site.cgi, "/", asked(&format!("/{folders}prog/info")));
+        assert_eq!(with_info.is_ok(), is_found, "{depth}");
+        // Without PATH_INFO it is found by one look.
+        assert!(program(&site.cgi, "/", asked(&format!("/{folders}prog"))).is_ok());
+    }
+}
