@@ -10,6 +10,7 @@
 use super::{
     Remit, cgroups,
     connection::{HelperEnd, IdleEnds},
+    deadline::ANSWERS_WITHIN,
     errand,
     link::NotDone,
     listed::{ListedFiles, STALE},
@@ -273,8 +274,8 @@ impl Helper<'_> {
     fn run(&mut self, socket: &OwnedFd) -> io::Result<()> {
         let made = Instant::now();
         let idle = idle();
-        // Whoever had it made is about to ask: a test that asks for less does not mean that.
-        let mut asked = made + IDLE.saturating_sub(idle);
+        // Whoever had this helper made asks within the deadline, or has given up.
+        let mut asked = (made, ANSWERS_WITHIN);
         let mut open = true;
         let is_strict = self.terms.remit.terms.strict.is_some();
         let life = match self.listed.watch() {
@@ -282,7 +283,7 @@ impl Helper<'_> {
             _ => LIFE,
         };
         loop {
-            let (is_asked, mut ready) = self.wait(open.then_some(socket), idle)?;
+            let (is_asked, mut ready) = self.wait(open.then_some(socket), asked.1)?;
             self.idle.look(&mut ready);
             if self.listed.are_replaced() {
                 self.templates.retire();
@@ -301,10 +302,10 @@ impl Helper<'_> {
             self.programs
                 .extend(begun.into_iter().map(SupervisedProgram::begun));
             if is_asked {
-                asked = Instant::now();
+                asked = (Instant::now(), idle);
                 open = self.take(socket);
             }
-            let is_idle = self.is_done() && asked.elapsed() >= idle;
+            let is_idle = self.is_done() && asked.0.elapsed() >= asked.1;
             let is_old = made.elapsed() >= life || self.listed.are_replaced();
             if open && (is_idle || is_old || self.leaves) {
                 // Who asks from now on hears that there is no helper; what was asked meanwhile is still there.

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A helper that was made within this time cannot have left because nobody asked it for anything.
+/// A helper that has an order within its first seconds stays for this time at least.
 const YOUNG: Duration = IDLE;
 
 /// How many helpers there may be.
