@@ -288,7 +288,7 @@ pub(crate) fn mark_of(pid: i32) -> Option<u64> {
 
 /// The same by proc(5): prlimit(2) wants CAP_SYS_RESOURCE for other users' processes, which root in a container does not have.
 fn mark_by_proc(pid: i32) -> Option<u64> {
-    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let limits = fs::read_to_string(path_of(pid, "limits")).ok()?;
     let line = limits
         .lines()
         .find(|line| line.starts_with("Max file locks"))?;
@@ -306,17 +306,20 @@ pub(crate) fn children() -> Vec<Pid> {
 /// A /proc that shows all processes of this process's PID namespace, if `/proc` does not.
 static PROC: OnceLock<OwnedFd> = OnceLock::new();
 
-/// Looks for children of other processes in this /proc from now on.
+/// Looks at other processes in this /proc from now on.
 pub(crate) fn look_in(proc: OwnedFd) {
     let _ = PROC.set(proc);
 }
 
 fn children_of(pid: Pid) -> Vec<Pid> {
-    let pid = pid.as_raw_pid();
-    children_in(&match PROC.get() {
-        Some(proc) => format!("/proc/self/fd/{}/{pid}/task", proc.as_raw_fd()),
-        None => format!("/proc/{pid}/task"),
-    })
+    children_in(&path_of(pid.as_raw_pid(), "task"))
+}
+
+fn path_of(pid: i32, name: &str) -> String {
+    match PROC.get() {
+        Some(proc) => format!("/proc/self/fd/{}/{pid}/{name}", proc.as_raw_fd()),
+        None => format!("/proc/{pid}/{name}"),
+    }
 }
 
 fn children_in(tasks: &str) -> Vec<Pid> {
