@@ -429,29 +429,34 @@ fn a_reload_loses_no_request() {
 fn who_may_change_the_configuration_is_root_alone() {
     let config = "listen = [\"127.0.0.1:0\"]\nuser = \"nobody\"\n\
         [[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\n";
-    let site = written(site(), config);
+    let own_site = written(site(), config);
     let refused = |site: &galgo_testkit::Site| {
         let said = fails(site, &["serve"]);
         assert!(said.contains("others than root may change it"), "{said}");
     };
-    own(&site, "galgo.toml", MAN);
-    refused(&site);
-    own(&site, "galgo.toml", 0);
-    mode(&site, "galgo.toml", 0o664);
-    refused(&site);
-    mode(&site, "galgo.toml", 0o644);
-    mode(&site, ".", 0o777);
-    refused(&site);
-    mode(&site, ".", 0o755);
-    // A file that it includes names users, too.
-    let site = written(site, &format!("include = \"sites/*.toml\"\n{config}"));
-    let included = "[[route]]\npath = \"/a\"\nrespond = { body = \"a\" }\n";
-    site.write("sites/a.toml", included);
-    own(&site, "sites/a.toml", MAN);
-    refused(&site);
-    own(&site, "sites/a.toml", 0);
-    mode(&site, "sites", 0o777);
-    refused(&site);
+    own(&own_site, "galgo.toml", MAN);
+    refused(&own_site);
+    own(&own_site, "galgo.toml", 0);
+    mode(&own_site, "galgo.toml", 0o664);
+    refused(&own_site);
+    mode(&own_site, "galgo.toml", 0o644);
+    mode(&own_site, ".", 0o777);
+    refused(&own_site);
+    mode(&own_site, ".", 0o755);
+    // A file that it includes names users, too: it is left out, and costs nothing else.
+    for (owner, folder) in [(MAN, 0o755), (0, 0o777)] {
+        let site = site().config("include = \"sites/*.toml\"\n");
+        site.write(
+            "sites/a.toml",
+            "[[route]]\npath = \"/a\"\nrespond = { body = \"a\" }\n",
+        );
+        own(&site, "sites/a.toml", owner);
+        mode(&site, "sites", folder);
+        let server = site.start();
+        assert_eq!(server.get("/a").status, 404);
+        assert!(server.get("/games/who").text().starts_with("5\n"));
+        server.says("others than root can change it");
+    }
 }
 
 fn folders_that_are_swapped_lead_nowhere() {
