@@ -12,9 +12,7 @@ use std::{cell::Cell, mem, rc::Rc, sync::Arc};
 
 use galgo_front::settings::Settings;
 use galgo_handlers::{
-    beneath,
-    files::{self, Waits},
-    status,
+    beneath, files, status,
     steps::{
         Steps,
         errors::{self, Errors},
@@ -363,8 +361,13 @@ async fn meant<'a>(
 ) -> Result<Response, Instead> {
     let site = &*cx.dispatch.site;
     let path = head.target.path();
-    let owned = || Ok(route::named(&site.config.routes, &head.host, path, &named));
-    if let Some(owned) = waiting::found(owned).await? {
+    let find = || Ok(route::named(&site.config.routes, &head.host, path, &named));
+    let owned = if let Some(owned) = waiting::at_once(find) {
+        owned?
+    } else {
+        Box::pin(waiting::found(find)).await?
+    };
+    if let Some(owned) = owned {
         let route = owned.route;
         enter(cx, request, route)?;
         if let Some(response) = let_in(cx.dispatch, request, head, route, &owned.rest).await? {
@@ -431,9 +434,11 @@ async fn answer<'a>(
     if let (Some(steps), Handler::Files(files)) = (steps, &found.route.handler)
         && let Some(tries) = &steps.tries
     {
-        let tried = match tries.decide(files, head, &found.route.path, found.rest) {
-            Ok(tried) => tried,
-            Err(Waits) => Box::pin(tried_by_thread(head, &found, files)).await?,
+        let decided = tries.decide(files, head, &found.route.path, found.rest);
+        let tried = if let Ok(tried) = decided {
+            tried
+        } else {
+            Box::pin(tried_by_thread(head, &found, files)).await?
         };
         match tried {
             Tried::AsItIs => {}
@@ -465,10 +470,13 @@ async fn of_host<'a>(
 ) -> Result<Option<Response>, Instead> {
     let (site, path) = (&cx.dispatch.site, head.target.path());
     beneath::forget_refused();
-    let mut host = host_folder(site, sites, &head.host, request.began);
-    if host.is_err() && beneath::has_refused() {
-        host = Box::pin(host_by_thread(site, sites, &head.host, request.began)).await?;
-    }
+    let host = host_folder(site, sites, &head.host, request.began);
+    let host = if host.is_ok() || !beneath::has_refused() {
+        host
+    } else {
+        drop(host);
+        Box::pin(host_by_thread(site, sites, &head.host, request.began)).await?
+    };
     let Some(host) = host.map_err(Fault::Refused)? else {
         return Ok(None);
     };

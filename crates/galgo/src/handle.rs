@@ -6,7 +6,8 @@ use galgo_front::settings::Settings;
 use galgo_handlers::{
     application,
     context::{Answer, Context},
-    files, program,
+    files::{self, FileAnswer},
+    program,
     resources::Resources,
     respond,
     script::{self, AmongFiles, FoundProgram, UpstreamPath, UpstreamScript},
@@ -84,15 +85,25 @@ pub(crate) async fn handle(
             // Whoever is turned away must not cost those who are served: no program is looked for.
             cx.site.shared.admission.refuse_if_full(request.peer())?;
             let path = head.target.url_path();
-            let script = waiting::found(|| script::program(cgi, &route.path, path)).await?;
+            let find = || script::program(cgi, &route.path, path);
+            let script = if let Some(found) = waiting::at_once(find) {
+                found?
+            } else {
+                Box::pin(waiting::found(find)).await?
+            };
             let limit = found.limit.or_else(|| cx.site.limit_of(route));
             let answer = by_program(cx, request, head, cgi, limit, script);
             said(Box::pin(answer).await?)
         }
         Handler::Upstream(up) => {
             let path = head.target.url_path();
-            let found = waiting::found(|| script::script(up, &route.path, path)).await;
-            let script = match found? {
+            let find = || script::script(up, &route.path, path);
+            let found = if let Some(found) = waiting::at_once(find) {
+                found?
+            } else {
+                Box::pin(waiting::found(find)).await?
+            };
+            let script = match found {
                 UpstreamPath::Script(script) => script,
                 UpstreamPath::Folder => return Ok(files::to_slash(head)),
             };
@@ -114,13 +125,15 @@ pub(crate) async fn handle(
             }
             let elsewhere = |name: &str| leads_on(cx, head, route, name);
             let answer = files::answer(files, head, rest, elsewhere);
-            match answer.response(request.client.room()).await {
-                Ok((response, cause)) => {
-                    Ok(status::add_page(cx.context(), request, response, cause))
+            // What an answer takes is no part of the future that waits.
+            let later = match answer.at_once() {
+                Ok(Ok((response, cause))) => {
+                    return Ok(status::add_page(cx.context(), request, response, cause));
                 }
-                Err(Some(index)) => Err(again(head, index)),
-                Err(None) => Box::pin(by_thread(cx, request, head, (route, files, rest))).await,
-            }
+                Ok(Err(index)) => return Err(again(head, index)),
+                Err(later) => later,
+            };
+            Box::pin(answer_later(cx, request, head, (route, files, rest), later)).await
         }
         // It redirects, and not this request.
         Handler::Respond(_) if route.steps.as_ref().is_some_and(|s| s.redirect.is_some()) => {
@@ -130,13 +143,21 @@ pub(crate) async fn handle(
     }
 }
 
-/// Answers with a file whose file system may hang.
-async fn by_thread(
+/// Answers with a list, once its client has room for it, or with a file whose file system may hang.
+async fn answer_later(
     cx: &Dispatch,
     request: &mut Request<'_>,
     head: &Head,
     (route, files, rest): (&Arc<Route>, &Files, &[u8]),
+    later: FileAnswer<'_>,
 ) -> Result<Response, Instead> {
+    match later.response(request.client.room()).await {
+        Ok((response, cause)) => {
+            return Ok(status::add_page(cx.context(), request, response, cause));
+        }
+        Err(Some(index)) => return Err(again(head, index)),
+        Err(None) => {}
+    }
     let elsewhere = |name: &str| leads_on(cx, head, route, name);
     let asked = (files, head, rest);
     match files::waits::answer(cx.context(), request, asked, elsewhere).await? {
@@ -217,8 +238,13 @@ async fn among(
     (files, cgi): (&Files, &Arc<Cgi>),
 ) -> Result<Option<Answer>, Instead> {
     let path = head.target.url_path();
-    let found = || script::among_files(cgi, &files.index, &route.path, path);
-    let script = match waiting::found(found).await? {
+    let find = || script::among_files(cgi, &files.index, &route.path, path);
+    let found = if let Some(found) = waiting::at_once(find) {
+        found?
+    } else {
+        Box::pin(waiting::found(find)).await?
+    };
+    let script = match found {
         AmongFiles::File => return Ok(None),
         AmongFiles::Index(path) => {
             let target = redirect::at(&head.target, path, None).ok_or(Fault::NotFound)?;

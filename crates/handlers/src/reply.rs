@@ -228,6 +228,28 @@ impl Answering<'_, '_, '_> {
         Ok(())
     }
 
+    /// Answers with a file in place of what the program prints, or says why it gets none.
+    async fn file(
+        &mut self,
+        program: Backend,
+        mut reply: Reply,
+        file: Result<(&Files, Vec<u8>), Fault>,
+    ) -> Result<Answer, Fault> {
+        let (cx, request) = (self.cx, &*self.request);
+        let send = async |asked: (&Files, &Head, &[u8]), media| {
+            send_for_program(cx, request, asked, media).await
+        };
+        let sent = match file {
+            Ok(file) => sendfile::answer(file, self.head, &mut reply, send).await,
+            Err(fault) => Err(fault),
+        };
+        if sent.is_err() {
+            self.request.stderr = program.stderr_tail();
+        }
+        self.end(program);
+        sent.map(Answer::Response)
+    }
+
     async fn document(&mut self, mut program: Backend, mut reply: Reply) -> Result<Answer, Fault> {
         if self.upgrades {
             let granted = reply.status == 101;
@@ -238,22 +260,8 @@ impl Answering<'_, '_, '_> {
             }
         }
         let passed_on = self.request.link.passed_on;
-        let asked = (self.sendfile, self.head);
-        let (cx, request) = (self.cx, &*self.request);
-        let send = async |asked: (&Files, &Head, &[u8]), media| {
-            send_for_program(cx, request, asked, media).await
-        };
-        match sendfile::answer(asked, &mut reply, passed_on, send).await {
-            Ok(None) => {}
-            Ok(Some(response)) => {
-                self.end(program);
-                return Ok(Answer::Response(response));
-            }
-            Err(fault) => {
-                self.request.stderr = program.stderr_tail();
-                self.end(program);
-                return Err(fault);
-            }
+        if let Some(file) = sendfile::take(self.sendfile, &mut reply, passed_on).transpose() {
+            return Box::pin(self.file(program, reply, file)).await;
         }
         match conditional(
             self.head,

@@ -51,34 +51,43 @@ pub(super) fn asked(sendfile: &Sendfile, reply: &Reply) -> bool {
     reply.body() != ReplyBody::Discard && listened(sendfile).any(|name| reply.fields.has(name))
 }
 
-/// Answers, by `send`, with the file that `reply` asks for; `Ok(None)` where it asks for none. The fields go no further, unless
-/// a server in front of us may be meant: `passed_on`.
+/// Returns the file that `reply` asks for: its folder, and the path below it. The fields go no further, unless a server in front of us
+/// may be meant: `passed_on`.
 ///
 /// # Errors
-/// What is asked for is not for this program to give, or is not there.
-pub(super) async fn answer(
-    (sendfile, head): (&Sendfile, &Head),
+/// What is asked for is not for this program to give.
+pub(super) fn take<'h>(
+    sendfile: &'h Sendfile,
     reply: &mut Reply,
     passed_on: bool,
-    send: impl AsyncFnOnce((&Files, &Head, &[u8]), Option<String>) -> Result<Option<Response>, Fault>,
-) -> Result<Option<Response>, Fault> {
+) -> Result<Option<(&'h Files, Vec<u8>)>, Fault> {
     let asked = asked(sendfile, reply);
     let found = asked.then(|| found(sendfile, &reply.fields)).transpose()?;
     match passed_on {
         true => listened(sendfile).for_each(|name| reply.fields.remove(&[name])),
         false => reply.fields.remove(&FIELDS),
     }
-    let Some((files, rest)) = found else {
-        return Ok(None);
-    };
+    Ok(found)
+}
+
+/// Answers with a file that [`take`] has found, by `send`.
+///
+/// # Errors
+/// It is not there.
+pub(super) async fn answer(
+    (files, rest): (&Files, Vec<u8>),
+    head: &Head,
+    reply: &mut Reply,
+    send: impl AsyncFnOnce((&Files, &Head, &[u8]), Option<String>) -> Result<Option<Response>, Fault>,
+) -> Result<Response, Fault> {
     let plain = reply.status != 200 || !matches!(head.method, Method::Get | Method::Head);
     let media = reply.fields.first("content-type").map(<[u8]>::to_vec);
     let media = media.and_then(|m| String::from_utf8(m).ok());
     let other = plain.then(|| unconditional(head));
     let head = other.as_ref().unwrap_or(head);
-    let file = Box::pin(send((files, head, &rest), media)).await?;
+    let file = send((files, head, &rest), media).await?;
     let file = file.ok_or_else(|| refused("is not a file that can be read"))?;
-    Ok(Some(with_reply_fields(file, reply, plain)))
+    Ok(with_reply_fields(file, reply, plain))
 }
 
 /// The same request without what chooses a part of a file or none of it: that is for GET and HEAD, and for 200.

@@ -105,17 +105,24 @@ fn stat(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
     fstat(found?)
 }
 
-/// Looks for something by [`look`], and again whenever a thread has seen what this one may not look at.
+/// Looks for something by [`look`]. `None`: a thread is to look first ([`found`]). The result is not a part of the future that
+/// waits for the thread.
+pub fn at_once<T>(find: impl FnOnce() -> T) -> Option<T> {
+    UNSEEN.set(None);
+    let found = find();
+    // Nearly every folder is at hand.
+    let is_seen = UNSEEN.with_borrow(Option::is_none);
+    is_seen.then_some(found)
+}
+
+/// The same again, behind [`at_once`], whenever a thread has seen what this one may not look at.
 ///
 /// # Errors
 /// What it has found to be wrong, or a file system does not answer.
-pub async fn found<T>(mut find: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
-    UNSEEN.set(None);
-    let first = find();
-    // Nearly every folder is at hand.
+pub async fn found<T>(find: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
     match UNSEEN.take() {
-        None => first,
-        Some(unseen) => Box::pin(found_again(find, unseen)).await,
+        None => Err(Fault::NotFound),
+        Some(unseen) => found_again(find, unseen).await,
     }
 }
 

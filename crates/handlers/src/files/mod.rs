@@ -103,6 +103,18 @@ pub enum FileAnswer<'a> {
 }
 
 impl<'a> FileAnswer<'a> {
+    /// The answer, if nothing is to be waited for: a response, or the name of an index that another route answers for.
+    ///
+    /// # Errors
+    /// Something is, by [`FileAnswer::response`].
+    pub fn at_once(self) -> Result<Result<(Response, Option<&'static str>), &'a str>, Self> {
+        match self {
+            Self::Now(response, cause) => Ok(Ok((response, cause))),
+            Self::Elsewhere(name) => Ok(Err(name)),
+            later => Err(later),
+        }
+    }
+
     /// The answer, and why it is a refusal. A list is made once there is `room` for it.
     ///
     /// # Errors

@@ -35,7 +35,12 @@ pub async fn authorize(
 ) -> Result<Option<Answer>, Fault> {
     // It is one program, and no path of its own leads to it.
     let path = UrlPath::plain(b"");
-    let script = waiting::found(|| script::program(cgi, "", path)).await?;
+    let find = || script::program(cgi, "", path);
+    let script = if let Some(found) = waiting::at_once(find) {
+        found?
+    } else {
+        Box::pin(waiting::found(find)).await?
+    };
     // The body is for who answers.
     let head = Rc::new(Head {
         body: BodyLen::None,
