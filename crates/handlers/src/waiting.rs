@@ -2,8 +2,8 @@
 //! below a folder. No event loop does that. Threads do, a few for each owner, so that a file system that hangs costs only its
 //! owner.
 //!
-//! An event loop first looks by itself, and is told that it would have to wait ([`beneath::WAITS`]): a local file system, which
-//! is nearly every one, costs nothing here. A program is looked for again, and finds what a thread has seen ([`look`]). A file
+//! An event loop first looks by itself, and is told that it would have to wait (`beneath::WAITS`): a local file system, which
+//! is nearly every one, costs nothing here. A program is looked for again, and finds what a thread has seen (`look`). A file
 //! is answered as a whole by a thread ([`crate::files`]).
 
 use std::{
@@ -105,7 +105,7 @@ fn stat(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
     fstat(found?)
 }
 
-/// Looks for something by [`look`]. `None`: a thread is to look first ([`found`]). The result is not a part of the future that
+/// Looks for something by `look`. `None`: a thread is to look first ([`found`]). The result is not a part of the future that
 /// waits for the thread.
 pub fn at_once<T>(find: impl FnOnce() -> T) -> Option<T> {
     UNSEEN.set(None);
