@@ -282,8 +282,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         let failed = std::thread::panicking();
         if self.site.ends_by_term && !self.killed && !failed {
-            self.signal(Signal::TERM);
-            if self.pid() != self.child.id() {
+            let told = kill_process(process::pid(self.pid()), Signal::TERM);
+            if self.pid() == self.child.id() {
+                told.unwrap();
+            } else {
+                // It is no child of this process, and may have ended before.
                 process::assert_gone(self.pid());
             }
             let status = self.child.wait().unwrap();
