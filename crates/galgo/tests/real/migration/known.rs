@@ -12,7 +12,7 @@ const LIGHTTPD: &str = "lighttpd";
 /// Needs accounts to be met.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
-pub(super) const KNOWN: [Known; 49] = [
+pub(super) const KNOWN: [Known; 50] = [
     ("Errors are not stored", |_, d| {
         d.what == "cache-control" && d.status >= 400 && d.ours == "no-store"
     }),
@@ -168,7 +168,16 @@ pub(super) const KNOWN: [Known; 49] = [
         let (page, number) = &d.pair;
         let is_meant = (*page, &**number) == ("fcgiwrap.md", "1");
         let behind = asked.target.contains("gi-bin/app/");
-        is_meant && behind && d.is_status("200", &["403"])
+        let theirs = match asked.method {
+            "POST" => &["403", "502"][..],
+            _ => &["403"],
+        };
+        is_meant && behind && d.is_status("200", theirs)
+    }),
+    ("Changes of answers that are kept", |_, d| {
+        let (page, number) = &d.pair;
+        let is_kept = (*page, &**number) == ("nginx.md", "17");
+        is_kept && d.what == "body" && d.ours == "again\n" && d.theirs == "first\n"
     }),
     ("A file without a type", |asked, d| {
         d.peer == APACHE
