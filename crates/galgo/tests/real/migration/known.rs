@@ -174,11 +174,6 @@ pub(super) const KNOWN: [Known; 50] = [
         };
         is_meant && behind && d.is_status("200", theirs)
     }),
-    ("Changes of answers that are kept", |_, d| {
-        let (page, number) = &d.pair;
-        let is_kept = (*page, &**number) == ("nginx.md", "17");
-        is_kept && d.what == "body" && d.ours == "again\n" && d.theirs == "first\n"
-    }),
     ("A file without a type", |asked, d| {
         d.peer == APACHE
             && d.what == "type"
@@ -291,6 +286,11 @@ pub(super) const KNOWN: [Known; 50] = [
             && asked.fields.contains("Range:")
             && d.what == "body"
             && (&*d.ours, &*d.theirs) == ("again\n", "first\n")
+    }),
+    ("Changes of answers that are kept", |_, d| {
+        let (page, number) = &d.pair;
+        let is_kept = (*page, &**number) == ("nginx.md", "17");
+        is_kept && d.what == "body" && d.ours == "again\n" && d.theirs == "first\n"
     }),
     (REFUSED, |asked, d| {
         let refused = ["writable", "strange", "setuid", "open/app"];
