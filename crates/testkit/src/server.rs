@@ -82,17 +82,7 @@ impl Server {
         };
         let listens = server.table.starts_with(LISTENING);
         assert!(listens, "not started: {} {}", server.table, server.errors());
-        let spoken = server
-            .table
-            .lines()
-            .map_while(|l| l.strip_prefix(LISTENING));
-        for at in spoken {
-            let spoken = Spoken::at(at);
-            let address = at.rsplit(['/', '+']).next().unwrap_or(at);
-            if let Ok(address) = address.parse() {
-                stream::is_spoken_at(address, spoken);
-            }
-        }
+        server.each_listener(stream::is_spoken_at);
         if let Some(target) = site.probe {
             // The first of everything: threads, connections. A short `keep_alive` may close one before it is asked.
             eventually("the first answer", || {
@@ -102,6 +92,17 @@ impl Server {
             });
         }
         server
+    }
+
+    /// Tells of the address of each TCP listener, and of what is spoken there.
+    fn each_listener(&self, tell: impl Fn(SocketAddr, Option<Spoken>)) {
+        let lines = self.table.lines();
+        for at in lines.map_while(|line| line.strip_prefix(LISTENING)) {
+            let address = at.rsplit(['/', '+']).next().unwrap_or(at);
+            if let Ok(address) = address.parse() {
+                tell(address, Spoken::at(at));
+            }
+        }
     }
 
     /// Where its listener number `n` is, as it says: `http://127.0.0.1:8080`, `fastcgi+127.0.0.1:9000`, `unix:/a/socket`.
@@ -281,6 +282,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let failed = std::thread::panicking();
+        // A port may be that of another server next, which a test has started by itself.
+        self.each_listener(|address, _| stream::is_spoken_at(address, None));
         if self.site.ends_by_term && !self.killed && !failed {
             let told = kill_process(process::pid(self.pid()), Signal::TERM);
             if self.pid() == self.child.id() {
