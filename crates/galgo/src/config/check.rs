@@ -84,12 +84,7 @@ pub(super) fn config(
     };
     keep_groups(&mut config);
     or_default(wrong, text.listen(&raw, &mut config));
-    if let Some(raw) = raw.defaults.as_ref().map(Spanned::get_ref) {
-        config.options = or_default(wrong, text.options(raw, &config.options));
-        config.rate_limit = or_default(wrong, text.rate_limit(&raw.rate_limit, None));
-        let runs_as = text.runs_as(&raw.user, &raw.group, &config);
-        config.runs_as = or_default(wrong, runs_as);
-    }
+    read_defaults(&text, &raw, &mut config, wrong);
     config.tls = or_default(wrong, text.tls(&raw, &mut config.warnings));
     config.rewrites = or_default(wrong, text.rewrites(&raw));
     config.errors = or_default(wrong, text.errors(&raw.errors));
@@ -99,6 +94,22 @@ pub(super) fn config(
     config.read = text.read();
     config.warnings.extend(text.warnings());
     ConfigError::all(misread.with(std::mem::take(wrong))).map_or(Ok(config), Err)
+}
+
+/// Reads `[defaults]`.
+fn read_defaults(
+    text: &ConfigText,
+    raw: &RawConfig,
+    config: &mut Config,
+    wrong: &mut Vec<ConfigError>,
+) {
+    let Some(raw) = raw.defaults.as_ref().map(Spanned::get_ref) else {
+        return;
+    };
+    config.options = or_default(wrong, text.options(raw, &config.options));
+    config.rate_limit = or_default(wrong, text.rate_limit(&raw.rate_limit, None));
+    let runs_as = text.runs_as(&raw.user, &raw.group, config);
+    config.runs_as = or_default(wrong, runs_as);
 }
 
 /// Has the server keep the groups that it gives sockets to, and those that the file names, once it has become its user.
