@@ -6,6 +6,7 @@ mod path;
 use std::{
     borrow::Cow,
     net::{Ipv4Addr, Ipv6Addr},
+    sync::Arc,
 };
 
 use memchr::memchr;
@@ -308,7 +309,7 @@ const LONGEST_HOST: usize = 254;
 pub struct Authority {
     /// In lower case; a name without the dot of the DNS root, an IPv6 address in brackets and in its
     /// shortest form. Never empty when it was parsed.
-    pub host: String,
+    pub host: Arc<str>,
     /// The port, 1 to 65535, where there is one.
     pub port: Option<u16>,
 }
@@ -333,6 +334,7 @@ impl Authority {
             None if port.is_empty() => None,
             None => return None,
         };
+        let host = host.into();
         Some(Self { host, port })
     }
 }

@@ -178,7 +178,7 @@ fn request_line(head: &Head, sink: &mut impl Sink) {
 
 /// SERVER_NAME, and SERVER_PORT where the connection has none.
 fn host(head: &Head, conn: &ConnectionVars<'_>, sink: &mut impl Sink) {
-    let name = [head.host.as_str(), conn.server_addr, "localhost"]
+    let name = [&*head.host, conn.server_addr, "localhost"]
         .into_iter()
         .find(|name| !name.is_empty())
         .unwrap_or_default();

@@ -204,7 +204,7 @@ fn scheme_host_and_port() {
         ("X-Forwarded-Host", "WWW.example.org"),
     ]);
     assert_eq!((o.https, o.server_port()), (Some(true), Some(443)));
-    assert_eq!(o.host.unwrap().host, "www.example.org");
+    assert_eq!(&*o.host.unwrap().host, "www.example.org");
     let o = said(&[
         ("X-Forwarded-Host", "a:8443"),
         ("X-Forwarded-Proto", "https"),

@@ -1,5 +1,7 @@
 //! A request head (RFC 9112, 3 and 5).
 
+use std::sync::Arc;
+
 use httparse::{EMPTY_HEADER, Header};
 use memchr::memchr;
 
@@ -29,7 +31,7 @@ pub struct Head {
     pub fields: Fields,
     /// The host the request is for, in lower case without its port and without the dot of the DNS root,
     /// an IPv6 address in brackets and in its shortest form; empty only in HTTP/1.0.
-    pub host: String,
+    pub host: Arc<str>,
     /// The port of the Host field or the absolute-form target.
     pub port: Option<u16>,
     /// How the body is framed.

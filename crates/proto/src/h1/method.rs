@@ -65,8 +65,11 @@ impl Version {
 
     /// A version that can be read but is not ours is a 505, anything else a 400.
     pub(super) fn parse(raw: &[u8]) -> Result<Self, HeadError> {
+        // Compared whole: a match looks at one byte after the other.
+        if raw == b"HTTP/1.1" {
+            return Ok(Self::Http11);
+        }
         match raw {
-            b"HTTP/1.1" => Ok(Self::Http11),
             [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => Ok(Self::Http11),
             b"HTTP/1.0" => Ok(Self::Http10),
             _ if is_numbered(raw) => Err(HeadError::new(505, "neither HTTP/1.0 nor HTTP/1.1")),

@@ -336,7 +336,10 @@ fn s3_2_hosts_and_ports() {
         let host = host.to_owned();
         assert_eq!(
             Authority::parse(raw.as_bytes()),
-            Some(Authority { host, port }),
+            Some(Authority {
+                host: host.into(),
+                port
+            }),
             "{raw}"
         );
     }
