@@ -23,7 +23,12 @@ def read(path):
     with open(path, 'rb') as f:
         if not f.read(1): raise OSError(errno.EACCES, '')
 def put(path):
-    with open(path, 'r+b' if os.path.exists(path) else 'wb') as f: f.write(b'#')
+    while True:
+        try:
+            with open(path, 'r+b' if os.path.exists(path) else 'wb') as f: return f.write(b'#')
+        except OSError as e:
+            # A program that is being started, of which the kernel says so before it looks whether it may be written.
+            if e.errno != errno.ETXTBSY: raise
 def memory(number, pid):
     text = ctypes.create_string_buffer(b'EVIL')
     part = struct.pack('QQ', ctypes.addressof(text), 4)
