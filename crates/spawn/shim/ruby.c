@@ -42,6 +42,13 @@ static value value_of(const char *source) {
     return 0;
 }
 
+/* Calls a lambda, for rb_protect(). */
+static value called(value lambda) {
+    typedef value call_fn(value, uintptr_t, int, const value *);
+    uintptr_t call = ((uintptr_t(*)(const char *))function("rb_intern"))("call");
+    return ((call_fn *)function("rb_funcallv"))(lambda, call, 0, NULL);
+}
+
 /* The same of a String; NULL where it raised. */
 static const char *text_of(const char *source) {
     value result = value_of(source);
@@ -100,6 +107,29 @@ static void require(const char *feature) {
         forget_exception();
 }
 
+static value ambiguous; /* made by ruby.rb */
+
+/* 0: it cannot be told which features are. */
+static int note_ambiguous(void) {
+    struct stat about;
+    char *source = fstat(GALGO_SOURCE, &about) == 0 ? calloc(1, (size_t)about.st_size + 1) : NULL;
+    if (source && pread(GALGO_SOURCE, source, (size_t)about.st_size, 0) == about.st_size)
+        ambiguous = value_of(source);
+    free(source);
+    if (ambiguous)
+        ((void (*)(value *))function("rb_gc_register_address"))(&ambiguous);
+    return ambiguous != 0;
+}
+
+/* Whether what was loaded since the last look has a name that stands for two files. */
+static int is_ambiguous(void) {
+    int failed = 0;
+    value answer = ((value(*)(value(*)(value), value, int *))function("rb_protect"))(called, ambiguous, &failed);
+    if (failed)
+        forget_exception();
+    return failed || answer != 0; /* false is 0 */
+}
+
 /* How many of the features, from the first on, load as they would for a request. They are loaded in a process of its
    own, for what one has done cannot be taken back; it writes a byte for each. */
 static int tried(char **features, int count) {
@@ -113,7 +143,7 @@ static int tried(char **features, int count) {
         galgo_watch();
         for (int at = 0; at < count; at++) {
             require(features[at]);
-            if (galgo_early() || threads() > before || write(ends[1], "", 1) != 1)
+            if (galgo_early() || threads() > before || is_ambiguous() || write(ends[1], "", 1) != 1)
                 break;
             galgo_watch();
         }
@@ -135,7 +165,9 @@ static void load_learned(void) {
     static char *features[MOST];
     int count = 0;
     char *names = strdup(galgo_modules());
-    for (char *name = names ? strtok(names, "\n") : NULL; name && count < MOST; name = strtok(NULL, "\n"))
+    if (!names || !*names || !note_ambiguous())
+        return;
+    for (char *name = strtok(names, "\n"); name && count < MOST; name = strtok(NULL, "\n"))
         features[count++] = name;
     for (int at = 0; at < count; at++) {
         galgo_early(); /* nothing is watched while a process is started; what was seen is kept */
@@ -171,16 +203,9 @@ static void note_generators(void) {
         ((void (*)(value *))function("rb_gc_register_address"))(&fresh);
 }
 
-static value begin_anew(value unused) {
-    (void)unused;
-    typedef value call_fn(value, uintptr_t, int, const value *);
-    uintptr_t call = ((uintptr_t(*)(const char *))function("rb_intern"))("call");
-    return ((call_fn *)function("rb_funcallv"))(fresh, call, 0, NULL);
-}
-
 static void renew_generators(void) {
     int failed = 0;
-    ((value(*)(value(*)(value), value, int *))function("rb_protect"))(begin_anew, 0, &failed);
+    ((value(*)(value(*)(value), value, int *))function("rb_protect"))(called, fresh, &failed);
     if (failed)
         _exit(127);
 }

@@ -76,6 +76,7 @@ impl TemplateKind {
         match self {
             Self::Perl => Some(include_bytes!("../../shim/perl.pl")),
             Self::Python => Some(include_bytes!("../../shim/python.py")),
+            Self::Ruby => Some(include_bytes!("../../shim/ruby.rb")),
             Self::Node => Some(include_bytes!("../../shim/node.cjs")),
             _ => None,
         }

@@ -208,24 +208,35 @@ print exists $INC{'Two.pm'} ? 'known' : 'unknown' if $way eq 'known';
     same(&server, "/cgi-bin/t.pl", &ways);
 }
 
-/// A feature is loaded by its path: one in another folder is another one.
+/// Ruby takes a feature for loaded if one of that name came from any folder that it searches now.
 fn ruby_modules() {
     let program = r#"#!/usr/bin/ruby
 lib = File.join(File.dirname(File.expand_path(__FILE__)), 'lib')
 way = ENV['QUERY_STRING']
-$LOAD_PATH.unshift(lib) if way == 'own'
-require 'abbrev'
-require 'two' if way == 'own'
-print "Content-Type: text/plain\n\n#{way} #{defined?(Abbrev::WHICH)} #{defined?(Two) && Two}"
-print $LOADED_FEATURES.any? { |f| f.end_with?('/ostruct.rb') } if way == 'known'
+case way
+when 'own' then $LOAD_PATH.unshift(lib); require 'abbrev'; require 'two'
+when 'after' then require 'abbrev'; $:.unshift(lib); require 'abbrev'; require 'two'
+when 'hidden' then require './search'; require 'abbrev'
+else require 'abbrev'
+end
+print "Content-Type: text/plain\n\n#{way} #{defined?(Abbrev::WHICH) && Abbrev::WHICH} #{defined?(Two) && Two}"
+"#;
+    let steady = r#"#!/usr/bin/ruby
+print "Content-Type: text/plain\n\n", $LOADED_FEATURES.any? { |f| f.end_with?('/ostruct.rb') }
 require 'ostruct'
 "#;
-    let of = |way: &str| program.replace("ENV['QUERY_STRING']", &format!("'{way}'"));
-    let mut site = both("cgi-bin");
-    for (name, way) in [("own.rb", "own"), ("std.rb", "std"), ("known.rb", "known")] {
-        site = site.file(&format!("cgi-bin/{name}"), of(way), 0o755);
-    }
-    let server = site
+    // The script does not say that it searches elsewhere: another file does.
+    let hidden = program.replace("$LOAD_PATH.unshift(lib)", "require './search'");
+    let hidden = hidden.replace("$:.unshift(lib)", "require './search'");
+    let server = both("cgi-bin")
+        .file("cgi-bin/t.rb", program, 0o755)
+        .file("cgi-bin/hidden.rb", hidden, 0o755)
+        .file("cgi-bin/steady.rb", steady, 0o755)
+        .file(
+            "cgi-bin/search.rb",
+            "$LOAD_PATH.unshift(File.join(__dir__, 'lib'))",
+            0o644,
+        )
         .file(
             "cgi-bin/lib/abbrev.rb",
             "module Abbrev; WHICH = 'lib'; end",
@@ -233,13 +244,13 @@ require 'ostruct'
         )
         .file("cgi-bin/lib/two.rb", "Two = 'lib'", 0o644)
         .start();
-    for name in ["own.rb", "std.rb"] {
-        same(&server, &format!("/cgi-bin/{name}"), &["", "", ""]);
+    for name in ["/cgi-bin/t.rb", "/cgi-bin/hidden.rb"] {
+        same(&server, name, &["std", "own", "after", "hidden"]);
     }
     fs::write(server.path("cgi-bin/lib/two.rb"), "Two = 'another'").unwrap();
-    same(&server, "/cgi-bin/own.rb", &[""]);
+    same(&server, "/cgi-bin/t.rb", &["own"]);
     galgo_testkit::wait_until("a template that has learned", || {
-        server.get("/cgi-bin/known.rb").text().ends_with("true")
+        server.get("/cgi-bin/steady.rb").text().ends_with("true")
     });
 }
 
