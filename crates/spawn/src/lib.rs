@@ -102,7 +102,7 @@ impl Spawner {
         match outside(&self.outside, start.sandbox, start.no_new_privs) {
             None => direct.start(start),
             Some(outside) => outside
-                .call(|| direct.start(start))
+                .start(|| direct.start(start))
                 .unwrap_or_else(|| Err(StartError::errno(StartStage::Clone, libc::ESRCH))),
         }
     }
@@ -122,7 +122,7 @@ impl Spawner {
             return direct.launch(launch, stdio);
         };
         let mut launch = Some(launch);
-        let started = outside.call(|| launch.take().map(|launch| direct.launch(launch, stdio)));
+        let started = outside.launch(|| launch.take().map(|launch| direct.launch(launch, stdio)));
         // INVARIANT: the thread lasts as long as the process, and has taken the launch.
         started.flatten().expect("the outside thread is there")
     }

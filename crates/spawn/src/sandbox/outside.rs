@@ -8,7 +8,7 @@ use std::{
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A call that somebody waits for. The order of the fields matters: see [`Outside::call`].
+/// A call that somebody waits for. The order of the fields matters: see [`call`].
 struct Call<F, T> {
     f: F,
     done: SyncSender<T>,
@@ -22,44 +22,90 @@ impl<F: FnOnce() -> T, T> Call<F, T> {
     }
 }
 
-/// A thread that was started before [`confine`](super::confine) was called, and starts programs for those that are confined:
-/// what a program inherits is that of the thread that starts it.
+/// Threads that were started before [`confine`](super::confine) was called, and start programs for those that are confined:
+/// what a program inherits is that of the thread that starts it. A start that waits for `execve`, which may hang, holds up no
+/// launch of an event loop: each kind has a thread.
 #[derive(Debug)]
 pub struct Outside {
-    jobs: Sender<Job>,
+    waiting: Sender<Job>,
+    launching: Sender<Job>,
 }
 
 impl Outside {
-    /// Starts the thread, which lasts as long as the process: with its end all that it has started would be killed
+    /// Starts the threads, which last as long as the process: with the end of one, all that it has started would be killed
     /// ([`Direct::set_orphaned`](crate::Direct::set_orphaned)).
     pub fn new() -> io::Result<Self> {
-        let (jobs, given) = channel::<Job>();
-        let thread = thread::Builder::new().name("outside".into());
-        thread.spawn(move || {
-            given.iter().for_each(|job| job());
-            loop {
-                thread::park();
-            }
-        })?;
-        Ok(Self { jobs })
+        Ok(Self {
+            waiting: start_thread()?,
+            launching: start_thread()?,
+        })
     }
 
     /// No such thread: what it would start is not started.
     pub fn absent() -> Self {
-        let (jobs, _) = channel();
-        Self { jobs }
+        let absent = || channel().0;
+        Self {
+            waiting: absent(),
+            launching: absent(),
+        }
     }
 
-    /// Calls `f` on that thread, and waits for it. `None`: the thread is gone.
-    pub(crate) fn call<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send) -> Option<T> {
-        let (done, is_done) = sync_channel(1);
-        let call = Call { f, done };
-        let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || call.run());
-        // SAFETY: only the lifetime of what `f` borrows is forgotten. This function waits until `done` is sent to or dropped.
-        // Before that `f` is gone: `run` calls it first, also where that panics, and a job that is dropped without being run
-        // drops its fields in their order. No borrow is used after this function has returned.
-        let job: Job = unsafe { mem::transmute::<Box<dyn FnOnce() + Send + '_>, Job>(job) };
-        self.jobs.send(job).ok()?;
-        is_done.recv().ok()
+    /// Calls `f`, which may wait for `execve`. `None`: the thread is gone.
+    pub(crate) fn start<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send) -> Option<T> {
+        call(&self.waiting, f)
+    }
+
+    /// Calls `f`, which waits for nothing. `None`: the thread is gone.
+    pub(crate) fn launch<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send) -> Option<T> {
+        call(&self.launching, f)
+    }
+}
+
+fn start_thread() -> io::Result<Sender<Job>> {
+    let (jobs, given) = channel::<Job>();
+    let thread = thread::Builder::new().name("outside".into());
+    thread.spawn(move || {
+        given.iter().for_each(|job| job());
+        loop {
+            thread::park();
+        }
+    })?;
+    Ok(jobs)
+}
+
+/// Calls `f` on another thread, and waits for it.
+fn call<T: Send + 'static>(jobs: &Sender<Job>, f: impl FnOnce() -> T + Send) -> Option<T> {
+    let (done, is_done) = sync_channel(1);
+    let call = Call { f, done };
+    let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || call.run());
+    // SAFETY: only the lifetime of what `f` borrows is forgotten. This function waits until `done` is sent to or dropped.
+    // Before that `f` is gone: `run` calls it first, also where that panics, and a job that is dropped without being run
+    // drops its fields in their order. No borrow is used after this function has returned.
+    let job: Job = unsafe { mem::transmute::<Box<dyn FnOnce() + Send + '_>, Job>(job) };
+    jobs.send(job).ok()?;
+    is_done.recv().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_that_hangs_holds_up_no_launch() {
+        let outside = Outside::new().unwrap();
+        let (go_on, hangs) = channel::<()>();
+        let (begins, begun) = channel();
+        thread::scope(|scope| {
+            scope.spawn(|| outside.start(move || begins.send(()).is_ok() && hangs.recv().is_err()));
+            begun.recv().unwrap();
+            assert_eq!(outside.launch(|| 1), Some(1));
+            drop(go_on);
+        });
+    }
+
+    #[test]
+    fn without_a_thread_nothing_is_called() {
+        assert_eq!(Outside::absent().launch(|| 1), None);
+        assert_eq!(Outside::absent().start(|| 1), None);
     }
 }
