@@ -6,11 +6,12 @@ use std::{
     os::fd::OwnedFd,
     rc::Rc,
     sync::Arc,
+    time::Duration,
 };
 
 use galgo_spawn::{Spawner, owners::Owners};
 use rustix::fs::{Mode, OFlags};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
 use crate::{
     fault::Fault,
@@ -20,6 +21,9 @@ use crate::{
     phase::Phase,
     warm::settings::TemplateSettings,
 };
+
+/// After this time it is said how many more requests were refused.
+const COUNTED: Duration = Duration::from_secs(1);
 
 /// Of one event loop.
 #[derive(Debug)]
@@ -39,7 +43,7 @@ pub struct Resources {
     /// Whether the server is still taking requests.
     pub phase: watch::Receiver<Phase>,
     /// Clients of which the error log has said in this second why they were refused.
-    refused: NamedClients,
+    refused: Rc<NamedClients>,
     /// In which second since the epoch it was last logged that there is no capacity.
     busy: Cell<u64>,
 }
@@ -71,7 +75,7 @@ impl Resources {
             errors,
             templates: RefCell::new(templates),
             phase,
-            refused: NamedClients::default(),
+            refused: Rc::default(),
             busy: Cell::new(0),
         })
     }
@@ -87,10 +91,11 @@ impl Resources {
         self.templates.replace(templates);
     }
 
-    /// Says in the error log why `fault` is the client's, once a second for each client: an operator need not guess at a
-    /// 400. The access log has them all. `path` is empty where it is not known.
+    /// Says in the error log why `fault` is the client's, once a second for each client, and how many more there were: an
+    /// operator need not guess at a 400. The access log has them all. `path` is empty where it is not known.
     pub fn note(&self, link: &Link, id: Id, path: &[u8], fault: &Fault) {
         if !self.refused.is_first(link.remote_ip) {
+            self.count_more();
             return;
         }
         let space = if path.is_empty() { "" } else { " " };
@@ -98,6 +103,23 @@ impl Resources {
         let about = format!("[{}]{space}{path}", &*id.text());
         let words = format!("{} for {}: {fault}", fault.status(), link.remote);
         self.errors.write(Level::Info, &about, &words);
+    }
+
+    /// Counts a request whose reason is not logged; says a second later how many there were.
+    fn count_more(&self) {
+        if !self.refused.is_first_more() {
+            return;
+        }
+        let (refused, errors) = (self.refused.clone(), self.errors.clone());
+        let mut phase = self.phase.clone();
+        tokio::task::spawn_local(async move {
+            // The event loop ends when its last task has.
+            let _ = timeout(COUNTED, phase.wait_for(|p| *p != Phase::Serving)).await;
+            let more = refused.take_more();
+            let words =
+                format!("{more} more requests were refused within a second: see the access log");
+            errors.write(Level::Info, "", &words);
+        });
     }
 
     /// Whether a 503 goes into the error log: the first of each second. Overload must not be made worse by

@@ -4,19 +4,23 @@
 //! than its client.
 
 use std::{
+    rc::Rc,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use galgo_io::{tick, turn};
 
+use super::refusals::Refusals;
+
 /// Bytes of a frame's head.
-const HEAD: usize = 9;
+pub(super) const HEAD: usize = 9;
 /// Bytes of the client's preface (RFC 9113, 3.4).
 const PREFACE: usize = 24;
 
 const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const RST_STREAM: u8 = 3;
 const CONTINUATION: u8 = 9;
 
 /// Control frames that a connection may send at once, and again each second. A client that sends more is read more slowly.
@@ -30,14 +34,55 @@ const SMALL: usize = 256;
 /// After so many of them the streams take what has come.
 const MANY_SMALL: u32 = 400;
 
+/// Finds the heads of frames in a stream of bytes.
+#[derive(Debug, Default)]
+pub(super) struct FrameHeads {
+    /// Received bytes of the next frame's head.
+    head: [u8; HEAD],
+    known: usize,
+    /// Bytes of the last frame's payload that are still to come.
+    payload: usize,
+}
+
+/// The head of a frame.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FrameHead {
+    pub(super) kind: u8,
+    pub(super) stream: u32,
+    /// Bytes of its payload.
+    payload: usize,
+}
+
+impl FrameHeads {
+    /// Takes bytes, up to the end of the next head: how many, and that head.
+    pub(super) fn step(&mut self, bytes: &[u8]) -> (usize, Option<FrameHead>) {
+        let payload = self.payload.min(bytes.len());
+        self.payload -= payload;
+        let head = (HEAD - self.known).min(bytes.len() - payload);
+        let taken = payload + head;
+        self.head[self.known..self.known + head].copy_from_slice(&bytes[payload..taken]);
+        self.known += head;
+        if self.known < HEAD {
+            return (taken, None);
+        }
+        let [high, middle, low, kind, _, a, b, c, d] = self.head;
+        self.known = 0;
+        self.payload = u32::from_be_bytes([0, high, middle, low]) as usize;
+        let stream = u32::from_be_bytes([a & 0x7f, b, c, d]);
+        let head = FrameHead {
+            kind,
+            stream,
+            payload: self.payload,
+        };
+        (taken, Some(head))
+    }
+}
+
 /// The frames that a client sends.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// What has come of the head of the next frame.
-    head: [u8; HEAD],
-    known: usize,
-    /// What is still to come of the payload of the last one.
-    payload: usize,
+    heads: FrameHeads,
+    refusals: Rc<Refusals>,
     /// Control frames that may come.
     control: u32,
     /// When some of them were given last.
@@ -49,12 +94,15 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Those of a connection that begins.
-    pub(super) fn new() -> Self {
-        Self {
-            head: [0; HEAD],
-            known: 0,
+    /// Those of a connection that begins. `refusals` learns which streams they open.
+    pub(super) fn new(refusals: Rc<Refusals>) -> Self {
+        let heads = FrameHeads {
             payload: PREFACE,
+            ..FrameHeads::default()
+        };
+        Self {
+            heads,
+            refusals,
             control: CONTROL,
             since: Instant::now(),
             answered: 0,
@@ -90,28 +138,22 @@ impl Frames {
     pub(super) fn let_in(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && self.control > 0 && !turn::is_over() {
-            let payload = self.payload.min(bytes.len() - at);
-            self.payload -= payload;
-            at += payload;
-            let head = (HEAD - self.known).min(bytes.len() - at);
-            self.head[self.known..self.known + head].copy_from_slice(&bytes[at..at + head]);
-            self.known += head;
-            at += head;
-            if self.known == HEAD {
-                self.begin();
+            let (taken, head) = self.heads.step(&bytes[at..]);
+            at += taken;
+            if let Some(head) = head {
+                self.begin(head);
             }
         }
         at
     }
 
-    /// The head of a frame is known.
-    fn begin(&mut self) {
-        let [high, middle, low, kind, ..] = self.head;
-        self.known = 0;
-        self.payload = u32::from_be_bytes([0, high, middle, low]) as usize;
-        match kind {
-            HEADERS => turn::spend(turn::REQUEST),
-            DATA if self.payload < SMALL => {
+    fn begin(&mut self, head: FrameHead) {
+        match head.kind {
+            HEADERS => {
+                self.refusals.open(head.stream);
+                turn::spend(turn::REQUEST);
+            }
+            DATA if head.payload < SMALL => {
                 turn::spend(turn::PIECE);
                 self.small += 1;
                 if self.small == MANY_SMALL {
@@ -142,7 +184,7 @@ mod tests {
     /// A connection that has sent these frames, and how many bytes of them were let in.
     fn sent(all: &[Vec<u8>], piece: usize) -> (Frames, usize) {
         let bytes = [&[b'P'; PREFACE][..], &all.concat()].concat();
-        let mut frames = Frames::new();
+        let mut frames = Frames::new(Rc::default());
         let let_in = bytes.chunks(piece).map(|piece| frames.let_in(piece)).sum();
         (frames, let_in)
     }

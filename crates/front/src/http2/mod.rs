@@ -7,6 +7,7 @@ mod client;
 mod frames;
 mod limits;
 mod outgoing;
+mod refusals;
 mod send;
 mod stream;
 mod unread;
@@ -17,11 +18,12 @@ use std::{
     future::{pending, poll_fn},
     pin::{Pin, pin},
     rc::Rc,
+    task::Poll,
     time::Duration,
 };
 
 use galgo_io::{buf::Buf, rate_allowance::RateAllowance, transport::Transport, turn};
-use galgo_service::{link::Link, peer::Peer, phase::Phase};
+use galgo_service::{fault::Fault, link::Link, peer::Peer, phase::Phase};
 use h2::{
     Reason,
     server::{Builder, Connection},
@@ -37,6 +39,7 @@ use crate::{
     crowd::Member,
     event_loop::EventLoop,
     idle::{AwaitedRequest, IdleEntry},
+    logged,
     settings::Http,
     site::SiteService,
 };
@@ -44,6 +47,7 @@ use limits::{
     FEW_STREAMS, FRAMES, MAX_RESET_BY_CLIENT, MAX_RESET_FOR_ERRORS, MAX_RESET_HERE, MAX_STREAMS,
     SEND_BUFFER, STREAM_SIZE, STREAM_WINDOW,
 };
+use refusals::Refusals;
 use stream::{FinishedRequest, IncomingStream};
 use unread::{Unread, UnreadPiece};
 use windows::Windows;
@@ -63,28 +67,38 @@ pub(crate) async fn serve<S: SiteService>(
     let site = event_loop.site();
     let http = &site.settings().http;
     let allowance = RateAllowance::reading(&http.rates, &sock);
-    let wire = FrameTransport::new(sock.clone(), received, allowance);
+    let refusals = Rc::<Refusals>::default();
+    let wire = FrameTransport::new(sock.clone(), received, allowance, &refusals);
     let upgrades = site.settings().upgrades;
     let Some(connection) = shake_hands((http, upgrades), lease, wire).await else {
         return;
     };
     let share = site.settings().spool.share_of(Peer::of(link.remote_ip));
     drop(site);
+    let link = Rc::new(link);
     let mut served = Served {
         event_loop,
         lease,
         member,
         windows: Windows::new(share.in_memory()),
         unread: Unread::new(share.in_memory()),
-        link: Rc::new(link),
+        link: link.clone(),
         sock,
         connection,
+        refused: RefusedRequests {
+            event_loop,
+            link,
+            refusals,
+        },
         asked: false,
         streams: JoinSet::new(),
         most: 0,
     };
-    // Why it ended was said to the client, if anything was wrong.
-    let _ = served.run().await;
+    if let Err(e) = served.run().await
+        && let Some(fault) = refusals::why_ended(&e)
+    {
+        served.refused.log(&fault);
+    }
     let Served {
         connection,
         sock,
@@ -145,6 +159,7 @@ struct Served<'l, S: SiteService> {
     link: Rc<Link>,
     sock: Rc<Transport>,
     connection: Connection<FrameTransport, UnreadPiece>,
+    refused: RefusedRequests<'l, S>,
     /// A request has come.
     asked: bool,
     /// The requests that are being answered.
@@ -183,7 +198,7 @@ impl<S: SiteService> Served<'_, S> {
             };
             tokio::select! {
                 biased;
-                came = next(&mut self.connection, wanted) => match came {
+                came = next(&mut self.connection, &self.refused, wanted) => match came {
                     Some(came) => self.answer(came?),
                     None => return Ok(()),
                 },
@@ -207,7 +222,8 @@ impl<S: SiteService> Served<'_, S> {
     /// The client was told to open no more streams: waits for those that it had opened before, until it has acknowledged that
     /// (RFC 9113, 6.8). False: the connection is over.
     async fn last(&mut self) -> Result<bool, h2::Error> {
-        match timeout(GOODBYE, self.connection.accept()).await {
+        let next = next(&mut self.connection, &self.refused, true);
+        match timeout(GOODBYE, next).await {
             Ok(Some(came)) => {
                 self.answer(came?);
                 Ok(true)
@@ -232,7 +248,7 @@ impl<S: SiteService> Served<'_, S> {
         });
         let came = tokio::select! {
             biased;
-            came = self.connection.accept() => match came {
+            came = next(&mut self.connection, &self.refused, true) => match came {
                 Some(came) => Some(came?),
                 None => return Ok(false),
             },
@@ -291,7 +307,7 @@ impl<S: SiteService> Served<'_, S> {
             false => self.connection.abrupt_shutdown(Reason::NO_ERROR),
         }
         let goodbye = async {
-            while let Some(came) = self.connection.accept().await {
+            while let Some(came) = next(&mut self.connection, &self.refused, true).await {
                 let (_, mut respond) = came?;
                 respond.send_reset(Reason::REFUSED_STREAM);
             }
@@ -301,16 +317,43 @@ impl<S: SiteService> Served<'_, S> {
     }
 }
 
+/// The log of requests that `h2` refuses on one connection.
+struct RefusedRequests<'l, S: SiteService> {
+    event_loop: &'l Rc<EventLoop<S>>,
+    link: Rc<Link>,
+    refusals: Rc<Refusals>,
+}
+
+impl<S: SiteService> RefusedRequests<'_, S> {
+    fn log(&self, fault: &Fault) {
+        let entry = logged::refused(self.event_loop, &self.link, fault);
+        // `h2` sends no page: only the log has the reason.
+        self.event_loop.site().refuse(&self.link, entry.id, fault);
+        logged::refusal_sent(self.event_loop, entry, 0);
+    }
+}
+
 /// Drives the connection, until it is over, or a request comes where it is `wanted`.
-async fn next(
+async fn next<S: SiteService>(
     connection: &mut Connection<FrameTransport, UnreadPiece>,
+    refused: &RefusedRequests<'_, S>,
     wanted: bool,
 ) -> Option<Result<IncomingStream, h2::Error>> {
-    match wanted {
-        true => connection.accept().await,
-        false => poll_fn(|cx| connection.poll_closed(cx))
-            .await
-            .err()
-            .map(Err),
-    }
+    poll_fn(|cx| {
+        loop {
+            let came = match wanted {
+                true => connection.poll_accept(cx),
+                false => connection.poll_closed(cx).map(|end| end.err().map(Err)),
+            };
+            for fault in refused.refusals.take() {
+                refused.log(&fault);
+            }
+            match came {
+                Poll::Ready(Some(Ok((_, respond))))
+                    if !refused.refusals.accept(respond.stream_id().as_u32()) => {}
+                came => return came,
+            }
+        }
+    })
+    .await
 }

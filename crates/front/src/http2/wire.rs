@@ -10,7 +10,10 @@ use std::{
 use galgo_io::{buf::Buf, out::Out, pool, rate_allowance::RateAllowance, transport::Transport};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::frames::Frames;
+use super::{
+    frames::Frames,
+    refusals::{Refusals, RefusingWriter},
+};
 
 /// A connection, which must take what is written to it within the client's allowance.
 ///
@@ -26,6 +29,7 @@ pub(super) struct FrameTransport {
     written: Out,
     allowance: RateAllowance,
     frames: Frames,
+    refusing: RefusingWriter,
     /// A read was tried, and is awaited.
     reads: bool,
     /// A write was tried, and is awaited.
@@ -33,14 +37,20 @@ pub(super) struct FrameTransport {
 }
 
 impl FrameTransport {
-    /// The connection `sock`, over which `received` has come already.
-    pub(super) fn new(sock: Rc<Transport>, received: Buf, allowance: RateAllowance) -> Self {
+    /// The connection `sock`, over which `received` has come already. `refusals` learns which requests `h2` refuses.
+    pub(super) fn new(
+        sock: Rc<Transport>,
+        received: Buf,
+        allowance: RateAllowance,
+        refusals: &Rc<Refusals>,
+    ) -> Self {
         Self {
             sock,
             received,
             written: Out::default(),
             allowance,
-            frames: Frames::new(),
+            frames: Frames::new(refusals.clone()),
+            refusing: RefusingWriter::new(refusals.clone()),
             reads: false,
             writes: false,
         }
@@ -129,7 +139,7 @@ impl AsyncWrite for FrameTransport {
             *room = pool::take();
         }
         for buf in bufs {
-            room.extend_from_slice(buf);
+            wire.refusing.write(buf, room);
         }
         wire.written.keep_all();
         wire.frames.answered(len);

@@ -19,12 +19,26 @@ pub struct NamedClients(RefCell<Second>);
 struct Second {
     second: u64,
     told: Vec<Option<IpAddr>>,
+    /// Calls for clients that were named already, until they are counted.
+    more: u64,
 }
 
 impl NamedClients {
     /// Whether something may be said of the client at that address; from then on nothing for a second.
     pub fn is_first(&self, client: Option<IpAddr>) -> bool {
         self.is_first_in(second(), client)
+    }
+
+    /// Whether this is the first call for a client that was named already, since [`NamedClients::take_more`].
+    pub fn is_first_more(&self) -> bool {
+        let mut now = self.0.borrow_mut();
+        now.more += 1;
+        now.more == 1
+    }
+
+    /// Returns how many such calls there were since the last time.
+    pub fn take_more(&self) -> u64 {
+        std::mem::take(&mut self.0.borrow_mut().more)
     }
 
     fn is_first_in(&self, second: u64, client: Option<IpAddr>) -> bool {

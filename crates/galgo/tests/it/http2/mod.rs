@@ -2,6 +2,7 @@
 
 mod ends;
 mod limits;
+mod refused;
 mod requests;
 mod spec;
 mod tls;
@@ -34,6 +35,7 @@ pub fn tests() -> Vec<Test> {
         requests::tests(),
         ends::tests(),
         limits::tests(),
+        refused::tests(),
         spec::tests(),
         tls::tests(),
         websocket::tests(),

@@ -1,10 +1,6 @@
 //! Requests and their responses.
 
-use std::{
-    io::{Read, Write},
-    process::Command,
-    task::Poll,
-};
+use std::{process::Command, task::Poll};
 
 use super::*;
 
@@ -17,7 +13,6 @@ list![
     a_large_answer_in_small_windows,
     head_has_no_body,
     what_is_refused,
-    nobody_is_told_of_a_fragment,
     nph_programs_have_their_heads_read,
     a_body_beyond_its_limit,
     an_answer_before_the_end_of_a_body_is_not_lost,
@@ -250,50 +245,6 @@ fn what_is_refused() {
     assert_eq!(client.get("/health").text(), "fine");
     drop(client);
     watch.after(&["client_error"; 8]);
-}
-
-/// `h2` hands over a path without its fragment: rules and programs see the same path.
-fn nobody_is_told_of_a_fragment() {
-    let (_server, socket) = serve(new_site());
-    let mut client = UnixStream::connect(&socket).unwrap();
-    client.set_read_timeout(Some(LONG)).unwrap();
-    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
-        let len = u8::try_from(payload.len()).unwrap();
-        [&[0, 0, len, kind, flags, 0, 0, 0, stream], payload].concat()
-    };
-    // RFC 7541, 6.2.2: GET and http by their numbers, the authority and the path as they are.
-    let field = |name: u8, value: &str| [&[name, value.len() as u8], value.as_bytes()].concat();
-    let block = [
-        &[0x82, 0x86][..],
-        &field(1, "localhost"),
-        &field(4, "/cgi-bin/t?head&env#secret"),
-    ];
-    let sent = [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        frame(4, 0, 0, b""),
-        frame(1, 5, 1, &block.concat()),
-    ];
-    client.write_all(&sent.concat()).unwrap();
-    let mut said = Vec::new();
-    loop {
-        let mut head = [0; 9];
-        client.read_exact(&mut head).unwrap();
-        let len = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut payload = vec![0; len as usize];
-        client.read_exact(&mut payload).unwrap();
-        if head[3] == 0 {
-            said.extend(payload);
-            if head[4] & 1 != 0 {
-                break;
-            }
-        }
-    }
-    let said = String::from_utf8(said).unwrap();
-    assert!(
-        said.contains("\nREQUEST_URI=/cgi-bin/t?head&env\n"),
-        "{said}"
-    );
-    assert!(!said.contains("secret"), "{said}");
 }
 
 fn nph_programs_have_their_heads_read() {

@@ -1,0 +1,157 @@
+//! Requests that `h2` refuses before galgo sees them: it resets their streams, or answers 431, and says nothing of it. Here each
+//! gets the answer of HTTP/1 (400), and its line in the access log.
+//!
+//! A response without fields is one byte of HPACK, which changes no state of the encoder: it is put before the reset.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+use galgo_service::fault::Fault;
+use h2::Reason;
+
+use super::{
+    frames::{FrameHead, FrameHeads, HEAD, HEADERS, RST_STREAM},
+    limits::MAX_STREAMS,
+};
+
+const MALFORMED: Fault = Fault::Client(
+    400,
+    "a head that HTTP/2 does not allow, or a :path with a byte that must be percent-encoded: < > ` in the path, < > \" in the query",
+);
+const FRAMES: Fault = Fault::Client(
+    400,
+    "a field or a frame that HTTP/2 does not allow: the connection ends",
+);
+const FLOOD: Fault = Fault::Client(
+    400,
+    "a head far larger than max_head, or too many resets or small frames: the connection ends",
+);
+const TOO_LARGE: Fault = Fault::Client(431, "the head is far larger than max_head");
+
+/// Streams that are remembered until their requests are accepted: more than wait at once unless `h2` forgets some.
+const MOST: usize = 2 * MAX_STREAMS as usize;
+/// END_STREAM and END_HEADERS (RFC 9113, 6.2), and the entry of HPACK's static table that is `:status: 400` (RFC 7541, A).
+const ENDS: u8 = 0x1 | 0x4;
+const STATUS_400: u8 = 0x80 | 12;
+
+/// Streams of one connection whose requests were not accepted.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    newest: Cell<u32>,
+    opened: RefCell<Vec<OpenedStream>>,
+    /// Why requests were refused, until it is logged.
+    unlogged: RefCell<Vec<Fault>>,
+}
+
+#[derive(Debug)]
+struct OpenedStream {
+    id: u32,
+    refused: bool,
+}
+
+impl Refusals {
+    /// A head has come for this stream.
+    pub(super) fn open(&self, id: u32) {
+        if id <= self.newest.replace(id.max(self.newest.get())) {
+            return;
+        }
+        let mut opened = self.opened.borrow_mut();
+        if opened.len() == MOST {
+            opened.remove(0);
+        }
+        opened.push(OpenedStream { id, refused: false });
+    }
+
+    /// Whether the request of this stream is to be served, as it comes from `h2`. False: it was refused since.
+    pub(super) fn accept(&self, id: u32) -> bool {
+        let mut opened = self.opened.borrow_mut();
+        let refused = opened.iter().any(|one| one.id == id && one.refused);
+        opened.retain(|one| one.id != id && !(one.refused && one.id < id));
+        !refused
+    }
+
+    /// Returns why requests were refused since the last call.
+    pub(super) fn take(&self) -> Vec<Fault> {
+        self.unlogged.take()
+    }
+
+    /// `h2` writes a frame of this head. True: an answer must go before it.
+    fn note(&self, head: FrameHead, reason: Reason) -> bool {
+        let mut opened = self.opened.borrow_mut();
+        let Some(at) = opened.iter().position(|one| one.id == head.stream) else {
+            return false;
+        };
+        let one = &mut opened[at];
+        let why = match (head.kind, reason) {
+            // Nobody else answers a request that was not accepted.
+            (HEADERS, _) => TOO_LARGE,
+            (_, Reason::PROTOCOL_ERROR) => MALFORMED,
+            _ => {
+                opened.remove(at);
+                return false;
+            }
+        };
+        if one.refused {
+            return false;
+        }
+        one.refused = true;
+        self.unlogged.borrow_mut().push(why);
+        head.kind == RST_STREAM
+    }
+}
+
+/// Why `h2` ends a connection, if the client is to blame.
+pub(super) fn why_ended(e: &h2::Error) -> Option<Fault> {
+    if !(e.is_go_away() && e.is_library()) {
+        return None;
+    }
+    Some(match e.reason() {
+        // `h2` names no other cause by this code.
+        Some(Reason::COMPRESSION_ERROR) => TOO_LARGE,
+        Some(Reason::ENHANCE_YOUR_CALM) => FLOOD,
+        _ => FRAMES,
+    })
+}
+
+/// Writes what `h2` writes, and answers before resets of requests that were refused.
+#[derive(Debug)]
+pub(super) struct RefusingWriter {
+    heads: FrameHeads,
+    refusals: Rc<Refusals>,
+}
+
+impl RefusingWriter {
+    /// The writer of a connection that begins.
+    pub(super) fn new(refusals: Rc<Refusals>) -> Self {
+        Self {
+            heads: FrameHeads::default(),
+            refusals,
+        }
+    }
+
+    /// Appends `bytes` to `out`. `h2` writes the 13 bytes of a reset at once.
+    pub(super) fn write(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        let (mut at, mut written) = (0, 0);
+        while at < bytes.len() {
+            let (taken, head) = self.heads.step(&bytes[at..]);
+            at += taken;
+            let Some(head) = head.filter(|head| matches!(head.kind, HEADERS | RST_STREAM)) else {
+                continue;
+            };
+            let code = bytes.get(at..at + 4).unwrap_or_default();
+            let reason = code.try_into().map_or(0, u32::from_be_bytes);
+            if self.refusals.note(head, reason.into())
+                && let Some(before) = at.checked_sub(HEAD)
+            {
+                out.extend_from_slice(&bytes[written..before]);
+                out.extend_from_slice(&[0, 0, 1, HEADERS, ENDS]);
+                out.extend_from_slice(&head.stream.to_be_bytes());
+                out.push(STATUS_400);
+                written = before;
+            }
+        }
+        out.extend_from_slice(&bytes[written..]);
+    }
+}
