@@ -220,6 +220,8 @@ struct Passage<'a> {
     steps: Cell<Option<&'a Steps>>,
     /// The status whose page is asked for.
     page_of: Option<u16>,
+    /// `try` has found the path that is asked for now: it is not looked for again.
+    found: Cell<bool>,
 }
 
 impl<'a> Passage<'a> {
@@ -228,6 +230,7 @@ impl<'a> Passage<'a> {
             dispatch,
             steps: Cell::new(None),
             page_of: None,
+            found: Cell::new(false),
         }
     }
 }
@@ -408,6 +411,7 @@ async fn answer<'a>(
 ) -> Result<Response, Instead> {
     let path = head.target.path();
     let site = &*cx.dispatch.site;
+    let is_found = cx.found.take();
     // Boxed: most servers have no such folder.
     if let Some(sites) = &site.config.sites
         && let Some(response) = Box::pin(of_host(cx, request, head, sites)).await?
@@ -433,8 +437,10 @@ async fn answer<'a>(
     }
     if let (Some(steps), Handler::Files(files)) = (steps, &found.route.handler)
         && let Some(tries) = &steps.tries
+        && !is_found
     {
-        let decided = tries.decide(files, head, &found.route.path, found.rest);
+        let place = (files, found.route.among_files.as_deref());
+        let decided = tries.decide(place, head, &found.route.path, found.rest);
         let tried = if let Ok(tried) = decided {
             tried
         } else {
@@ -442,6 +448,10 @@ async fn answer<'a>(
         };
         match tried {
             Tried::AsItIs => {}
+            Tried::Found(target) => {
+                cx.found.set(true);
+                return Err(Instead::Again(target));
+            }
             Tried::Again(target) => return Err(Instead::Again(target)),
             Tried::Status(status) => {
                 let (context, response) = (cx.dispatch.context(), Response::new(status));

@@ -29,7 +29,8 @@ pub(crate) async fn tried_by_thread(
         let Handler::Files(files) = &route.handler else {
             return None;
         };
-        tries.decide(files, &head, &route.path, &rest).ok()
+        let place = (files, route.among_files.as_deref());
+        tries.decide(place, &head, &route.path, &rest).ok()
     });
     Ok(tried.await?.unwrap_or(Tried::AsItIs))
 }

@@ -110,10 +110,7 @@ pub fn among_files<'p>(
     route_path: &str,
     path: UrlPath<'p>,
 ) -> Result<AmongFiles<'p>, Fault> {
-    let below = path.clean.get(route_path.len()..).unwrap_or_default();
-    // A picture costs nothing here.
-    let mut names = below.split(|&b| b == b'/');
-    if names.any(|name| !name.is_empty() && cgi.is_program(name)) {
+    if may_name_program(cgi, route_path, path.clean) {
         match program(cgi, route_path, path) {
             Err(Fault::NotFound) => {}
             found => return found.map(AmongFiles::Program),
@@ -136,6 +133,31 @@ pub fn among_files<'p>(
         }
     }
     Ok(AmongFiles::File)
+}
+
+/// Whether a name of the path is one of a program among files. A picture costs nothing here.
+fn may_name_program(cgi: &Cgi, route_path: &str, path: &[u8]) -> bool {
+    let below = path.strip_prefix(route_path.as_bytes()).unwrap_or_default();
+    let mut names = below.split(|&b| b == b'/');
+    names.any(|name| !name.is_empty() && cgi.is_program(name))
+}
+
+/// Returns how much of the path names a program among files; `None`: the first file on the path is no program.
+///
+/// # Errors
+/// It cannot be looked for now.
+pub fn length_of_program(cgi: &Cgi, route_path: &str, path: &[u8]) -> Result<Option<usize>, Fault> {
+    if !may_name_program(cgi, route_path, path) {
+        return Ok(None);
+    }
+    match locate(&cgi.root, route_path, path) {
+        Ok((file, _, length)) => {
+            let name = file.rsplit(|&b| b == b'/').next().unwrap_or_default();
+            Ok(cgi.is_program(name).then_some(length))
+        }
+        Err(busy @ Fault::Busy(_)) => Err(busy),
+        Err(_) => Ok(None),
+    }
 }
 
 /// What an application is asked for, and how the path falls apart.

@@ -58,6 +58,7 @@ pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCo
         config: &config,
         link,
         answered: None,
+        found: false,
     };
     trace.request(head);
     // Who closes the pipe has read enough.
@@ -71,6 +72,8 @@ struct UrlTrace<'c> {
     link: Link,
     /// The status of what galgo answers itself.
     answered: Option<u16>,
+    /// `try` has found the path that is asked for now.
+    found: bool,
 }
 
 /// Each step returns the path that is asked for instead, where there is one.
@@ -139,6 +142,7 @@ impl UrlTrace<'_> {
 
     fn behind_route(&mut self, head: &Head, found: &Match<'_, '_>) -> Option<Target> {
         let route = found.route;
+        let is_found = std::mem::take(&mut self.found);
         if route.rate_limit.is_some() {
             self.line("rate_limit", "beyond it 429");
         }
@@ -170,13 +174,20 @@ impl UrlTrace<'_> {
         }
         if let (Some(steps), Handler::Files(files)) = (steps, &route.handler)
             && let Some(tries) = &steps.tries
+            && !is_found
         {
-            match tries.decide(files, head, &route.path, found.rest) {
+            let place = (files, route.among_files.as_deref());
+            match tries.decide(place, head, &route.path, found.rest) {
                 // This thread waits for any file system.
                 Err(Waits) | Ok(Tried::AsItIs) => {}
                 Ok(Tried::Status(status)) => {
                     self.line("try", "none of its paths is there");
                     return self.done(status);
+                }
+                Ok(Tried::Found(target)) => {
+                    self.line("try", "its path answers");
+                    self.found = true;
+                    return Some(*target);
                 }
                 Ok(Tried::Again(target)) => {
                     self.line("try", "its path answers");

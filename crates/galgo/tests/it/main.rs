@@ -48,6 +48,7 @@ mod server;
 mod sites;
 mod spool;
 mod tls;
+mod tries;
 mod upgrade;
 mod variables;
 mod warm;
@@ -100,6 +101,7 @@ fn main() -> ExitCode {
         sites::tests(),
         spool::tests(),
         tls::tests(),
+        tries::tests(),
         upgrade::tests(),
         variables::tests(),
         wasm::tests(),

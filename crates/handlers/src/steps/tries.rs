@@ -6,7 +6,11 @@ use super::{
     redirect,
     template::{TargetTemplate, Values},
 };
-use crate::files::{self, Files, Waits};
+use crate::{
+    files::{self, Files, Waits},
+    program::settings::Cgi,
+    script,
+};
 
 /// Paths to try in the folder of a `files` route.
 #[derive(Debug, PartialEq)]
@@ -31,23 +35,27 @@ pub enum Last {
 pub enum Tried {
     /// The route answers it as it is.
     AsItIs,
+    /// A file or a program of the route is there.
+    Found(Box<Target>),
+    /// The last path.
     Again(Box<Target>),
     Status(u16),
 }
 
 impl Tries {
-    /// What becomes of a request below the route at `route_path`.
+    /// What becomes of a request below the route at `route_path`, which has `programs` among its files.
     ///
     /// # Errors
     /// Another thread is to look.
     pub fn decide(
         &self,
-        files: &Files,
+        (files, programs): (&Files, Option<&Cgi>),
         head: &Head,
         route_path: &str,
         rest: &[u8],
     ) -> Result<Tried, Waits> {
         let target = &head.target;
+        let own = target.path();
         let values = Values {
             target,
             rest,
@@ -57,31 +65,49 @@ impl Tries {
         for template in &self.paths {
             let (path, query) = template.path_and_query(&values);
             let below = path.strip_prefix(route_path.as_bytes());
-            let is_there = below.map(|below| files::has(files, below));
-            if !is_there.transpose()?.unwrap_or(false) {
+            let is_file = below.map(|below| files::has(files, below));
+            let is_there = is_file.transpose()?.unwrap_or(false)
+                || program_of(programs, route_path, &path)?
+                    .is_some_and(|program| own.ends_with(&path[program.len()..]));
+            if !is_there {
                 continue;
             }
-            let own = target.path();
             // A folder without its last slash is redirected to itself by the route.
             if path == own || path.strip_suffix(b"/") == Some(own) {
                 return Ok(Tried::AsItIs);
             }
-            return Ok(again(redirect::at(target, path, query)));
+            return Ok(again(redirect::at(target, path, query), Tried::Found));
         }
-        Ok(match &self.last {
-            Last::Status(status) => Tried::Status(*status),
-            Last::Path(template) => match redirect::again(target, template, &values) {
-                // It is where the request is already, and not there.
-                Some(next) if next.path() == target.path() => Tried::AsItIs,
-                next => again(next),
-            },
-        })
+        let next = match &self.last {
+            Last::Status(status) => return Ok(Tried::Status(*status)),
+            Last::Path(template) => redirect::again(target, template, &values),
+        };
+        if let Some(next) = &next {
+            let program = program_of(programs, route_path, next.path())?;
+            let is_same = program.is_some() && program == program_of(programs, route_path, own)?;
+            // The request is where the path leads: there is nothing, or the program.
+            if next.path() == own || is_same {
+                return Ok(Tried::AsItIs);
+            }
+        }
+        Ok(again(next, Tried::Again))
     }
 }
 
-fn again(target: Option<Target>) -> Tried {
+/// The program that a path names among the files of the route at `route_path`.
+fn program_of<'p>(
+    programs: Option<&Cgi>,
+    route_path: &str,
+    path: &'p [u8],
+) -> Result<Option<&'p [u8]>, Waits> {
+    let length = programs.map(|cgi| script::length_of_program(cgi, route_path, path));
+    let length = length.transpose().map_err(|_| Waits)?.flatten();
+    Ok(length.and_then(|length| path.get(..length)))
+}
+
+fn again(target: Option<Target>, tried: fn(Box<Target>) -> Tried) -> Tried {
     match target {
-        Some(target) => Tried::Again(Box::new(target)),
+        Some(target) => tried(Box::new(target)),
         None => Tried::Status(404),
     }
 }
