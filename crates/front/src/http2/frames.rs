@@ -11,16 +11,15 @@ use std::{
 
 use galgo_io::{tick, turn};
 
-use super::refusals::Refusals;
+use super::{
+    frame_heads::{FrameHead, FrameHeads, HEADERS},
+    refusals::Refusals,
+};
 
-/// Bytes of a frame's head.
-pub(super) const HEAD: usize = 9;
 /// Bytes of the client's preface (RFC 9113, 3.4).
 const PREFACE: usize = 24;
 
 const DATA: u8 = 0;
-pub(super) const HEADERS: u8 = 1;
-pub(super) const RST_STREAM: u8 = 3;
 const CONTINUATION: u8 = 9;
 
 /// Control frames that a connection may send at once, and again each second. A client that sends more is read more slowly.
@@ -33,50 +32,6 @@ const ANSWER: usize = 1 << 10;
 const SMALL: usize = 256;
 /// After so many of them the streams take what has come.
 const MANY_SMALL: u32 = 400;
-
-/// Finds the heads of frames in a stream of bytes.
-#[derive(Debug, Default)]
-pub(super) struct FrameHeads {
-    /// Received bytes of the next frame's head.
-    head: [u8; HEAD],
-    known: usize,
-    /// Bytes of the last frame's payload that are still to come.
-    payload: usize,
-}
-
-/// The head of a frame.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FrameHead {
-    pub(super) kind: u8,
-    pub(super) stream: u32,
-    /// Bytes of its payload.
-    payload: usize,
-}
-
-impl FrameHeads {
-    /// Takes bytes, up to the end of the next head: how many, and that head.
-    pub(super) fn step(&mut self, bytes: &[u8]) -> (usize, Option<FrameHead>) {
-        let payload = self.payload.min(bytes.len());
-        self.payload -= payload;
-        let head = (HEAD - self.known).min(bytes.len() - payload);
-        let taken = payload + head;
-        self.head[self.known..self.known + head].copy_from_slice(&bytes[payload..taken]);
-        self.known += head;
-        if self.known < HEAD {
-            return (taken, None);
-        }
-        let [high, middle, low, kind, _, a, b, c, d] = self.head;
-        self.known = 0;
-        self.payload = u32::from_be_bytes([0, high, middle, low]) as usize;
-        let stream = u32::from_be_bytes([a & 0x7f, b, c, d]);
-        let head = FrameHead {
-            kind,
-            stream,
-            payload: self.payload,
-        };
-        (taken, Some(head))
-    }
-}
 
 /// The frames that a client sends.
 #[derive(Debug)]
@@ -96,12 +51,8 @@ pub(super) struct Frames {
 impl Frames {
     /// Those of a connection that begins. `refusals` learns which streams they open.
     pub(super) fn new(refusals: Rc<Refusals>) -> Self {
-        let heads = FrameHeads {
-            payload: PREFACE,
-            ..FrameHeads::default()
-        };
         Self {
-            heads,
+            heads: FrameHeads::after(PREFACE),
             refusals,
             control: CONTROL,
             since: Instant::now(),
@@ -172,7 +123,7 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::frame_heads::HEAD, *};
 
     const PING: u8 = 6;
 

@@ -4,6 +4,7 @@
 //! brought ([`galgo_proto::h2`]), and its response goes out as the client has room for it.
 
 mod client;
+mod frame_heads;
 mod frames;
 mod limits;
 mod outgoing;

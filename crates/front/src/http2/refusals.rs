@@ -12,7 +12,7 @@ use galgo_service::fault::Fault;
 use h2::Reason;
 
 use super::{
-    frames::{FrameHead, FrameHeads, HEAD, HEADERS, RST_STREAM},
+    frame_heads::{FrameHead, FrameHeads, HEAD, HEADERS, RST_STREAM},
     limits::MAX_STREAMS,
 };
 
