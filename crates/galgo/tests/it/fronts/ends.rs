@@ -1,9 +1,11 @@
 //! How requests and connections of a front end.
 
 use super::*;
+use crate::faults::cut;
 
 list![
     a_front_that_leaves_ends_the_program,
+    a_part_of_a_body_never_passes_for_the_whole,
     a_cut_response_looks_cut,
     the_front_is_told_the_exit_status,
     one_request_at_a_time_on_a_connection,
@@ -45,6 +47,48 @@ fn a_front_that_leaves_ends_the_program() {
         front.send(&all[..all.len() - 280]);
         drop(front);
         watch.after(&["client_gone"; 5]);
+    }
+}
+
+fn a_part_of_a_body_never_passes_for_the_whole() {
+    let site = new_site()
+        .compiled("cgi-bin/reads", cut::READS, &[])
+        .defaults("kill_grace = \"100ms\"\nstream_body = true");
+    let (server, fcgi, scgi) = serve(site);
+    let part = [b'x'; 150_000];
+    let again = || {
+        for mark in ["up", "done"] {
+            let _ = std::fs::remove_file(server.mark(mark));
+        }
+    };
+    for query in ["", "session"] {
+        let target = format!("/cgi-bin/reads?{query}");
+        let leave = |front: &mut Front, way: &str| match way {
+            "abort" => front.send(record(ABORT, 1, b"", 0)),
+            "end of STDIN" => front.send(record(STDIN, 1, b"", 0)),
+            "half closed" => front.0.stream.shutdown(Shutdown::Write).unwrap(),
+            _ => front.0.stream.shutdown(Shutdown::Both).unwrap(),
+        };
+        for way in ["abort", "end of STDIN", "half closed", "closed"] {
+            again();
+            let mut front = Front::connect(&fcgi);
+            let params = params("POST", &target, &[("CONTENT_LENGTH", "1000000")]);
+            let all = request(1, false, &params, &part);
+            // Without the record that ends STDIN.
+            front.send(&all[..all.len() - 8 - 7]);
+            server.wait_for("up");
+            leave(&mut front, way);
+            cut::never_whole(&server, false);
+        }
+        for way in ["half closed", "closed"] {
+            again();
+            let mut front = Front::connect(&scgi);
+            front.send(scgi_head("POST", &target, "1000000"));
+            front.send(part);
+            server.wait_for("up");
+            leave(&mut front, way);
+            cut::never_whole(&server, false);
+        }
     }
 }
 

@@ -6,9 +6,11 @@ use galgo_testkit::{process, wait_until};
 use rustix::process::Signal;
 
 use super::*;
+use crate::faults::cut;
 
 list![
     a_reset_ends_the_program,
+    a_part_of_a_body_never_passes_for_the_whole,
     the_end_of_the_connection_ends_all_programs,
     a_cut_response_is_reset,
     term_lets_streams_finish,
@@ -48,6 +50,42 @@ fn a_reset_ends_the_program() {
         assert_eq!(client.get("/health").text(), "fine");
         drop(client);
         watch.after(&["client_gone"; 4]);
+    }
+}
+
+fn a_part_of_a_body_never_passes_for_the_whole() {
+    let site = new_site()
+        .compiled("cgi-bin/reads", cut::READS, &[])
+        .defaults(KILLED);
+    let (server, socket) = serve(site);
+    let part = [b'x'; 150_000];
+    for query in ["", "session"] {
+        for way in ["reset", "without a length", "too short", "connection"] {
+            for mark in ["up", "done"] {
+                let _ = std::fs::remove_file(server.mark(mark));
+            }
+            let mut client = Connection::connect(&socket);
+            let mut head = request("POST", &format!("/cgi-bin/reads?{query}"));
+            if way != "without a length" {
+                head = head.header("content-length", "1000000");
+            }
+            let mut stream = client.send(head, false).unwrap();
+            assert!(client.write(&mut stream, &part, false), "{way}");
+            server.wait_for("up");
+            match way {
+                "connection" => drop((stream, client)),
+                "too short" => {
+                    let _ = stream.body.send_data(Bytes::new(), true);
+                    let reply = client.reply(stream);
+                    assert!(reply.cut.is_some() || reply.status == 400, "{reply:?}");
+                }
+                _ => {
+                    stream.body.send_reset(Reason::CANCEL);
+                    assert_eq!(client.get("/health").text(), "fine");
+                }
+            }
+            cut::never_whole(&server, false);
+        }
     }
 }
 
