@@ -153,11 +153,9 @@ fn python(module: &str, key: &str) {
         let body = vec![b'x'; n];
         let reply = curl_with(&args, &body).is(201);
         assert_eq!(reply.text(), format!("POST /app /a b c=d {n}\n{rest}"));
-        if key == "scgi" {
-            let chunked = ["-H", "Transfer-Encoding: chunked"];
-            let reply = curl_with(&[&chunked[..], &args].concat(), &body).is(201);
-            assert_eq!(reply.text(), format!("POST /app /a b c=d {n}\n{rest}"));
-        }
+        let chunked = ["-H", "Transfer-Encoding: chunked"];
+        let reply = curl_with(&[&chunked[..], &args].concat(), &body).is(201);
+        assert_eq!(reply.text(), format!("POST /app /a b c=d {n}\n{rest}"));
     }
     let reply = curl(&[&server.url("/app?q")]).is(201);
     assert_eq!(reply.text(), format!("GET /app  q 0\n{rest}"));
