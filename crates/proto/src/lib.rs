@@ -13,6 +13,7 @@ pub mod gateway;
 pub mod glob;
 pub mod h1;
 pub mod h2;
+mod head_error;
 pub mod hosts;
 pub mod proxy;
 pub mod range;

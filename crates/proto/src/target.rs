@@ -13,7 +13,7 @@ use memchr::memchr;
 
 pub use path::UrlPath;
 
-use crate::h1::error::HeadError;
+use crate::head_error::HeadError;
 use error::{BYTE, DOT_SEGMENT, FORM, TOO_LONG};
 use path::{decode, encode, has_dots, merged, without_dots};
 

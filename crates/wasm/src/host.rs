@@ -19,7 +19,7 @@ use rustix::{
 
 use crate::{
     lock::lock,
-    runtime::wrong::{ModuleFault, NoCode},
+    no_code::{ModuleFault, NoCode},
 };
 
 /// What it is called.

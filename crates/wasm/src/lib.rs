@@ -19,8 +19,10 @@ mod encoding;
 pub mod host;
 pub mod lock;
 pub mod module;
+mod no_code;
 pub mod runtime;
 pub mod wire;
 
 pub use host::Beside;
-pub use runtime::{KILLED, ModuleFault, NoCode, Runtime, RuntimeSettings, StartFault, WorkerLease};
+pub use no_code::{ModuleFault, NoCode};
+pub use runtime::{KILLED, Runtime, RuntimeSettings, StartFault, WorkerLease};

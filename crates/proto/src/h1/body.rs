@@ -1,6 +1,7 @@
 //! How a request body is framed (RFC 9112, 6).
 
-use super::{error::HeadError, method::Version, once::Once};
+use super::{method::Version, once::Once};
+use crate::head_error::HeadError;
 use crate::{
     digits::length,
     fields::{elements, is_token},

@@ -7,7 +7,6 @@ use memchr::memchr;
 
 use super::{
     body::BodyLen,
-    error::HeadError,
     method::{Method, Version},
     once::Once,
     scan::HeadLimits,
@@ -15,6 +14,7 @@ use super::{
 use crate::{
     Fields,
     fields::elements,
+    head_error::HeadError,
     target::{Authority, LastHost, Target},
 };
 

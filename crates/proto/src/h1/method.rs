@@ -1,7 +1,7 @@
 //! The method and the version of a request line (RFC 9112, 3.1 and 2.3).
 
-use super::error::HeadError;
 use crate::fields::is_token;
+use crate::head_error::HeadError;
 
 /// The longest method taken, in bytes; those that are registered have at most 17.
 pub(super) const LONGEST_METHOD: usize = 32;

@@ -5,16 +5,15 @@
 
 mod body;
 mod chunked;
-pub(crate) mod error;
 mod head;
 mod method;
 mod once;
 mod scan;
 
+pub use crate::head_error::{ALLOW, HeadError};
 pub use body::BodyLen;
 pub(crate) use body::content_length;
 pub use chunked::{Chunk, ChunkError, Chunked};
-pub use error::{ALLOW, HeadError};
 pub use head::Head;
 pub(crate) use head::{FramingFields, host_of_target};
 pub use method::{Method, Version};

@@ -2,11 +2,8 @@
 
 use memchr::{memchr2, memrchr};
 
-use super::{
-    error::HeadError,
-    method::{LONGEST_METHOD, Version},
-};
-use crate::fields::is_token;
+use super::method::{LONGEST_METHOD, Version};
+use crate::{fields::is_token, head_error::HeadError};
 
 /// How large a request head may be.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
 //! Why a target is refused.
 
-use crate::h1::error::HeadError;
+use crate::head_error::HeadError;
 
 /// Longer than the limit.
 pub(super) const TOO_LONG: HeadError =

@@ -6,7 +6,7 @@
 use memchr::{memchr, memmem, memrchr};
 
 use super::error::{DOT_SEGMENT, PERCENT};
-use crate::{digits::percent, h1::error::HeadError};
+use crate::{digits::percent, head_error::HeadError};
 
 /// A decoded path without dot segments, twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

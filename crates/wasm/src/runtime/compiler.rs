@@ -25,16 +25,15 @@ use rustix::{
 };
 
 use super::{
-    fault::is_shortage,
     prune,
     shared::{CompileJob, Runtime, TemporaryCache},
-    wrong::{ModuleFault, NoCode},
 };
 use crate::{
     code,
     host::{self, Beside, HostProgram},
     lock::lock,
     module::{self, ModuleInfo},
+    no_code::{ModuleFault, NoCode, is_shortage},
     wire::{Message, ModuleDigest, read_text},
 };
 

@@ -1,7 +1,8 @@
 //! Why the worker takes no request.
 
-use rustix::io::Errno;
 use std::io;
+
+use crate::no_code::is_shortage;
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -21,10 +22,4 @@ impl From<io::Error> for StartFault {
             false => Self::Failed(e),
         }
     }
-}
-
-/// Whether the system is short of something at this moment: processes, threads, memory, descriptors.
-pub(super) fn is_shortage(e: &io::Error) -> bool {
-    let short = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
-    Errno::from_io_error(e).is_some_and(|e| short.contains(&e))
 }

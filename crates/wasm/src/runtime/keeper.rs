@@ -18,14 +18,12 @@ use rustix::{
     process::{DumpableBehavior, Signal, set_dumpable_behavior},
 };
 
-use super::{
-    compiler::{compiled, settled},
-    wrong::{ModuleFault, NoCode},
-};
+use super::compiler::{compiled, settled};
 use crate::{
     code,
     host::{self, HostProgram},
     module::ModuleInfo,
+    no_code::{ModuleFault, NoCode},
     wire::{self, CodeReply, Message, UserSetup},
 };
 

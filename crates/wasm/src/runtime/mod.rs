@@ -8,7 +8,6 @@ mod modules;
 mod prune;
 mod shared;
 mod supervisor;
-pub(crate) mod wrong;
 
 use std::{
     path::Path,
@@ -17,14 +16,17 @@ use std::{
 
 use galgo_spawn::FileId;
 
-use crate::{lock::lock, wire::ModuleDigest};
+use crate::{
+    lock::lock,
+    no_code::{ModuleFault, NoCode},
+    wire::ModuleDigest,
+};
 pub use compiler::examine;
 pub use fault::StartFault;
 pub use keeper::keep;
 pub use lease::{KILLED, WorkerLease};
 use shared::CompileJob;
 pub use shared::{Runtime, RuntimeSettings};
-pub use wrong::{ModuleFault, NoCode};
 
 impl Runtime {
     /// A runtime that has started nothing yet.

@@ -8,8 +8,10 @@ use std::{
 use galgo_spawn::FileId;
 use tokio::sync::oneshot;
 
-use super::wrong::{ModuleFault, NoCode};
-use crate::wire::ModuleDigest;
+use crate::{
+    no_code::{ModuleFault, NoCode},
+    wire::ModuleDigest,
+};
 
 /// Requests that wait for a module.
 pub(super) type Waiters = Vec<oneshot::Sender<Result<ModuleDigest, NoCode>>>;

@@ -1,6 +1,6 @@
 //! Why a module has no code.
 
-use super::fault::is_shortage;
+use rustix::io::Errno;
 use std::io;
 
 /// Why a module has no code.
@@ -31,20 +31,26 @@ impl NoCode {
         Self { words, whose }
     }
 
-    pub(super) fn module(words: impl Into<String>) -> Self {
+    pub(crate) fn module(words: impl Into<String>) -> Self {
         Self::new(ModuleFault::Module, words)
     }
 
-    pub(super) fn ours(words: impl Into<String>) -> Self {
+    pub(crate) fn ours(words: impl Into<String>) -> Self {
         Self::new(ModuleFault::Ours, words)
     }
 
     /// An error of the system while we did `what`.
-    pub(super) fn io(what: &str, e: &io::Error) -> Self {
+    pub(crate) fn io(what: &str, e: &io::Error) -> Self {
         let whose = match is_shortage(e) {
             true => ModuleFault::Shortage,
             false => ModuleFault::Ours,
         };
         Self::new(whose, format!("{what}: {e}"))
     }
+}
+
+/// Whether the system is short of something at this moment: processes, threads, memory, descriptors.
+pub(crate) fn is_shortage(e: &io::Error) -> bool {
+    let short = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
+    Errno::from_io_error(e).is_some_and(|e| short.contains(&e))
 }
