@@ -9,7 +9,7 @@
 //! and ends after the calls. Somebody who lowers this thread meanwhile lowers no other one. Its saved id keeps limits out of reach: these belong to
 //! the process.
 
-use crate::{raw::syscall, sandbox::key::syscall_with_key};
+use crate::{key::syscall_with_key, raw::syscall};
 use std::{
     io,
     sync::atomic::{AtomicU32, Ordering},

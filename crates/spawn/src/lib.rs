@@ -17,6 +17,7 @@ pub mod guard;
 pub mod identity;
 mod inherited;
 pub mod inspect;
+mod key;
 mod leftover;
 mod listener;
 mod memory;

@@ -4,9 +4,9 @@ use crate::{
     apart::{call_on_program, programs_user, send_signal_to, with_ids_of},
     claims::{self, ProcessMark},
     exit::{Exit, peek, reap},
+    key::syscall_with_key,
     raw::syscall,
     reaper,
-    sandbox::syscall_with_key,
     start::Priority,
 };
 use rustix::{

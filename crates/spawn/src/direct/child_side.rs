@@ -7,8 +7,8 @@
 use super::signals;
 use crate::{
     error::StartStage::{self, Chdir, Descriptors, Domain, Exec, Limits},
+    key::syscall_with_key,
     raw::syscall,
-    sandbox::syscall_with_key,
 };
 use std::{
     convert::Infallible,

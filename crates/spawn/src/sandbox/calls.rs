@@ -67,7 +67,7 @@ pub(super) const MODES: &[(libc::c_long, u32)] = &[
 pub(super) enum Verdict {
     /// The call is allowed.
     Allow,
-    /// The call is allowed with the key ([`key`](super::key)) alone; otherwise EPERM.
+    /// The call is allowed with the key ([`key`](crate::key)) alone; otherwise EPERM.
     WithKey,
     /// The next comparison decides; behind the last one the call is allowed.
     Next,

@@ -22,7 +22,7 @@ const SECOND_ARGUMENT: u32 = 24;
 const THIRD_ARGUMENT: u32 = 32;
 /// The type in the second argument of socket(2), beside flags.
 const SOCKET_TYPE: u32 = 0xf;
-/// Where the key is ([`key`](super::key)).
+/// Where the key is ([`key`](crate::key)).
 const SIXTH_ARGUMENT: u32 = 56;
 
 /// `AUDIT_ARCH_X86_64` or `AUDIT_ARCH_AARCH64`.

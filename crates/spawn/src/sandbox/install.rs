@@ -1,7 +1,6 @@
 //! How a process enters a filter.
 
-use super::key;
-use crate::raw::syscall;
+use crate::{key, raw::syscall};
 use libc::sock_filter;
 use rustix::thread::set_no_new_privs;
 use std::io;

@@ -1,7 +1,7 @@
 //! The key to calls on other processes.
 //!
 //! galgo lowers the priority of its programs and marks them by RLIMIT_LOCKS; the filter refuses both to programs
-//! ([`OWN_ONLY`](super::calls::OWN_ONLY)). The filter holds for galgo, too. So the filter allows such a call if its sixth argument
+//! (`OWN_ONLY` in [`sandbox`](crate::sandbox)). The filter holds for galgo, too. So the filter allows such a call if its sixth argument
 //! is the key: a random number that the filter contains. The kernel ignores this argument.
 //!
 //! No program learns the key. It lies in the kernel's copy of the filter, which nobody can read without ptrace(2), and in the memory
@@ -20,7 +20,7 @@ use std::{
 static KEY: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the key of this process, for its filter. Several filters of one process have the same key.
-pub(super) fn make() -> io::Result<u64> {
+pub(crate) fn make() -> io::Result<u64> {
     if KEY.load(Ordering::Relaxed) == 0 {
         let mut bytes = [0; size_of::<usize>()];
         getrandom(&mut bytes, GetRandomFlags::empty())?;
