@@ -8,6 +8,8 @@
 //! | [`listener`], [`accept`] | listening sockets; accepting, and which event loop has a connection |
 //! | [`shared`], [`event_loop`] | what the event loops share; what connections have of their own one |
 //! | `crowd`, `idle` | which connection makes room for another; those that wait for a request |
+//! | `framing` | how the end of a response's body is marked |
+//! | `linger` | closing so that the last response arrives |
 //! | `floods` | names clients that keep an event loop busy with small things |
 //! | `handshakes` | handshakes of TLS, by address in turn |
 //! | `throttle` | clients that were told 503 and ask again at once |
@@ -20,9 +22,11 @@ mod conn;
 mod crowd;
 pub mod event_loop;
 mod floods;
+mod framing;
 mod handshakes;
 mod http2;
 mod idle;
+mod linger;
 pub mod listener;
 mod logged;
 mod origin;

@@ -1,11 +1,7 @@
-//! The end of a request and of its connection: what is left of the body, and closing so that the response
-//! arrives.
+//! The end of a request: what is left of its body, and what becomes of the connection.
 
-use std::time::Duration;
-
-use galgo_io::{buf::Buf, transport::Transport, turn};
+use galgo_io::turn;
 use galgo_service::client::Next;
-use tokio::time::{Instant, timeout_at};
 
 use super::{body::RequestBody, input::Input};
 
@@ -24,8 +20,6 @@ pub(super) enum After {
 
 /// What the service left unread of a request body is taken in up to this size, so that the connection can go on.
 pub(super) const DRAIN: u64 = 256 << 10;
-/// A connection that is closed with unread data lingers this long, so that the response arrives.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// Takes in what is left of a request body, so that the next head is found behind it.
 pub(super) async fn rest_of_body(input: &mut Input, body: &mut RequestBody) -> After {
@@ -51,19 +45,5 @@ pub(super) async fn rest_of_body(input: &mut Input, body: &mut RequestBody) -> A
             }
             _ => return After::Close,
         }
-    }
-}
-
-/// Closes so that what was sent arrives: unread data would make the kernel send a reset, which may overtake the response
-/// (RFC 9112, 9.6).
-pub(crate) async fn linger(sock: &Transport) {
-    if sock.end_output().is_err() {
-        return;
-    }
-    let until = Instant::now() + LINGER;
-    let mut last = Buf::default();
-    while matches!(timeout_at(until, sock.fill(&mut last, 64 << 10)).await, Ok(Ok(n)) if n > 0) {
-        let all = last.len();
-        last.consume(all);
     }
 }

@@ -4,9 +4,9 @@
 
 mod admit;
 mod body;
-pub(crate) mod end;
-pub(crate) mod framing;
+mod end;
 mod gateway;
+mod head;
 mod incoming;
 mod input;
 mod proxy;
@@ -44,6 +44,7 @@ use crate::{
     floods::Floods,
     http2,
     idle::{AwaitedRequest, IdleEntry},
+    linger::linger,
     logged::{self, Unfinished},
     origin::origin,
     settings::{Http, Settings, Speaks},
@@ -52,7 +53,7 @@ use crate::{
 };
 use admit::{has_room, joins, may_speak, refuse, speaks_for_many, unannounced, unencrypted};
 use body::RequestBody;
-use end::{After, linger, rest_of_body};
+use end::{After, rest_of_body};
 use gateway::Arrived;
 use incoming::ConnectionClient;
 use input::Input;

@@ -16,12 +16,13 @@ use galgo_service::{
 
 use super::{
     end::After,
-    framing::{Framing, head, keeps_alive, program_framing, promise},
+    head::{head, keeps_alive},
     sender::ConnectionSender,
     stream::ConnectionOutput,
 };
 use crate::{
     event_loop::EventLoop,
+    framing::{Framing, program_framing, promise},
     logged::{self, DeferredLogLine},
     site::SiteService,
 };

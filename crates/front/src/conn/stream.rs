@@ -15,10 +15,10 @@ use galgo_service::{
 };
 
 use super::{
-    framing::{Framing, MOST_DROPPED},
     sender::ConnectionSender,
     wire::{WireFormat, write_all},
 };
+use crate::framing::{Framing, MOST_DROPPED};
 
 /// One program's output on its way to one client.
 pub(super) struct ConnectionOutput<'s, 'r, 'i> {

@@ -36,10 +36,10 @@ use tokio::{
 };
 
 use crate::{
-    conn::end::linger,
     crowd::Member,
     event_loop::EventLoop,
     idle::{AwaitedRequest, IdleEntry},
+    linger::linger,
     logged,
     settings::Http,
     site::SiteService,

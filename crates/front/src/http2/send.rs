@@ -19,8 +19,8 @@ use tokio::time::sleep;
 
 use super::outgoing::Outgoing;
 use crate::{
-    conn::framing::{Framing, MOST_DROPPED, SWITCHING, program_framing, promise},
     event_loop::EventLoop,
+    framing::{Framing, MOST_DROPPED, SWITCHING, program_framing, promise},
     logged::{self, DeferredLogLine},
     site::SiteService,
 };

@@ -1,4 +1,4 @@
-//! How a response is framed: its head, and how the end of its body is marked (RFC 9112, 6).
+//! The head of a response (RFC 9112, 6), and whether the connection goes on behind it.
 
 use galgo_proto::{
     digits::{DIGITS, decimal},
@@ -6,68 +6,14 @@ use galgo_proto::{
     h1::Version,
     status::reason,
 };
-use galgo_service::{
-    body::{Output, Response},
-    request::Request,
-};
+use galgo_service::{body::Response, request::Request};
 
 use super::{end::DRAIN, wire::WireFormat};
-use crate::{event_loop::EventLoop, site::SiteService};
-
-/// Bytes of a body that are read though they are not sent (HEAD, 204, 304), so that the program does not block. One that
-/// prints more may never end: it is not read further.
-pub(crate) const MOST_DROPPED: usize = 16 << 20;
-
-/// The status of a response behind which the program has the connection (RFC 9110, 15.2.2). No other kind of response has it.
-pub(crate) const SWITCHING: u16 = 101;
-
-/// How the end of a body is marked (RFC 9112, 6.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Framing {
-    /// No body belongs to this response (HEAD, 204, 304).
-    Bodiless,
-    Length(u64),
-    Chunked,
-    UntilClose,
-    /// The program wrote the whole response (NPH).
-    Raw,
-}
-
-impl Framing {
-    /// How much of `len` bytes of output has a place behind the `sent` bytes of a body.
-    pub(crate) fn fitting(self, len: usize, sent: u64, output: &mut Output) -> usize {
-        match self {
-            Self::Bodiless => 0,
-            Self::Length(n) => {
-                let left = usize::try_from(n - sent).unwrap_or(usize::MAX);
-                output.excess |= len > left && !output.discard;
-                len.min(left)
-            }
-            Self::Chunked | Self::UntilClose | Self::Raw => len,
-        }
-    }
-}
-
-pub(crate) fn program_framing(request: &Request<'_>, status: u16, output: &Output) -> Framing {
-    let producer = &output.producer;
-    if output.nph {
-        Framing::Raw
-    } else if status == SWITCHING {
-        Framing::UntilClose
-    } else if request.is_bodiless(status) {
-        Framing::Bodiless
-    } else if output.discard {
-        Framing::Length(0)
-    } else if let Some(n) = output.content_length {
-        Framing::Length(n)
-    } else if producer.output_ended() {
-        Framing::Length(producer.ready() as u64)
-    } else if request.head.version == Version::Http11 && request.client.speaks_http() {
-        Framing::Chunked
-    } else {
-        Framing::UntilClose
-    }
-}
+use crate::{
+    event_loop::EventLoop,
+    framing::{Framing, SWITCHING},
+    site::SiteService,
+};
 
 pub(super) fn keeps_alive(
     event_loop: &EventLoop<impl SiteService>,
@@ -82,16 +28,6 @@ pub(super) fn keeps_alive(
         && request.client.left().is_none_or(|n| n <= DRAIN)
         // The client was not asked for the body, so the client may or may not send it (RFC 9110, 10.1.1).
         && (!request.client.owes_continue() || request.client.is_over())
-}
-
-/// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on
-/// (RFC 9110, 8.6).
-pub(crate) fn promise(response: &mut Response, framing: Framing, output: &Output) {
-    if let (Framing::Bodiless, Some(n)) = (framing, output.content_length)
-        && response.status != 204
-    {
-        response.fields.push("Content-Length", n.to_string());
-    }
 }
 
 /// Writes the head of a response. A front server gets what a CGI program would print (RFC 3875, 6), and adds the fields of
