@@ -2,7 +2,11 @@
 //!
 //! 1. read its head  2. document, redirect, or its own words (NPH)
 
-use std::{pin::Pin, task::Poll};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::Poll,
+};
 
 use galgo_proto::{
     Fields, Parsed,
@@ -16,6 +20,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     body::{Body, Output, Response},
+    client::UnreadAnswers,
     context::{Answer, Context},
     fault::Fault,
     files::{Files, waits::send_for_program},
@@ -222,10 +227,42 @@ impl Answering<'_, '_, '_> {
 
     /// Waits for the program's next output.
     pub(super) async fn step(&mut self, program: &mut Backend) -> Result<(), Trouble> {
-        if program.event(self.request.client).await? == OutputEvent::HalfClosed {
+        let event = match self.request.client.unread() {
+            None => program.event(self.request.client).await?,
+            Some(unread) => Box::pin(self.event_with_room(program, &*unread)).await?,
+        };
+        if event == OutputEvent::HalfClosed {
             self.request.client.probe();
         }
         Ok(())
+    }
+
+    /// Waits for the program's next output while the client has room for it. Many programs may print at the same moment.
+    async fn event_with_room(
+        &mut self,
+        program: &mut Backend,
+        unread: &dyn UnreadAnswers,
+    ) -> Result<OutputEvent, Fault> {
+        loop {
+            let client = &mut *self.request.client;
+            let event = {
+                let mut next = pin!(program.event(client));
+                poll_fn(|cx| match unread.is_full() {
+                    true => Poll::Ready(None),
+                    false => next.as_mut().poll(cx).map(Some),
+                })
+                .await
+            };
+            if let Some(event) = event {
+                unread.holds(program.ready());
+                return event;
+            }
+            let room = async {
+                poll_fn(|cx| unread.poll_room(cx)).await;
+                Ok(())
+            };
+            (program as &mut dyn Producer).during(client, room).await?;
+        }
     }
 
     /// Answers with a file in place of what the program prints, or says why it gets none.

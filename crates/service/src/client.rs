@@ -7,6 +7,7 @@ use std::{
     fmt::Debug,
     future::poll_fn,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll},
 };
 
@@ -32,6 +33,18 @@ pub enum Spliced {
     HalfClosed,
     /// The other end of the pipe is closed.
     Unread,
+}
+
+/// The answers of a connection that its client has not read yet, as the maker of one of them sees them.
+pub trait UnreadAnswers: Debug {
+    /// Whether no more is to be read for this answer now.
+    fn is_full(&self) -> bool;
+
+    /// Ready once more may be read.
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Counts so many bytes of this answer, until its head is sent. 0: none any longer.
+    fn holds(&self, bytes: usize);
 }
 
 /// What the client of one request sends, and whether it is there. Where a method does something by itself, that is for a client
@@ -106,6 +119,11 @@ pub trait Client: Debug {
     /// Ready once the client has room for an answer that will be in memory as a whole: it has read others of its connection.
     fn poll_room(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
+    }
+
+    /// What the client has not read, where other answers share its connection.
+    fn unread(&self) -> Option<Rc<dyn UnreadAnswers>> {
+        None
     }
 
     /// Whether the client has shut down its sending side.

@@ -12,7 +12,7 @@ use galgo_io::{
     turn,
 };
 use galgo_service::{
-    client::{Client, Next, TOO_LARGE},
+    client::{Client, Next, TOO_LARGE, UnreadAnswers},
     fault::Fault,
 };
 use h2::RecvStream;
@@ -134,8 +134,12 @@ impl Client for StreamClient {
         match self.out.poll_gone(cx) {
             // Whoever sends the answer is told.
             Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => self.out.poll_not_full(cx),
+            Poll::Pending => self.out.poll_room(cx),
         }
+    }
+
+    fn unread(&self) -> Option<Rc<dyn UnreadAnswers>> {
+        Some(self.out.clone())
     }
 
     fn next(&mut self) -> Result<Next, Fault> {

@@ -19,10 +19,12 @@ pub(super) const SEND_BUFFER: usize = 64 << 10;
 /// Bytes that a request takes while it is answered, more or less: its head, its task, and what `h2` knows of its stream.
 pub(super) const STREAM_SIZE: usize = 8 << 10;
 /// Bytes of answers of a connection that wait here until the client reads it: no more of a file or a program is read meanwhile.
-/// With what [`super::wire`] holds it is 256 KiB.
-pub(super) const MAX_UNREAD: usize = 192 << 10;
+/// With a large head that exceeds it, and with what [`super::wire`] holds, it is 256 KiB.
+pub(super) const MAX_UNREAD: usize = 128 << 10;
 /// How many of them are not charged to the address's share of `spool_memory`.
 pub(super) const FREE_UNREAD: usize = 64 << 10;
+/// A head of at most so many bytes is among [`STREAM_SIZE`]; larger ones count as bytes of answers.
+pub(super) const SMALL_HEAD: usize = 2 << 10;
 /// Streams that the client has opened and reset before they were looked at: beyond, the connection ends with
 /// ENHANCE_YOUR_CALM (CVE-2023-44487).
 pub(super) const MAX_RESET_BY_CLIENT: usize = 20;

@@ -19,6 +19,7 @@ use std::{
     future::{pending, poll_fn},
     pin::{Pin, pin},
     rc::Rc,
+    sync::Arc,
     task::Poll,
     time::Duration,
 };
@@ -156,7 +157,7 @@ struct Served<'l, S: SiteService> {
     lease: &'l IdleEntry<'l>,
     member: &'l Member<'l>,
     windows: Windows,
-    unread: Rc<Unread>,
+    unread: Arc<Unread>,
     link: Rc<Link>,
     sock: Rc<Transport>,
     connection: Connection<FrameTransport, UnreadPiece>,
@@ -190,7 +191,9 @@ impl<S: SiteService> Served<'_, S> {
                     false => return Ok(()),
                 }
             }
-            let wanted = !self.is_full() && pause.is_none();
+            // A request that waits in `h2` takes less memory than one that is being answered.
+            let unread = self.unread.is_full();
+            let wanted = !unread && !self.is_full() && pause.is_none();
             let paused = async {
                 match &mut pause {
                     Some(pause) => Pin::new(pause).await,
@@ -215,6 +218,7 @@ impl<S: SiteService> Served<'_, S> {
                     }
                 }
                 () = paused => pause = None,
+                () = poll_fn(|cx| self.unread.poll_room(usize::MAX, cx).map(drop)), if unread => {}
                 _ = phase.wait_for(|p| *p != Phase::Serving), if !draining => {}
             }
         }

@@ -1,15 +1,16 @@
 //! The sending half of a stream: the head of its response, the body within the client's windows, and resets.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     future::poll_fn,
     io,
-    rc::Rc,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use bytes::{Buf, Bytes};
 use galgo_io::rate_allowance::RateAllowance;
+use galgo_service::client::UnreadAnswers;
 use h2::{Reason, SendStream, server::SendResponse};
 use http::{Response, StatusCode};
 
@@ -19,7 +20,9 @@ use super::unread::{Unread, UnreadPiece};
 #[derive(Debug)]
 pub(super) struct Outgoing {
     half: RefCell<Half>,
-    unread: Rc<Unread>,
+    unread: Arc<Unread>,
+    /// Bytes that count for the answer until its head is sent.
+    held: Cell<usize>,
 }
 
 #[derive(Debug)]
@@ -32,10 +35,11 @@ enum Half {
 
 impl Outgoing {
     /// That of a stream of the connection of which `unread` waits.
-    pub(super) fn new(respond: SendResponse<UnreadPiece>, unread: Rc<Unread>) -> Self {
+    pub(super) fn new(respond: SendResponse<UnreadPiece>, unread: Arc<Unread>) -> Self {
         Self {
             half: RefCell::new(Half::Silent(respond)),
             unread,
+            held: Cell::new(0),
         }
     }
 
@@ -58,13 +62,15 @@ impl Outgoing {
         }
     }
 
-    /// Sends the head of the response, with which the stream may end.
-    pub(super) fn begin(&self, head: Response<()>, ends: bool) -> io::Result<()> {
+    /// Sends the head of the response, with which the stream may end. It counts among what waits.
+    pub(super) fn begin(&self, mut head: Response<()>, ends: bool) -> io::Result<()> {
         let mut half = self.half.borrow_mut();
         if let Half::Silent(respond) = &mut *half {
+            self.unread.hold_head(head.headers_mut());
             let stream = respond.send_response(head, ends).map_err(gone)?;
             *half = Half::Speaks(stream);
         }
+        self.holds(0);
         Ok(())
     }
 
@@ -117,19 +123,9 @@ impl Outgoing {
         }
     }
 
-    /// Whether more waits to be read than a connection may hold: nothing is read for the answer meanwhile.
-    pub(super) fn is_full(&self) -> bool {
-        self.unread.is_full()
-    }
-
-    /// Ready once it is not.
-    pub(super) fn poll_not_full(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.unread.poll_room(usize::MAX, cx).map(drop)
-    }
-
-    /// Waits until it is not, within the client's allowance.
+    /// Waits until the connection holds no more than it may, within the client's allowance.
     pub(super) async fn not_full(&self, allowance: &mut RateAllowance) -> io::Result<()> {
-        let room = |cx: &mut Context<'_>| self.poll_not_full(cx).map(|()| Ok(0));
+        let room = |cx: &mut Context<'_>| self.poll_room(cx).map(|()| Ok(0));
         poll_fn(|cx| allowance.poll_wait(cx, room)).await.map(drop)
     }
 
@@ -139,10 +135,10 @@ impl Outgoing {
         allowance: &mut RateAllowance,
         want: usize,
     ) -> io::Result<usize> {
-        poll_fn(|cx| allowance.poll_wait(cx, |cx| self.poll_room(want, cx))).await
+        poll_fn(|cx| allowance.poll_wait(cx, |cx| self.poll_capacity_for(want, cx))).await
     }
 
-    fn poll_room(&self, want: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_capacity_for(&self, want: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let want = ready!(self.unread.poll_room(want, cx));
         self.poll_capacity(want, cx)
     }
@@ -175,12 +171,44 @@ impl Outgoing {
         }
     }
 
+    /// Another number than those of the other answers.
+    fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// Ends the stream so that the client sees that something is missing.
     pub(super) fn reset(&self, why: Reason) {
         match &mut *self.half.borrow_mut() {
             Half::Silent(respond) => respond.send_reset(why),
             Half::Speaks(stream) => stream.send_reset(why),
         }
+    }
+}
+
+impl UnreadAnswers for Outgoing {
+    fn is_full(&self) -> bool {
+        self.unread.is_full() && (self.held.get() == 0 || !self.unread.goes_first(self.id()))
+    }
+
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.held.get() > 0 && self.unread.goes_first(self.id()) {
+            return Poll::Ready(());
+        }
+        self.unread.poll_room(usize::MAX, cx).map(drop)
+    }
+
+    fn holds(&self, bytes: usize) {
+        let before = self.held.get();
+        if bytes > before || bytes == 0 && before > 0 {
+            self.held.set(bytes);
+            self.unread.makes(self.id(), before, bytes);
+        }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.holds(0);
     }
 }
 

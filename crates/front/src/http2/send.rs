@@ -7,6 +7,7 @@ use galgo_io::{out::Out, pool, rate_allowance::RateAllowance};
 use galgo_proto::h2::OF_CONNECTION;
 use galgo_service::{
     body::{Body, BodyPart, FilePart, Output, Response},
+    client::UnreadAnswers,
     fault::Fault,
     producer::OutputEvent,
     request::Request,
@@ -291,7 +292,7 @@ impl StreamOutput<'_, '_, '_> {
         ends: bool,
     ) -> Result<(), Fault> {
         let StreamSender { out: to, allowance } = &mut *self.sender;
-        if fits > 0 && to.is_full() {
+        if (fits > 0 || head.is_some()) && to.is_full() {
             // The program keeps its permit, so that few hold what is not counted yet.
             let room = pin!(to.not_full(allowance));
             let room = self.request.client.waits_for(room).await?;

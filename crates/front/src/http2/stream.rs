@@ -1,6 +1,6 @@
 //! One request: a stream's head, what answers it, and its line in the access log.
 
-use std::{cell::RefCell, pin::pin, rc::Rc};
+use std::{cell::RefCell, pin::pin, rc::Rc, sync::Arc};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use galgo_io::{
@@ -13,6 +13,7 @@ use galgo_proto::{
 };
 use galgo_service::{
     body::{Body, Response},
+    client::UnreadAnswers,
     fault::Fault,
     link::Link,
     log::access::AccessEntry,
@@ -58,7 +59,7 @@ pub(super) fn has_body((request, _): &IncomingStream) -> bool {
 pub(super) fn serve<S: SiteService>(
     event_loop: Rc<EventLoop<S>>,
     link: Rc<Link>,
-    (sock, unread): (&Rc<Transport>, &Rc<Unread>),
+    (sock, unread): (&Rc<Transport>, &Arc<Unread>),
     came: IncomingStream,
 ) -> impl Future<Output = FinishedRequest> + use<S> {
     let had_body = has_body(&came);
@@ -153,12 +154,24 @@ async fn answered(
     request: &mut Request<'_>,
     sender: &mut StreamSender,
 ) -> Result<Response, Left> {
+    room(request, sender).await?;
+    let response = site.call(request).await?;
+    // Other answers may have filled the connection meanwhile. A program waits later, so that it keeps its permit.
+    if !matches!(response.body, Body::Stream(_)) {
+        sender.out.holds(0);
+        room(request, sender).await?;
+    }
+    Ok(response)
+}
+
+/// Waits until the answers of the connection that nobody has read leave room for another one.
+async fn room(request: &mut Request<'_>, sender: &mut StreamSender) -> Result<(), Left> {
     if sender.out.is_full() {
         let room = pin!(sender.out.not_full(&mut sender.allowance));
         let room = Box::pin(request.client.waits_for(room)).await;
         room.map_err(|_| Left)?.map_err(|_| Left)?;
     }
-    site.call(request).await
+    Ok(())
 }
 
 /// What a client is told that asked for a WebSocket, and got an answer: it would take each 2xx for one (RFC 8441, 5).

@@ -4,57 +4,105 @@
 //! answer of the connection reads on in its file, or in what its program prints.
 
 use std::{
-    cell::{Cell, RefCell},
     collections::VecDeque,
     io,
-    rc::Rc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::{Context, Poll, Waker},
 };
 
 use bytes::{Buf, Bytes};
-use galgo_service::spool::Charge;
+use galgo_service::{lock::lock, spool::Charge};
+use http::{HeaderMap, HeaderValue};
 
-use super::limits::{FREE_UNREAD, MAX_UNREAD};
+use super::limits::{FREE_UNREAD, MAX_UNREAD, SMALL_HEAD};
 
 /// A piece is not cut shorter for want of room: small frames cost the client more than they hold.
 const LEAST: usize = 16 << 10;
 
-/// What waits to be read, of all answers of a connection.
+/// Bytes that a field of a head takes beside its text.
+const FIELD: usize = 128;
+
+/// What waits to be read, of all answers of a connection. One thread uses it, but a [`HeaderValue`] may hold only what all may use.
 #[derive(Debug)]
 pub(super) struct Unread {
-    bytes: Cell<usize>,
+    bytes: AtomicUsize,
+    /// How many of them are of answers whose heads are not complete.
+    making: AtomicUsize,
+    /// The one of these that goes on while the others wait; 0: none.
+    first: AtomicUsize,
     /// The most that has waited.
-    most: Cell<usize>,
+    most: AtomicUsize,
     charge: Charge,
-    waiting: RefCell<VecDeque<Waker>>,
+    waiting: Mutex<VecDeque<Waker>>,
 }
 
 /// Bytes of an answer. They count until they have been sent or dropped.
 #[derive(Debug)]
 pub(super) struct UnreadPiece {
     bytes: Bytes,
-    of: Rc<Unread>,
+    of: Arc<Unread>,
+}
+
+/// The largest value of a large head. The whole head counts until this value has been sent or dropped.
+#[derive(Debug)]
+struct CountedValue {
+    value: HeaderValue,
+    head: usize,
+    of: Arc<Unread>,
 }
 
 impl Unread {
     /// Of a connection, which are charged to `charge`.
-    pub(super) fn new(charge: Charge) -> Rc<Self> {
-        Rc::new(Self {
-            bytes: Cell::new(0),
-            most: Cell::new(0),
+    pub(super) fn new(charge: Charge) -> Arc<Self> {
+        Arc::new(Self {
+            bytes: AtomicUsize::new(0),
+            making: AtomicUsize::new(0),
+            first: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
             charge,
-            waiting: RefCell::default(),
+            waiting: Mutex::default(),
         })
     }
 
     /// The most that has waited.
     pub(super) fn most(&self) -> usize {
-        self.most.get()
+        self.most.load(Relaxed)
     }
 
     /// Whether nothing more is to be read for answers now.
     pub(super) fn is_full(&self) -> bool {
         self.room(LEAST) == 0
+    }
+
+    /// Whether the answer `id` goes on although the connection is full. If all that waits are heads that are not complete, the client
+    /// can make no room: then one of them becomes complete.
+    pub(super) fn goes_first(&self, id: usize) -> bool {
+        if !self.all_are_making() {
+            return false;
+        }
+        let first = self.first.load(Relaxed);
+        if first == 0 {
+            self.first.store(id, Relaxed);
+        }
+        first == 0 || first == id
+    }
+
+    /// Changes how many bytes count for the answer `id`, whose head is not complete.
+    pub(super) fn makes(&self, id: usize, before: usize, now: usize) {
+        if now == 0 && self.first.load(Relaxed) == id {
+            self.first.store(0, Relaxed);
+        }
+        self.making.fetch_add(now, Relaxed);
+        self.making.fetch_sub(before, Relaxed);
+        self.count(now);
+        self.release(before);
+    }
+
+    fn all_are_making(&self) -> bool {
+        self.bytes.load(Relaxed) == self.making.load(Relaxed)
     }
 
     /// Waits for room for a piece of `want` bytes: how much of it there is room for.
@@ -63,7 +111,7 @@ impl Unread {
         if room > 0 {
             return Poll::Ready(room);
         }
-        let mut waiting = self.waiting.borrow_mut();
+        let mut waiting = lock(&self.waiting);
         if !waiting.iter().any(|known| known.will_wake(cx.waker())) {
             waiting.push_back(cx.waker().clone());
         }
@@ -71,40 +119,73 @@ impl Unread {
     }
 
     /// Counts bytes that were read for an answer.
-    pub(super) fn hold(self: &Rc<Self>, bytes: Bytes) -> UnreadPiece {
-        let all = self.bytes.get() + bytes.len();
-        self.bytes.set(all);
-        self.most.set(self.most.get().max(all));
+    pub(super) fn hold(self: &Arc<Self>, bytes: Bytes) -> UnreadPiece {
+        self.count(bytes.len());
         UnreadPiece {
             bytes,
             of: self.clone(),
         }
     }
 
+    /// Counts a head, unless it is small: flow control does not bound heads (RFC 9113, 5.2.1).
+    pub(super) fn hold_head(self: &Arc<Self>, fields: &mut HeaderMap) {
+        let text = fields
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len());
+        let head = text.sum::<usize>() + fields.len() * FIELD;
+        if head <= SMALL_HEAD {
+            return;
+        }
+        let Some(largest) = fields.values_mut().max_by_key(|value| value.len()) else {
+            return;
+        };
+        self.count(head);
+        let counted = Bytes::from_owner(CountedValue {
+            value: largest.clone(),
+            head,
+            of: self.clone(),
+        });
+        // On an error the counted value is dropped, and the head no longer counts.
+        if let Ok(counted) = HeaderValue::from_maybe_shared(counted) {
+            *largest = counted;
+            // The table of HPACK keeps no sensitive value: it would count there for as long as the connection lasts.
+            largest.set_sensitive(true);
+        }
+    }
+
+    fn count(&self, bytes: usize) {
+        let all = self.bytes.fetch_add(bytes, Relaxed) + bytes;
+        self.most.fetch_max(all, Relaxed);
+    }
+
     fn room(&self, want: usize) -> usize {
-        let needed = self.bytes.get() + want.min(LEAST);
+        let here = self.bytes.load(Relaxed);
+        let needed = here + want.min(LEAST);
         let all = match needed <= FREE_UNREAD {
             true => FREE_UNREAD,
             false if self.charge.reach((MAX_UNREAD - FREE_UNREAD) as u64) => MAX_UNREAD,
             false => return 0,
         };
         match needed <= all {
-            true => want.min(all - self.bytes.get()),
+            true => want.min(all - here),
             false => 0,
         }
     }
 
     fn release(&self, bytes: usize) {
-        let left = self.bytes.get() - bytes;
-        self.bytes.set(left);
+        let left = self.bytes.fetch_sub(bytes, Relaxed) - bytes;
         if left == 0 {
             self.charge.shrink(0);
-            self.waiting.take().into_iter().for_each(Waker::wake);
-        } else if !self.waiting.borrow().is_empty()
-            && !self.is_full()
-            && let Some(next) = self.waiting.borrow_mut().pop_front()
-        {
-            next.wake();
+        }
+        if self.all_are_making() {
+            let waiting = std::mem::take(&mut *lock(&self.waiting));
+            waiting.into_iter().for_each(Waker::wake);
+            return;
+        }
+        let none_waits = lock(&self.waiting).is_empty();
+        if !none_waits && !self.is_full() {
+            let next = lock(&self.waiting).pop_front();
+            next.into_iter().for_each(Waker::wake);
         }
     }
 }
@@ -116,6 +197,18 @@ impl UnreadPiece {
             bytes: self.bytes.split_to(n),
             of: self.of.clone(),
         }
+    }
+}
+
+impl AsRef<[u8]> for CountedValue {
+    fn as_ref(&self) -> &[u8] {
+        self.value.as_bytes()
+    }
+}
+
+impl Drop for CountedValue {
+    fn drop(&mut self) {
+        self.of.release(self.head);
     }
 }
 
@@ -159,7 +252,7 @@ mod tests {
     use super::*;
 
     /// Connections of one address, which has so many bytes of `spool_memory`.
-    fn connections(share: usize) -> [Rc<Unread>; 2] {
+    fn connections(share: usize) -> [Arc<Unread>; 2] {
         let settings = SpoolSettings {
             memory: 2 * share as u64,
             ..SpoolSettings::default()
@@ -170,9 +263,9 @@ mod tests {
     }
 
     /// Holds pieces until there is no room for more.
-    fn fill(unread: &Rc<Unread>) -> Vec<UnreadPiece> {
+    fn fill(unread: &Arc<Unread>) -> Vec<UnreadPiece> {
         let mut cx = Context::from_waker(Waker::noop());
-        std::iter::from_fn(|| match unread.poll_room(60_000, &mut cx) {
+        std::iter::from_fn(|| match unread.poll_room(28_000, &mut cx) {
             Poll::Ready(n) => Some(unread.hold(vec![0; n].into())),
             Poll::Pending => None,
         })
@@ -183,15 +276,35 @@ mod tests {
     fn as_many_as_a_connection_may_hold_and_its_address() {
         let [one, other] = connections(MAX_UNREAD - FREE_UNREAD);
         let pieces = fill(&one);
-        assert!(one.is_full() && one.bytes.get() <= MAX_UNREAD);
-        assert!(one.bytes.get() > MAX_UNREAD - LEAST);
+        assert!(one.is_full() && one.bytes.load(Relaxed) <= MAX_UNREAD);
+        assert!(one.bytes.load(Relaxed) > MAX_UNREAD - LEAST);
         // The share of their address is used up: what is free is left.
         let more = fill(&other);
-        assert!(other.is_full() && other.bytes.get() <= FREE_UNREAD);
+        assert!(other.is_full() && other.bytes.load(Relaxed) <= FREE_UNREAD);
         drop((pieces, more));
-        assert_eq!((one.bytes.get(), other.bytes.get()), (0, 0));
+        assert_eq!((one.bytes.load(Relaxed), other.bytes.load(Relaxed)), (0, 0));
         fill(&other);
         assert!(other.most() > FREE_UNREAD);
+    }
+
+    #[test]
+    fn large_heads_count_until_they_are_sent() {
+        let [one, _] = connections(MAX_UNREAD);
+        let mut small = HeaderMap::new();
+        small.insert("x-a", HeaderValue::from_static("a"));
+        one.hold_head(&mut small);
+        assert_eq!(one.bytes.load(Relaxed), 0);
+        // Many small fields are a large head.
+        for text in ["x".repeat(SMALL_HEAD).as_str(), "y"] {
+            let mut large = HeaderMap::new();
+            let value = HeaderValue::from_str(text).unwrap();
+            (0..SMALL_HEAD / FIELD).for_each(|_| drop(large.append("x-a", value.clone())));
+            one.hold_head(&mut large);
+            assert!(one.bytes.load(Relaxed) > SMALL_HEAD && large.values().all(|v| v == text));
+            assert_eq!(large.values().filter(|v| v.is_sensitive()).count(), 1);
+            drop(large);
+            assert_eq!(one.bytes.load(Relaxed), 0);
+        }
     }
 
     #[test]
@@ -201,14 +314,18 @@ mod tests {
         piece.advance(10);
         let mut first = piece.split_to(40);
         assert_eq!(
-            (first.remaining(), piece.remaining(), one.bytes.get()),
+            (
+                first.remaining(),
+                piece.remaining(),
+                one.bytes.load(Relaxed)
+            ),
             (40, 50, 90)
         );
         first.advance(40);
         drop(first);
-        assert_eq!(one.bytes.get(), 50);
+        assert_eq!(one.bytes.load(Relaxed), 50);
         drop(piece);
-        assert_eq!(one.bytes.get(), 0);
+        assert_eq!(one.bytes.load(Relaxed), 0);
     }
 
     #[test]
@@ -229,9 +346,10 @@ mod tests {
             assert!(one.poll_room(1, cx).is_pending() && one.poll_room(1, cx).is_pending());
         }
         let times = || woken.each_ref().map(|one| one.0.load(Ordering::Relaxed));
+        // `fill` waited as well.
         pieces.pop();
         pieces.pop();
-        assert_eq!(times()[..2], [1, usize::from(times()[1] > 0)]);
+        assert_eq!(times(), [1, 0, 0]);
         pieces.clear();
         assert_eq!(times(), [1; 3]);
     }

@@ -206,6 +206,7 @@ impl RunningProgram {
     pub(crate) fn finish(mut self, done: impl FnOnce(Option<Exit>) + 'static) {
         self.tell_held_open();
         self.stdout = None;
+        self.out = Out::default();
         if let Some(exit) = self.reap()
             && !self.pump.process.left_others()
         {
