@@ -158,7 +158,8 @@ impl ReadyServer {
         if !matches!(why, EndReason::HandedOver(..)) {
             life.running.bound.iter().for_each(Bound::remove);
         }
-        // After the last request.
+        // After the last request, and before helpers end what they have started.
+        life.running.workers.end();
         match (&why, life.running.spawning.take()) {
             (EndReason::HandedOver(..), Some(spawning)) => spawning.let_go(),
             (_, spawning) => drop(spawning),

@@ -69,6 +69,16 @@ impl WorkersThread {
         Ok(())
     }
 
+    /// Ends all workers, and waits until they have ended.
+    pub fn end(&mut self) {
+        self.end.send_replace(true);
+        let state = std::mem::replace(&mut self.state, ThreadState::Idle(None));
+        if let ThreadState::Runs { pools, thread } = state {
+            drop(pools);
+            let _ = thread.join();
+        }
+    }
+
     /// Starts the workers of a pool; there is a thread for them, or they are not started.
     pub fn start(&self, pool: WorkerPool) {
         if let ThreadState::Runs { pools, .. } = &self.state {
@@ -121,11 +131,6 @@ fn supervise(
 
 impl Drop for WorkersThread {
     fn drop(&mut self) {
-        self.end.send_replace(true);
-        let state = std::mem::replace(&mut self.state, ThreadState::Idle(None));
-        if let ThreadState::Runs { pools, thread } = state {
-            drop(pools);
-            let _ = thread.join();
-        }
+        self.end();
     }
 }

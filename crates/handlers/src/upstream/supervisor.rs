@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::{Child, Exit, FileId, Spawner, words::how};
+use galgo_spawn::{Child, Exit, FileId, Spawner, Status, words::how};
 use tokio::{
     io::unix::AsyncFd,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
@@ -197,7 +197,8 @@ impl Supervisor {
                 }
                 renewed = renewed(&mut self.ended, &mut self.renew) => {
                     if !renewed {
-                        self.end(&mut child).await;
+                        let exit = self.end(&mut child).await;
+                        self.told(exit);
                         return Over::Ended;
                     }
                     (stale, due) = (true, true);
@@ -236,8 +237,8 @@ impl Supervisor {
         self.pool.slots.take_this(self.slot).then_some(permit)
     }
 
-    /// TERM, and KILL after the grace.
-    async fn end(&self, child: &mut AsyncFd<Child>) {
+    /// Sends TERM, and KILL after the grace.
+    async fn end(&self, child: &mut AsyncFd<Child>) -> Option<Exit> {
         // Some answer TERM only when no client is connected.
         if let Some(upstream) = self.pool.upstream.upgrade() {
             upstream.idle.close_slot(self.slot);
@@ -249,8 +250,22 @@ impl Supervisor {
             if ended.await.is_ok() {
                 break;
             }
+            if signal == TERM {
+                self.say(
+                    Level::Warn,
+                    "TERM did not end it within kill_grace: KILL ends it",
+                );
+            }
         }
-        let _ = child.get_mut().try_wait();
+        child.get_mut().try_wait().ok().flatten()
+    }
+
+    /// Logs how a worker has ended that was told to.
+    fn told(&self, exit: Option<Exit>) {
+        if let Some(exit) = exit.filter(|exit| exit.status != Status::Signal(KILL)) {
+            let words = format!("was told to end, and ended {}", how(exit.status));
+            self.say(Level::Info, &words);
+        }
     }
 
     /// A worker has ended by itself. Whether it had answered before.

@@ -17,7 +17,9 @@ use galgo_testkit::{
 };
 use rustix::process::Signal;
 
-use super::{GAMES, MAN, NOBODY, helpers, kill, mode, own, spawner, uid_of, written};
+use super::{
+    GAMES, MAN, NOBODY, helpers, kill, mode, needs_a_lasting_place, own, spawner, uid_of, written,
+};
 
 list![
     they_run_as_their_user,
@@ -29,6 +31,8 @@ list![
     a_helper_with_a_worker_does_not_leave,
     what_they_leave_running_ends,
     a_server_that_ends_ends_them,
+    they_have_the_grace_of_term_and_the_log_is_true,
+    a_reload_without_them_gives_them_the_grace,
     a_server_that_is_killed_takes_them_along,
     a_reload_changes_their_user_and_loses_no_request,
     what_may_not_run_is_said,
@@ -346,6 +350,76 @@ fn a_server_that_ends_ends_them() {
     server.signal(Signal::TERM);
     all.into_iter().for_each(gone);
     server.kill();
+}
+
+/// A route with a worker that says what it meets, and takes a while to end by TERM, or does not.
+fn slow_to_end(keys: &str, on_term: &str) -> Site {
+    let slow = format!(
+        "#!/usr/bin/perl\n$| = 1;\n$SIG{{TERM}} = sub {{ {on_term} }};\nprint \"is up\\n\";\nsleep 1 while 1;\n"
+    );
+    let site = files().file("games/slow", slow, 0o755);
+    own(&site, "games/slow", GAMES);
+    site.config(&format!(
+        "[[route]]\npath = \"/app\"\n{keys}\nfastcgi = {{ run = [\"games/slow\"], workers = 1 }}\n"
+    ))
+}
+
+const ENDS: &str = "select undef, undef, undef, .2; print qq(bye\\n); exit 3";
+
+const EACH_KIND: [&str; 4] = [
+    "",
+    "user = \"games\"",
+    "sandbox = \"strict\"",
+    "user = \"games\"\nsandbox = \"strict\"",
+];
+
+/// What the log says of the worker once the server has ended.
+fn said_at_the_end(site: Site) -> Vec<String> {
+    let mut server = site.start();
+    server.says("is up");
+    server.signal(Signal::TERM);
+    server.child.wait().unwrap();
+    server.kill();
+    of_the_worker(&server)
+}
+
+fn of_the_worker(server: &Server) -> Vec<String> {
+    let errors = server.errors();
+    let own = errors
+        .lines()
+        .filter_map(|line| line.split_once("games/slow: "));
+    own.map(|(_, said)| said.to_owned()).collect()
+}
+
+fn they_have_the_grace_of_term_and_the_log_is_true() {
+    needs_a_lasting_place();
+    for keys in EACH_KIND {
+        let said = said_at_the_end(slow_to_end(keys, ENDS).defaults("kill_grace = \"1m\""));
+        let want = ["is up", "bye", "was told to end, and ended with status 3"];
+        assert_eq!(said, want, "{keys}");
+        let stubborn = slow_to_end(keys, "").defaults("kill_grace = \"100ms\"");
+        let said = said_at_the_end(stubborn);
+        let want = [
+            "is up",
+            "TERM did not end it within kill_grace: KILL ends it",
+        ];
+        assert_eq!(said, want, "{keys}");
+    }
+}
+
+fn a_reload_without_them_gives_them_the_grace() {
+    needs_a_lasting_place();
+    for keys in EACH_KIND {
+        let server = slow_to_end(keys, ENDS)
+            .defaults("kill_grace = \"1m\"")
+            .start();
+        server.says("is up");
+        server.reconfigure(|config| config.remove_route("/app"));
+        assert!(server.reload());
+        server.says("was told to end, and ended with status 3");
+        let want = ["is up", "bye", "was told to end, and ended with status 3"];
+        assert_eq!(of_the_worker(&server), want, "{keys}");
+    }
 }
 
 fn a_server_that_is_killed_takes_them_along() {
