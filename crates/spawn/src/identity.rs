@@ -114,6 +114,21 @@ pub fn name_of(uid: u32) -> String {
     }
 }
 
+/// The name of the group with that id; the id, if it has no name.
+pub fn group_name_of(gid: u32) -> String {
+    let found = entry(
+        "getgrgid_r",
+        // SAFETY: `entry` gives places and a buffer of the length it says.
+        |to, buf, len, found| unsafe { libc::getgrgid_r(gid, to, buf, len, found) },
+        |entry: &libc::group| {
+            // SAFETY: libc's own contract; the name lies in the buffer, which outlives the call.
+            let name = unsafe { CStr::from_ptr(entry.gr_name) };
+            name.to_string_lossy().into_owned()
+        },
+    );
+    found.ok().flatten().unwrap_or_else(|| gid.to_string())
+}
+
 /// The identity of the user with that id, who is known to the system.
 ///
 /// # Errors

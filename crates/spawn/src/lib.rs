@@ -25,6 +25,7 @@ mod own_child;
 pub mod owners;
 mod queue;
 mod raw;
+pub mod readable;
 mod reaper;
 pub mod sandbox;
 mod start;

@@ -84,8 +84,13 @@ impl<W: Write> CheckReport<W> {
         for seen in certificates {
             self.line(seen.verdict, &seen.of, &seen.says)?;
         }
-        if let Some(why) = config.lacks_certificate() {
-            self.line(Severity::Fails, "configuration", &why)?;
+        let lacks_certificate = config.lacks_certificate();
+        for why in config
+            .unreadable_passwords()
+            .iter()
+            .chain(&lacks_certificate)
+        {
+            self.line(Severity::Fails, "configuration", why)?;
         }
         self.spool(config)?;
         for gap in isolation::gaps(config) {

@@ -9,8 +9,10 @@ use std::{
 };
 
 use galgo_handlers::steps::passwords::hash;
-use galgo_spawn::words;
+use galgo_spawn::{readable::unreadable, words};
 use rustix::fs::{FlockOperation, flock};
+
+use crate::config::Config;
 
 /// The server's group may read a new file; other users may not.
 const MODE: u32 = 0o640;
@@ -27,6 +29,9 @@ pub(super) struct PasswdArgs {
     /// Remove the user
     #[arg(long, conflicts_with = "argon2")]
     delete: bool,
+    /// The configuration that names the file, if it is not galgo.toml here or in a folder above the file
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 pub(super) fn passwd(args: &PasswdArgs) -> Result<ExitCode, String> {
@@ -53,7 +58,31 @@ pub(super) fn passwd(args: &PasswdArgs) -> Result<ExitCode, String> {
         (false, true) => println!("{shown}: {user} has a new password"),
         (false, false) => println!("{shown}: {user} may come in"),
     }
+    if let Some(why) = unreadable_to_server(&args.file, args.config.as_deref()) {
+        eprintln!("galgo: warning: {why}");
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why the `user` of the configuration that names the file cannot read it; `None`: it can, or no configuration was found.
+fn unreadable_to_server(file: &Path, config: Option<&Path>) -> Option<String> {
+    let real = file.canonicalize().ok()?;
+    let above = real
+        .ancestors()
+        .skip(1)
+        .map(|above| above.join("galgo.toml"));
+    let configs: Vec<_> = match config {
+        Some(config) => vec![config.to_owned()],
+        None => [PathBuf::from("galgo.toml")]
+            .into_iter()
+            .chain(above)
+            .collect(),
+    };
+    let read = configs.iter().filter(|config| config.exists());
+    let mut read = read.filter_map(|config| Config::load(config).ok());
+    let is_real = |named: &Path| named.canonicalize().is_ok_and(|named| named == real);
+    let config = read.find(|config| config.password_files().any(is_real))?;
+    unreadable(file, &config.identity?)
 }
 
 /// From the terminal, twice and without an echo; from anything else the first line.

@@ -131,7 +131,9 @@ fn greet(ready: &ReadyServer) {
     }
     let _ = out.flush();
     let gaps = isolation::gaps(ready.config());
-    for warning in ready.config().warnings.iter().chain(&gaps) {
+    let closed = ready.config().unreadable_passwords();
+    let warnings = ready.config().warnings.iter();
+    for warning in warnings.chain(&closed).chain(&gaps) {
         eprintln!("galgo: warning: {}", lines(warning));
     }
     if effective_uid() == 0 {

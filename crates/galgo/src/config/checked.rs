@@ -1,6 +1,13 @@
 //! A configuration as the server uses it.
 
-use std::{fmt, ops::Range, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use galgo_handlers::steps::{errors::Errors, rewrite::Rewrites};
 use galgo_io::tls::Clients;
@@ -8,6 +15,7 @@ use galgo_proto::forwarded::Trusted;
 use galgo_spawn::{
     identity::Identity,
     owners::{Remit, RunsAs},
+    readable::unreadable,
 };
 
 pub use galgo_front::settings::{Http, Listen, Speaks};
@@ -115,6 +123,25 @@ impl Config {
         let of_routes = routes.flat_map(|r| r.remits().map(|remit| (&*r.path, remit)));
         let of_hosts = self.sites.iter().filter_map(|sites| sites.remit.as_ref());
         of_routes.chain(of_hosts.map(|remit| ("sites", remit)))
+    }
+
+    /// The files of passwords that routes name.
+    pub fn password_files(&self) -> impl Iterator<Item = &Path> {
+        let steps = self.routes.iter().filter_map(|route| route.steps.as_ref());
+        steps.filter_map(|steps| Some(steps.passwords.as_ref()?.path()))
+    }
+
+    /// A sentence for each file of passwords that the server cannot read once it is its `user`: each request that needs one then
+    /// gets 500.
+    pub fn unreadable_passwords(&self) -> Vec<String> {
+        let user = self.identity.iter();
+        let of = |user| {
+            let files: BTreeSet<_> = self.password_files().collect();
+            files
+                .into_iter()
+                .filter_map(move |file| unreadable(file, user))
+        };
+        user.flat_map(of).collect()
     }
 
     /// The first place whose programs or workers the server itself starts.

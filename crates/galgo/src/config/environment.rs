@@ -7,6 +7,11 @@ use std::{
     path::Path,
 };
 
+use galgo_spawn::{
+    identity::{effective_uid, name_of},
+    words::argument,
+};
+
 use super::{
     error::{Checked, ConfigText},
     raw::{self, RawRoute, Typed, first_place},
@@ -57,10 +62,21 @@ impl ConfigText<'_> {
         /// Bytes of such a file: an environment has not got much more room.
         const MOST: u64 = 64 << 10;
         let fail = |e: io::Error| self.unopened(typed, path, &e);
-        let file = trusted_path::read(path).map_err(fail)?;
+        let file = trusted_path::read(path).map_err(|e| match path.metadata() {
+            // Its group may not read it: see below.
+            Ok(_) if e.kind() == io::ErrorKind::PermissionDenied => {
+                let (user, argument) = (name_of(effective_uid()), argument(path));
+                let message = format!(
+                    "user {user} cannot read {}: chown {user} {argument}",
+                    path.display()
+                );
+                self.error(typed.span(), message)
+            }
+            _ => fail(e),
+        })?;
         let mode = file.metadata().map_err(fail)?.permissions().mode();
         if mode & 0o077 != 0 {
-            let argument = galgo_spawn::words::argument(path);
+            let argument = argument(path);
             let message = format!(
                 "others than its owner may read or change {}: chmod 600 {argument}",
                 path.display()

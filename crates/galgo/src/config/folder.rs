@@ -9,6 +9,8 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use galgo_spawn::readable;
+
 use super::{checked::Folder, error::ConfigError};
 use crate::trusted_path::read_all;
 
@@ -52,14 +54,14 @@ pub(super) fn readable_by_all(path: &Path) -> Option<String> {
 
 /// Why a folder or a file could not be opened, and what to do.
 pub(super) fn unopened(path: &Path, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return readable::denied(path);
+    }
     let path = path.display();
     match error.kind() {
         io::ErrorKind::NotFound => format!("{path} does not exist: create it or correct the path"),
         io::ErrorKind::NotADirectory => format!("{path} is not a folder: name one"),
         io::ErrorKind::IsADirectory => format!("{path} is a folder: name a file"),
-        io::ErrorKind::PermissionDenied => format!(
-            "{path} may not be entered by this user: check the permissions on the way to it"
-        ),
         _ => format!("{path}: {error}"),
     }
 }

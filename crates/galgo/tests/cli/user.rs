@@ -194,9 +194,46 @@ fn a_site_in_a_closed_folder_is_not_called_empty() {
         .output()
         .unwrap();
     let out = String::from_utf8_lossy(&done.stdout);
-    assert!(
-        out.contains("cgi-bin may not be entered by this user"),
-        "{out}"
-    );
+    let folder = site.folder().display();
+    let words = format!("user nobody cannot enter {folder}: chmod a+x {folder}");
+    assert!(out.contains(&words), "{out}");
     assert_eq!(done.status.code(), Some(1));
+}
+
+/// The server reads the file as root at first. Each later look is one of its `user`.
+#[test]
+fn passwords_that_the_user_cannot_read_are_named() {
+    assert!(is_root(), "this test needs root");
+    let site = new_site();
+    let toml = "user = \"nobody\"\nlisten = [\"127.0.0.1:0\"]\n[[route]]\npath = \"/\"\nfiles = \"public\"\n\
+                passwords = \"site.htpasswd\"\n";
+    site.write("galgo.toml", toml);
+    site.write("public/a.txt", "hello");
+    let passwd = |args: &[&str]| {
+        let mut command = site.command(args);
+        let done = galgo_testkit::Done::of(&mut command, b"secret\n");
+        assert!(done.code == 0, "{done:?}");
+        done.err
+    };
+    let words = |file: &str| format!("user nobody cannot read {file}: chgrp nogroup {file}");
+    let said = passwd(&["passwd", "site.htpasswd", "ada"]);
+    assert!(said.contains(&words("site.htpasswd")), "{said}");
+
+    let file = site.path("site.htpasswd");
+    let words = words(file.to_str().unwrap());
+    let check = site.galgo(&["check"]);
+    assert!(check.code == 1 && check.out.contains(&words), "{check:?}");
+    let server = site.clone().start();
+    server.says(&words);
+    assert!(!server.reload());
+    server.says(&format!("passwords: {words}"));
+    passwd(&["passwd", "site.htpasswd", "bob"]);
+    let ask = "GET /a.txt HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YmFkYTpzZWNyZXQ=\r\n\r\n";
+    assert_eq!(server.ask(ask).status, 500);
+    server.says(&format!("/a.txt: {words}"));
+
+    std::os::unix::fs::chown(&file, None, Some(65534)).unwrap();
+    let said = passwd(&["passwd", "site.htpasswd", "ada"]);
+    assert!(!said.contains("warning"), "{said}");
+    assert_eq!(site.galgo(&["check"]).code, 0);
 }

@@ -15,6 +15,7 @@ use std::{io, ops::BitOr, path::Path, sync::Arc, time::Duration};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use galgo_proto::{Fields, h1::Head};
+use galgo_spawn::readable::denied;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
@@ -100,8 +101,11 @@ impl Passwords {
             return Ok(Some(self.denied(cx, request)));
         };
         let users = self.file.users().await.map_err(|e| {
-            let path = self.path().display();
-            Fault::Internal(format!("passwords: {path}: {e}"))
+            let path = self.path();
+            Fault::Internal(match e.kind() {
+                io::ErrorKind::PermissionDenied => denied(path),
+                _ => format!("passwords: {}: {e}", path.display()),
+            })
         })?;
         if !self.is_right(cx, request, &users, &shown).await? {
             return Ok(Some(self.denied(cx, request)));
