@@ -4,7 +4,7 @@ use crate::{
     claims::ProcessMark,
     exit::Exit,
     own_child::{self, OwnChild},
-    owners::remote::RemoteChild,
+    remote::child::RemoteChild,
     start::Priority,
 };
 use std::{

@@ -42,7 +42,7 @@ impl StartStage {
         (Self::Denied, "running it as another user"),
     ];
 
-    /// The stage that is this number (`stage as u64`): what a child (`direct::child_side`) or a helper (`owners::message`) tells.
+    /// The stage that is this number (`stage as u64`): what a child (`direct::child_side`) or a helper (`remote::message`) tells.
     pub(crate) fn numbered(number: u64) -> Option<Self> {
         let found = Self::ALL.get(usize::try_from(number).ok()?);
         found.map(|(stage, _)| *stage)

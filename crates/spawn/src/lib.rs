@@ -14,6 +14,7 @@ mod error;
 mod exit;
 mod file_id;
 pub mod guard;
+mod host_name;
 pub mod identity;
 mod inherited;
 pub mod inspect;
@@ -27,15 +28,17 @@ mod queue;
 mod raw;
 pub mod readable;
 mod reaper;
+pub mod remote;
 pub mod sandbox;
 mod start;
 pub mod template;
+mod template_kind;
 pub mod trusted_path;
 pub mod words;
 
 pub use apart::send_signal_to;
 pub use child::{Child, group_members};
-pub use direct::{Direct, FailedLaunch, LaunchOutcome, leave_signals_to_others};
+pub use direct::{Direct, leave_signals_to_others};
 pub use domain::keeps_apart;
 pub use env::{EnvBlock, STRING_MAX};
 pub use error::{StartError, StartStage};
@@ -47,7 +50,7 @@ pub use memory::give_back_memory;
 pub use queue::unacknowledged;
 pub use reaper::{end_orphans, keep_until_unread, wait_until_unread};
 pub use sandbox::{Outside, Sandbox};
-pub use start::{Launch, Limits, MORE_MAX, Priority, Start};
+pub use start::{FailedLaunch, Launch, LaunchOutcome, Limits, MORE_MAX, Priority, Start};
 
 use std::{io, os::fd::BorrowedFd, sync::Arc};
 

@@ -1,6 +1,6 @@
 //! What to start.
 
-use crate::{claims::MarkKind, env::EnvBlock, sandbox::Sandbox};
+use crate::{claims::MarkKind, env::EnvBlock, error::StartError, sandbox::Sandbox};
 use std::{
     ffi::CString,
     os::fd::{BorrowedFd, OwnedFd},
@@ -137,4 +137,24 @@ impl Launch {
             sandbox: self.sandbox,
         }
     }
+}
+
+/// A program that was not started.
+#[derive(Debug)]
+pub struct FailedLaunch {
+    /// Why.
+    pub error: StartError,
+    /// What was to be started, to try again.
+    pub launch: Launch,
+}
+
+/// What has become of a start.
+#[derive(Debug)]
+pub enum LaunchOutcome {
+    /// The child has not executed its program yet.
+    UnderWay,
+    /// The program runs, or has run.
+    Started,
+    /// It could not be executed; the child is gone.
+    Failed(Box<FailedLaunch>),
 }

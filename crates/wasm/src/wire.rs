@@ -26,7 +26,8 @@ use std::{
 use galgo_spawn::{
     Exit, Status,
     identity::effective_uid,
-    owners::{Denied, Layout, OwnedBy, may_run, message},
+    owners::{Denied, Layout, OwnedBy, may_run},
+    remote::message,
 };
 use rustix::{
     fs::{MemfdFlags, memfd_create},

@@ -19,7 +19,7 @@ use std::{
 };
 
 use galgo_io::watch;
-use galgo_spawn::owners::message;
+use galgo_spawn::remote::message;
 use rustix::{
     io::Errno,
     net::{

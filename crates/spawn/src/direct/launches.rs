@@ -5,7 +5,10 @@
 //! the child leaves this memory, by `execve` or by its end. The program has its descriptors by then.
 
 use super::{child_side::ChildContext, slots::StdioSlots, stack::Stack};
-use crate::{error::StartError, start::Launch};
+use crate::{
+    error::StartError,
+    start::{FailedLaunch, Launch, LaunchOutcome},
+};
 use std::{
     cmp::Reverse,
     collections::VecDeque,
@@ -56,26 +59,6 @@ struct PendingLaunch {
     memory: LaunchMemory,
     /// From [`Box::into_raw`].
     data: NonNull<LaunchData>,
-}
-
-/// A program that was not started.
-#[derive(Debug)]
-pub struct FailedLaunch {
-    /// Why.
-    pub error: StartError,
-    /// What was to be started, to try again.
-    pub launch: Launch,
-}
-
-/// What has become of a start.
-#[derive(Debug)]
-pub enum LaunchOutcome {
-    /// The child has not executed its program yet.
-    UnderWay,
-    /// The program runs, or has run.
-    Started,
-    /// It could not be executed; the child is gone.
-    Failed(Box<FailedLaunch>),
 }
 
 /// The starts of one thread.

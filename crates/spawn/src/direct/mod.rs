@@ -17,10 +17,9 @@ use crate::{
     env::STRING_MAX,
     error::{StartError, StartStage},
     sandbox::{Ipc, Sandbox},
-    start::{Launch, Limits, MORE_MAX, Priority, Start},
+    start::{FailedLaunch, Launch, LaunchOutcome, Limits, MORE_MAX, Priority, Start},
 };
 use child_side::ChildContext;
-pub use launches::{FailedLaunch, LaunchOutcome};
 use launches::{LaunchData, LaunchMemory, Launches};
 use rustix::{
     io::fcntl_dupfd_cloexec,

@@ -5,8 +5,7 @@
 //! place of one that leads to it. So what is executed by its path is what was checked, or what the same user has put there
 //! meanwhile. By its path, for so a script's interpreter opens it again, whatever the kernel was given.
 
-use super::shortage::is_short;
-use crate::trusted_path::resolve;
+use crate::{host_name::is_host, remote::shortage::is_short, trusted_path::resolve};
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2,
@@ -120,9 +119,6 @@ pub enum Layout {
 
 /// The folder of a host's programs.
 pub const PROGRAMS: &str = "cgi-bin";
-
-/// Bytes of a host's name, at most (RFC 1035, 2.3.4).
-pub(super) const HOST: usize = 253;
 
 /// What is to be run.
 #[derive(Debug, Clone, Copy)]
@@ -339,13 +335,6 @@ pub(super) fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathB
         _ if real == folder => Ok((sites, folder)),
         _ => Err(denied(&folder, CheckFailure::Link)),
     }
-}
-
-/// Whether it may be a host as requests have it: what none can name is no host's.
-pub(super) fn is_host(name: &str) -> bool {
-    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    let label = |label: &str| !label.is_empty() && label.bytes().all(letter);
-    name.len() <= HOST && name.split('.').all(label)
 }
 
 /// The path without links, none of which leads out of another account's folder.

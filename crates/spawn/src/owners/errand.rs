@@ -2,9 +2,9 @@
 //! such a process until it serves. It has until a deadline; then it is killed, and what else is asked of the spawner has not
 //! waited for it.
 
-use super::{
+use super::known::HelperKey;
+use crate::remote::{
     deadline::Deadline,
-    known::HelperKey,
     message::{OrderAnswer, REPORT, Received, receive_all, send},
     shortage::{is_short, pause},
 };

@@ -1,10 +1,13 @@
 //! A process of the spawner's, of the same program: what is left to it of the spawner.
 
-use super::{
-    message::pair,
-    shortage::{is_short, pause},
+use crate::{
+    claims::MarkRange,
+    inherited::close_all_but,
+    remote::{
+        message::pair,
+        shortage::{is_short, pause},
+    },
 };
-use crate::{claims::MarkRange, inherited::close_all_but};
 use rustix::{
     fs::{Mode, OFlags, open},
     io::Errno,

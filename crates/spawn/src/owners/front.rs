@@ -2,18 +2,22 @@
 
 use super::{
     cgroups::are_delegated,
-    connection::{HelperLink, ProgramConnection, most_of_one},
-    deadline::{ANSWERS_WITHIN, Deadline},
     known::{HelperKey, HelperNeed, KnownHelpers},
     link::{NotDone, SpawnerLink},
-    message::{HelperOrder, Order, pair},
     remit::Remit,
-    remote::RemoteChild,
-    warm::{TemplateOrder, under_way::TemplateUnderWay},
+    warm::under_way::TemplateUnderWay,
 };
 use crate::{
     Child, Direct, EnvBlock, FailedLaunch, Launch, Limits, NamelessListener, Sandbox, Start,
-    StartError, StartStage, template::Uses,
+    StartError, StartStage,
+    remote::{
+        child::RemoteChild,
+        connection::{HelperLink, ProgramConnection, most_of_one},
+        deadline::{ANSWERS_WITHIN, Deadline},
+        message::{HelperOrder, Order, pair},
+        template_message::TemplateOrder,
+    },
+    template::Uses,
 };
 use rustix::io::Errno;
 use std::{

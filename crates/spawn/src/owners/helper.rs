@@ -8,24 +8,25 @@
 //! ([`SupervisedProgram`]).
 
 use super::{
-    Remit, cgroups,
-    connection::{HelperEnd, IdleEnds},
-    deadline::ANSWERS_WITHIN,
-    errand,
+    Remit, cgroups, errand,
     link::NotDone,
     listed::{ListedFiles, STALE},
-    message::{HelperOrder, MOST, OrderAnswer, ProgramReport, StartOrder, receive},
     modules::{self, WorkerProgram},
     program::{CheckedProgram, HelperTerms, NotChecked},
     remit::Terms,
     running::{ProgramEvent, SupervisedProgram, failed},
-    shortage::{is_short, pause},
     warm::templates::HelperTemplates,
 };
 use crate::{
     Child, Direct, Launch, Limits, Sandbox,
     identity::{Identity, effective_uid},
     leave_signals_to_others, leftover, reaper,
+    remote::{
+        connection::{HelperEnd, IdleEnds},
+        deadline::ANSWERS_WITHIN,
+        message::{HelperOrder, MOST, OrderAnswer, ProgramReport, StartOrder, receive},
+        shortage::{is_short, pause},
+    },
     sandbox::{self, Ipc, Prepared},
 };
 use rustix::{

@@ -1,6 +1,6 @@
 //! The helpers that the server knows: whom it asks, and which of them it lets go.
 
-use super::connection::HelperLink;
+use crate::remote::connection::HelperLink;
 use std::{
     collections::HashMap,
     sync::Arc,
@@ -142,7 +142,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::owners::message::pair;
+    use crate::remote::message::pair;
     use std::os::fd::AsFd;
 
     fn link() -> Arc<HelperLink> {

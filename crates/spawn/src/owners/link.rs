@@ -3,7 +3,7 @@
 //! An order has a number and a deadline. Whoever waits reads for all who wait. An answer that comes after its deadline is dropped,
 //! with its descriptors: a helper without a socket ends.
 
-use super::{
+use crate::remote::{
     deadline::{Deadline, patience},
     message::{Order, OrderAnswer, REPORT, Received, receive_all, send},
     shortage::{is_short, pause},
@@ -207,7 +207,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::owners::message::pair;
+    use crate::remote::message::pair;
     use std::time::Duration;
 
     fn order(uid: u32) -> Order<'static> {

@@ -1,7 +1,6 @@
 //! Whether what a strict sandbox lists still is what its helper knows.
 
-use super::message::ProgramReport;
-use crate::{error::StartStage, sandbox::ListedFileWatch};
+use crate::{error::StartStage, remote::message::ProgramReport, sandbox::ListedFileWatch};
 use std::io::{self, ErrorKind};
 
 /// The server is to ask the next helper.

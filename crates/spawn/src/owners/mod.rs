@@ -20,8 +20,6 @@ mod cgroups;
 mod checks;
 mod coded;
 mod configured;
-pub(crate) mod connection;
-mod deadline;
 mod errand;
 mod fork;
 mod front;
@@ -30,13 +28,10 @@ mod known;
 mod link;
 mod listed;
 mod made;
-pub mod message;
 mod modules;
 mod program;
 mod remit;
-pub(crate) mod remote;
 mod running;
-mod shortage;
 pub mod spawner;
 mod successor;
 #[cfg(test)]
@@ -45,23 +40,23 @@ mod untold;
 mod upgrade;
 pub(crate) mod warm;
 
+#[doc(hidden)]
+pub use crate::remote::message::read_all;
+pub use crate::remote::{
+    connection::descriptors,
+    deadline::{ANSWERS_WITHIN, Deadline},
+    template_message::{NoTemplate, TemplateStop},
+};
 pub use cgroups::are_delegated;
 pub use checks::{CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, may_run};
-pub use connection::descriptors;
-pub use deadline::{ANSWERS_WITHIN, Deadline};
 pub use front::Owners;
 pub use known::HelperNeed;
 pub use link::NotDone;
-#[doc(hidden)]
-pub use message::read_all;
 pub use modules::MODULES;
 pub use remit::{ModuleTerms, Remit, RunsAs, Terms};
 pub use successor::SpawnerBackend;
 pub use upgrade::StartedServer;
-pub use warm::{
-    message::{NoTemplate, TemplateStop},
-    under_way::{StoppedTemplate, TemplateUnderWay},
-};
+pub use warm::under_way::{StoppedTemplate, TemplateUnderWay};
 
 use std::time::Duration;
 

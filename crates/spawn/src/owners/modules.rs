@@ -1,8 +1,11 @@
 //! The worker that runs the WebAssembly modules of a route, as its user: `galgo-wasm`, which the spawner has opened, told by
 //! what was configured and by nothing else.
 
-use super::{message::StartOrder, remit::Remit};
-use crate::{Child, Direct, EnvBlock, Limits, Sandbox, Start, sandbox::ForWorker};
+use super::remit::Remit;
+use crate::{
+    Child, Direct, EnvBlock, Limits, Sandbox, Start, remote::message::StartOrder,
+    sandbox::ForWorker,
+};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::{
     ffi::CString,

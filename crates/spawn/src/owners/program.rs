@@ -1,10 +1,10 @@
 //! What a helper executes, where all that it was asked for may be.
 
-use super::{
-    Remit,
-    message::{ProgramReport, StartOrder},
+use super::Remit;
+use crate::{
+    EnvBlock, Launch, Limits, Priority, StartStage,
+    remote::message::{ProgramReport, StartOrder},
 };
-use crate::{EnvBlock, Launch, Limits, Priority, StartStage};
 use rustix::io::Errno;
 use std::{
     ffi::{CString, OsStr},

@@ -1,13 +1,12 @@
 //! What may be started as another user.
 
 use super::{
-    checks::{
-        CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, denied, host_folder, is_host, may_run,
-    },
+    checks::{CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, denied, host_folder, may_run},
     link::NotDone,
 };
 use crate::{
     EnvBlock, Limits, Sandbox,
+    host_name::is_host,
     identity::{self, Identity, IdentityError, User},
     sandbox::{Confinement, kernel},
 };

@@ -1,11 +1,13 @@
 //! A program that runs, at the helper that has started it: what the server is told of it, and has done to it.
 
-use super::{
-    connection::HelperEnd,
-    listed::ListedFiles,
-    message::{ProgramReport, lowered},
+use super::listed::ListedFiles;
+use crate::{
+    Child, Direct, LaunchOutcome, StartError,
+    remote::{
+        connection::HelperEnd,
+        message::{ProgramReport, lowered},
+    },
 };
-use crate::{Child, Direct, LaunchOutcome, StartError};
 use rustix::{
     event::{PollFd, PollFlags},
     io::Errno,

@@ -9,13 +9,10 @@ use super::{
     cgroups::Cgroups,
     coded,
     configured::ConfiguredRemits,
-    deadline::{Deadline, patience},
     errand::{self, Errand, ErrandEvent, ErrandKind},
     fork::fork,
     helper,
     made::{HelperProcess, MadeHelpers, reap},
-    message::{Order, OrderAnswer, receive},
-    shortage::{is_short, pause},
     successor::{SpawnerBackend, Upgrade},
     untold::{UntoldAnswer, UntoldAnswers},
 };
@@ -24,6 +21,11 @@ use crate::{
     claims::MarkRange,
     inherited::inherited,
     leftover::{children, mark_of},
+    remote::{
+        deadline::{Deadline, patience},
+        message::{Order, OrderAnswer, receive},
+        shortage::{is_short, pause},
+    },
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},

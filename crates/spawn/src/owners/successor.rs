@@ -6,10 +6,11 @@
 //! That it serves it tells the spawner itself: until then the spawner ends it when the server asks for that, has gone, or
 //! takes too long.
 
-use super::{message::pair, remit::Remit};
+use super::remit::Remit;
 use crate::{
     Child,
     exit::{Status, reap},
+    remote::message::pair,
     words::how,
 };
 use rustix::{

@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{
-    Deadline, Layout, Remit, RunsAs, SpawnerBackend, Terms,
-    message::{HelperOrder, StartOrder},
-    modules,
-    program::CheckedProgram,
-    remit::ModuleTerms,
-    successor::Upgrade,
+    Deadline, Layout, Remit, RunsAs, SpawnerBackend, Terms, modules, program::CheckedProgram,
+    remit::ModuleTerms, successor::Upgrade,
 };
-use crate::{Child, Direct, EnvBlock, Limits, Priority, Sandbox, Start, identity::User};
+use crate::{
+    Child, Direct, EnvBlock, Limits, Priority, Sandbox, Start,
+    identity::User,
+    remote::message::{HelperOrder, StartOrder},
+};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,

@@ -1,6 +1,6 @@
 //! Answers of the spawner that the server has not taken yet: something is short, or the server does not read.
 
-use super::{
+use crate::remote::{
     deadline::Deadline,
     message::{OrderAnswer, send},
     shortage::is_short,

@@ -1,6 +1,7 @@
 //! The server's side of an upgrade: it has the spawner start the server that is to take its place.
 
-use super::{front::Owners, message::Order, remote::number};
+use super::front::Owners;
+use crate::remote::{child::number, message::Order};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{os::fd::OwnedFd, sync::Arc};
 

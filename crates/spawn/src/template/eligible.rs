@@ -3,11 +3,11 @@
 //! Node has three threads more, which wait for work and hold nothing, and what its event loops are
 //! made of; its children replace those descriptors (node_loop.c). Ruby may have one, and does so itself.
 
-use super::{
-    kind::{TemplateKind, Uses},
-    reports::LoadedTemplate,
+use super::reports::LoadedTemplate;
+use crate::{
+    FileId,
+    template_kind::{TemplateKind, Uses},
 };
-use crate::FileId;
 use rustix::fs::OFlags;
 use std::{
     fs,

@@ -9,7 +9,6 @@
 
 pub mod dates;
 mod eligible;
-pub(crate) mod kind;
 mod names;
 pub(crate) mod own;
 pub(crate) mod preforked;
@@ -19,14 +18,14 @@ mod shim;
 mod unheard;
 mod watch;
 
-pub use kind::{TemplateKind, Unfit, Uses};
+pub use crate::template_kind::{TemplateKind, Unfit, Uses};
 pub use names::module_name;
 pub use preforked::{ChildRequest, PreforkedChild, PreloadReport, RunningChild};
 pub use reports::LoadedTemplate;
 pub use search::SearchPath;
 pub use watch::{FileWatch, Unwatched};
 
-use crate::{Launch, LaunchOutcome, Spawner, StartError, owners::warm::remote::RemoteTemplate};
+use crate::{Launch, LaunchOutcome, Spawner, StartError, remote::template::RemoteTemplate};
 use own::{OwnTemplate, TemplateStart};
 use std::{
     io,

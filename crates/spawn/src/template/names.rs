@@ -3,7 +3,7 @@
 //! A child that tells what it loaded has served a request: hostile code may have written every byte of
 //! that. What is no name is dropped here, before anything else is done with it.
 
-use super::kind::TemplateKind;
+use crate::template_kind::TemplateKind;
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 /// A path has so many bytes at most, another name less (PATH_MAX, NAME_MAX).

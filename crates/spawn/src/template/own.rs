@@ -2,7 +2,6 @@
 
 use super::{
     eligible,
-    kind::{TemplateKind, Uses},
     names::module_name,
     preforked::{BirthMark, OwnPreforked},
     reports::{LoadedTemplate, Reports},
@@ -13,6 +12,7 @@ use crate::{
     claims::{MarkKind, ProcessMark},
     leftover::WatchedTemplate,
     own_child::set_limits,
+    template_kind::{TemplateKind, Uses},
 };
 use rustix::fs::fstat;
 use rustix::net::{

@@ -4,8 +4,8 @@ use crate::{
     Child, EnvBlock,
     claims::{self, MarkKind, ProcessMark},
     exit::reap,
-    owners::warm::remote::RemotePreforked,
     reaper,
+    remote::template::RemotePreforked,
     start::Priority,
 };
 use rustix::{

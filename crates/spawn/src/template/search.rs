@@ -9,11 +9,8 @@
 //! 1. `SearchPath`: as told by a template  2. `files`: the files that a name stands for, as its language
 //!    finds them  3. `SearchFolder`: which users can change a file, decided on descriptors
 
-use super::{
-    kind::TemplateKind,
-    names::{module_file, module_name},
-};
-use crate::identity::effective_uid;
+use super::names::{module_file, module_name};
+use crate::{identity::effective_uid, template_kind::TemplateKind};
 use rustix::{
     fs::{
         Access, AtFlags, CWD, FileType, Mode, OFlags, Stat, accessat, fstat, openat, readlinkat,

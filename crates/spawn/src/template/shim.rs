@@ -1,7 +1,7 @@
 //! The files a template is loaded with, in memory only: nothing is installed, nothing is left
 //! behind.
 
-use super::kind::TemplateKind;
+use crate::template_kind::TemplateKind;
 use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
     io::{Errno, write},

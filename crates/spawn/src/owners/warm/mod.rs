@@ -8,13 +8,9 @@
 //! variables that are configured, checks each request as it checks a cold start, and judges itself which learned modules
 //! count. It watches the files that a template was made of: no other process is told their names.
 //!
-//! 1. `message`: what both say  2. `under_way`, `remote`: the server's side  3. `templates`: the helper's  4. `waiting`: children
+//! 1. [`template_message`](crate::remote::template_message): what both say  2. `under_way`, [`remote`](crate::remote::template): the server's side  3. `templates`: the helper's  4. `waiting`: children
 //!    there
 
-pub(crate) mod message;
-pub(crate) mod remote;
 pub(super) mod templates;
 pub(crate) mod under_way;
 pub(super) mod waiting;
-
-pub(super) use message::TemplateOrder;

@@ -1,16 +1,16 @@
 //! Templates at the helper that has them.
 
 use super::{
-    super::{
-        connection::{HelperEnd, IdleEnds},
-        message::StartOrder,
-        program::{CheckedProgram, HelperTerms},
-    },
-    message::{NoTemplate, PREFORK, TemplateOrder, TemplateReport, TemplateStop},
+    super::program::{CheckedProgram, HelperTerms},
     waiting::{PreforkedEvent, PreforkedStage, TemplateOrigin, WaitingProcess},
 };
 use crate::{
     Child, Direct, Launch, Start, StartError, inspect,
+    remote::{
+        connection::{HelperEnd, IdleEnds},
+        message::StartOrder,
+        template_message::{NoTemplate, PREFORK, TemplateOrder, TemplateReport, TemplateStop},
+    },
     template::{
         FileWatch, LoadedTemplate, SearchPath, TemplateKind, Unfit, Unwatched, Uses, dates,
         own::{OwnTemplate, TemplateStart},

@@ -1,11 +1,12 @@
 //! The server's side of a template that a helper loads, until it has stopped.
 
-use super::{
-    message::{NoTemplate, REPORT, TemplateReport, TemplateStop},
-    remote::RemoteTemplate,
-};
 use crate::{
-    owners::{connection::ProgramConnection, remote::number},
+    remote::{
+        child::number,
+        connection::ProgramConnection,
+        template::RemoteTemplate,
+        template_message::{NoTemplate, REPORT, TemplateReport, TemplateStop},
+    },
     template::{LoadedTemplate, Template, TemplateKind, Uses},
 };
 use rustix::io::Errno;

@@ -1,13 +1,15 @@
 //! Children of templates that wait for their requests, at the helper that has them.
 
 use super::super::{
-    connection::HelperEnd,
-    message::{HelperOrder, ProgramReport, StartOrder},
     program::{CheckedProgram, HelperTerms, NotChecked},
     running::tell_start,
 };
 use crate::{
     Child,
+    remote::{
+        connection::HelperEnd,
+        message::{HelperOrder, ProgramReport, StartOrder},
+    },
     template::{
         ChildRequest, Uses,
         preforked::{OwnPreforked, has_taken},

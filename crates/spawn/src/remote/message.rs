@@ -1,15 +1,15 @@
 //! What server, spawner and helpers say to each other: messages of SEQPACKET sockets, with descriptors beside them. Each is
 //! read by a strict grammar; what is not understood is not answered.
 
-use super::{
-    checks::{HOST, is_host},
-    deadline::Deadline,
-    warm::{TemplateOrder, message::TemplateReport},
-};
 use crate::{
     env::EnvBlock,
     error::StartStage,
     exit::{Exit, Status},
+    host_name::{HOST_MAX, is_host},
+    remote::{
+        deadline::Deadline,
+        template_message::{TemplateOrder, TemplateReport},
+    },
     start::Priority,
 };
 use rustix::{
@@ -32,7 +32,7 @@ use std::{
 const FDS: usize = 4;
 
 /// Bytes of the longest message.
-pub(super) const MOST: usize = 256 << 10;
+pub(crate) const MOST: usize = 256 << 10;
 
 /// A socket of the one side, and of the other.
 ///
@@ -67,17 +67,17 @@ pub fn send(
 }
 
 /// One message.
-pub(super) struct Received {
+pub(crate) struct Received {
     /// Its length, 0 at the end of the conversation. One that was longer than the buffer is as long as no message is.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
     /// It had more descriptors than there was room for.
-    pub(super) lacks: bool,
-    pub(super) fds: Vec<OwnedFd>,
+    pub(crate) lacks: bool,
+    pub(crate) fds: Vec<OwnedFd>,
 }
 
 /// Receives one message: its length, 0 at the end of the conversation, and its descriptors. One that was longer than
 /// `buffer`, or had more descriptors, is as long as no message is.
-pub(super) fn receive(
+pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     flags: RecvFlags,
@@ -86,7 +86,7 @@ pub(super) fn receive(
 }
 
 /// Receives one message, and says whether descriptors are missing.
-pub(super) fn receive_all(
+pub(crate) fn receive_all(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     flags: RecvFlags,
@@ -147,7 +147,7 @@ fn received(
 
 /// To the spawner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order<'h> {
+pub(crate) enum Order<'h> {
     /// A helper for the route with that digest, as that user. Of the folders of hosts: for this one; else that is empty.
     Helper {
         digest: u64,
@@ -169,11 +169,11 @@ impl<'h> Order<'h> {
     /// Bytes in front of the host.
     const HEAD: usize = 16;
     /// Bytes of the longest one.
-    const SIZE: usize = Self::HEAD + HOST;
+    const SIZE: usize = Self::HEAD + HOST_MAX;
     /// Bytes of the longest one with its number and its deadline.
-    pub(super) const NUMBERED: usize = size_of::<u32>() + Deadline::SIZE + Self::SIZE;
+    pub(crate) const NUMBERED: usize = size_of::<u32>() + Deadline::SIZE + Self::SIZE;
 
-    pub(super) fn encode(self) -> Vec<u8> {
+    pub(crate) fn encode(self) -> Vec<u8> {
         let (kind, uid, digest, host) = match self {
             Self::Helper { digest, uid, host } => (1u32, uid, digest, host),
             Self::Reload => (2, 0, 0, ""),
@@ -186,13 +186,13 @@ impl<'h> Order<'h> {
     }
 
     /// Reads the number of an order and until when it is waited for, which stand in front of it.
-    pub(super) fn numbered(bytes: &'h [u8]) -> Option<(u32, Deadline, Option<Self>)> {
+    pub(crate) fn numbered(bytes: &'h [u8]) -> Option<(u32, Deadline, Option<Self>)> {
         let (number, rest) = bytes.split_first_chunk()?;
         let (by, order) = Deadline::decode(rest)?;
         Some((u32::from_ne_bytes(*number), by, Self::decode(order)))
     }
 
-    pub(super) fn decode(bytes: &'h [u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &'h [u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first_chunk()?;
         let (uid, rest) = rest.split_first_chunk()?;
         let (digest, host) = rest.split_first_chunk()?;
@@ -213,7 +213,7 @@ impl<'h> Order<'h> {
 
 /// From the spawner, to an order; and to the spawner from a process that does something for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum OrderAnswer {
+pub(crate) enum OrderAnswer {
     /// What was asked for stands beside it.
     Done,
     /// It may not be.
@@ -225,7 +225,7 @@ pub(super) enum OrderAnswer {
 }
 
 impl OrderAnswer {
-    pub(super) fn encode(&self, number: u32) -> Vec<u8> {
+    pub(crate) fn encode(&self, number: u32) -> Vec<u8> {
         let (letter, words) = match self {
             Self::Done => (b'Y', ""),
             Self::Denied(why) => (b'N', &**why),
@@ -236,7 +236,7 @@ impl OrderAnswer {
         [&number.to_ne_bytes()[..], &[letter], words.as_bytes()].concat()
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<(u32, Self)> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(u32, Self)> {
         let (number, rest) = bytes.split_first_chunk()?;
         let (letter, words) = rest.split_first()?;
         let words = str::from_utf8(words).ok()?;
@@ -253,7 +253,7 @@ impl OrderAnswer {
 
 /// To a helper.
 #[derive(Debug)]
-pub(super) enum HelperOrder {
+pub(crate) enum HelperOrder {
     /// A program. To a child of a template, over the child's own socket: this is its request.
     Start(StartOrder),
     /// A program that is to be kept loaded.
@@ -264,11 +264,11 @@ impl HelperOrder {
     const START: u8 = b'S';
     const START_KNOCKING: u8 = b'K';
     /// In front of a [`TemplateOrder`].
-    pub(super) const TEMPLATE: u8 = b'T';
+    pub(crate) const TEMPLATE: u8 = b'T';
 
     /// In front of a start with so many arguments behind the program, which is waited for until a deadline. `knocks`: as that
     /// of a [`Launch`](crate::Launch).
-    pub(super) fn start(
+    pub(crate) fn start(
         args: usize,
         knocks: bool,
         priority: Priority,
@@ -285,7 +285,7 @@ impl HelperOrder {
         Some(head)
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (letter, rest) = bytes.split_first()?;
         match *letter {
             Self::START => StartOrder::decode(rest, false).map(Self::Start),
@@ -302,27 +302,27 @@ const START_HEAD: usize = 2 + Deadline::SIZE + size_of::<u16>();
 /// To a helper: what to start. Its connection is named before it ([`connection`](super::connection)), its standard descriptors
 /// stand beside it.
 #[derive(Debug, Default)]
-pub(super) struct StartOrder {
-    pub(super) program: CString,
+pub(crate) struct StartOrder {
+    pub(crate) program: CString,
     /// Those behind the program.
-    pub(super) args: Vec<CString>,
-    pub(super) env: EnvBlock,
+    pub(crate) args: Vec<CString>,
+    pub(crate) env: EnvBlock,
     /// As those of a [`Launch`](crate::Launch); also where the helper does not start it.
-    pub(super) knocks: bool,
-    pub(super) priority: Priority,
+    pub(crate) knocks: bool,
+    pub(crate) priority: Priority,
     /// After that the server waits for it no longer.
-    pub(super) by: Option<Deadline>,
+    pub(crate) by: Option<Deadline>,
 }
 
 impl StartOrder {
     /// Whether it is waited for.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.by.is_none_or(|by| !by.has_passed())
     }
 
     /// Reads the priority, the deadline, the number of arguments behind the program, the program, its arguments and its variables, each with a
     /// NUL behind it.
-    pub(super) fn decode(bytes: &[u8], knocks: bool) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8], knocks: bool) -> Option<Self> {
         let (priority, rest) = bytes.split_first()?;
         let priority = match *priority {
             NORMAL => Priority::Normal,
@@ -357,7 +357,7 @@ impl StartOrder {
 
 /// From a helper, over a program's connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ProgramReport {
+pub(crate) enum ProgramReport {
     /// It runs, in a process group with this number.
     Started(i32),
     /// It could not be started.
@@ -379,22 +379,22 @@ const PRIORITIES: [(Priority, u8); 2] = [(Priority::Idle, 0), (Priority::IdleLea
 const NORMAL: u8 = 1;
 
 /// What says that a program is to have this priority; `None`: it has it.
-pub(super) fn lower(to: Priority) -> Option<u8> {
+pub(crate) fn lower(to: Priority) -> Option<u8> {
     let found = PRIORITIES.iter().find(|(priority, _)| *priority == to);
     found.map(|(_, byte)| *byte)
 }
 
 /// The priority that a byte of [`lower`] says; `None`: it is a signal.
-pub(super) fn lowered(byte: u8) -> Option<Priority> {
+pub(crate) fn lowered(byte: u8) -> Option<Priority> {
     let found = PRIORITIES.iter().find(|(_, one)| *one == byte);
     found.map(|(priority, _)| *priority)
 }
 
 /// The longest report.
-pub(super) const REPORT: usize = SENTENCE + 1;
+pub(crate) const REPORT: usize = SENTENCE + 1;
 
 impl ProgramReport {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let numbers = |kind: u8, numbers: &[u64]| {
             let mut bytes = vec![kind];
             numbers.iter().for_each(|n| bytes.extend(n.to_ne_bytes()));
@@ -434,7 +434,7 @@ impl ProgramReport {
         }
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         if *kind == b'D' {
             return Some(Self::Denied(String::from_utf8(rest.to_vec()).ok()?));
@@ -492,7 +492,7 @@ pub fn read_all(bytes: &[u8]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::*;
+    use crate::remote::message::*;
     use std::os::fd::AsFd;
 
     #[test]
@@ -502,7 +502,7 @@ mod tests {
             uid: 1000,
             host,
         };
-        let long = format!("{}.example", "a".repeat(HOST - 8));
+        let long = format!("{}.example", "a".repeat(HOST_MAX - 8));
         for order in [
             helper(""),
             helper("a.xn--bcher-kva.example"),

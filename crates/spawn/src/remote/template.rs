@@ -1,17 +1,17 @@
 //! The server's side: templates that helpers have, and children that wait there for their requests.
 
-use super::message::{PREFORK, TemplateReport};
 use crate::{
     env::EnvBlock,
-    owners::{
+    remote::{
+        child::RemoteChild,
         connection::ProgramConnection,
         deadline::Deadline,
         message::{self, HelperOrder, ProgramReport, send},
-        remote::RemoteChild,
         shortage::is_short,
+        template_message::{PREFORK, TemplateReport},
     },
     start::Priority,
-    template::kind::{TemplateKind, Uses},
+    template_kind::{TemplateKind, Uses},
 };
 use rustix::{
     io::Errno,
@@ -45,7 +45,7 @@ enum TemplateState {
 }
 
 impl RemoteTemplate {
-    pub(super) fn new(
+    pub(crate) fn new(
         connection: ProgramConnection,
         (kind, pid): (TemplateKind, i32),
         uses: Uses,

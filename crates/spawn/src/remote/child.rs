@@ -1,15 +1,14 @@
 //! A program that a helper has started for this process.
 
-use super::{
-    connection::ProgramConnection,
-    message::{ProgramReport, REPORT, Received, lower},
-    shortage::is_short,
-};
 use crate::{
-    direct::launches::{FailedLaunch, LaunchOutcome},
     error::{StartError, StartStage},
     exit::{Exit, Status},
-    start::{Launch, Priority},
+    remote::{
+        connection::ProgramConnection,
+        message::{ProgramReport, REPORT, Received, lower},
+        shortage::is_short,
+    },
+    start::{FailedLaunch, Launch, LaunchOutcome, Priority},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -37,7 +36,7 @@ pub(crate) struct RemoteChild {
 impl RemoteChild {
     /// One that is launched; without a `launch` one that waited for its request, and is being given it:
     /// [`began`](Self::began).
-    pub(super) fn new(connection: ProgramConnection, launch: Option<Launch>) -> Self {
+    pub(crate) fn new(connection: ProgramConnection, launch: Option<Launch>) -> Self {
         Self {
             connection,
             launch: Mutex::new(launch),
@@ -199,7 +198,7 @@ impl RemoteChild {
 }
 
 /// The number by which this process knows one of another PID namespace (pidfd_open(2)); 0: it has ended.
-pub(super) fn number(pidfd: &OwnedFd) -> i32 {
+pub(crate) fn number(pidfd: &OwnedFd) -> i32 {
     let info = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
     let info = std::fs::read_to_string(info).unwrap_or_default();
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));

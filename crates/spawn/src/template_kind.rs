@@ -60,7 +60,7 @@ impl TemplateKind {
     }
 
     /// The shim itself (`build.rs`).
-    pub(super) fn library(self) -> &'static [u8] {
+    pub(crate) fn library(self) -> &'static [u8] {
         match self {
             Self::Elf => include_bytes!(concat!(env!("OUT_DIR"), "/elf.so")),
             Self::Perl => include_bytes!(concat!(env!("OUT_DIR"), "/perl.so")),
@@ -72,12 +72,12 @@ impl TemplateKind {
     }
 
     /// The language's part of the shim that is not C.
-    pub(super) fn source(self) -> Option<&'static [u8]> {
+    pub(crate) fn source(self) -> Option<&'static [u8]> {
         match self {
-            Self::Perl => Some(include_bytes!("../../shim/perl.pl")),
-            Self::Python => Some(include_bytes!("../../shim/python.py")),
-            Self::Ruby => Some(include_bytes!("../../shim/ruby.rb")),
-            Self::Node => Some(include_bytes!("../../shim/node.cjs")),
+            Self::Perl => Some(include_bytes!("../shim/perl.pl")),
+            Self::Python => Some(include_bytes!("../shim/python.py")),
+            Self::Ruby => Some(include_bytes!("../shim/ruby.rb")),
+            Self::Node => Some(include_bytes!("../shim/node.cjs")),
             _ => None,
         }
     }
@@ -89,12 +89,12 @@ impl TemplateKind {
     }
 
     /// Whether its children can tell which modules they loaded; for PHP: which scripts they ran.
-    pub(super) fn teaches(self) -> bool {
+    pub(crate) fn teaches(self) -> bool {
         self != Self::Elf
     }
 
     /// Adds to a template's environment what makes it one.
-    pub(super) fn add_env(self, uses: Uses, env: &mut EnvBlock) {
+    pub(crate) fn add_env(self, uses: Uses, env: &mut EnvBlock) {
         let ours: &[u8] = b"/proc/self/fd/4";
         let preload = match env.value(b"LD_PRELOAD") {
             Some(theirs) => [ours, b":", theirs].concat(),

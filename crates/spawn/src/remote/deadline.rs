@@ -16,7 +16,7 @@ pub struct Deadline(Duration);
 
 impl Deadline {
     /// Bytes of one in a message.
-    pub(super) const SIZE: usize = size_of::<u64>();
+    pub(crate) const SIZE: usize = size_of::<u64>();
 
     /// So long from now.
     pub fn within(most: Duration) -> Self {
@@ -29,7 +29,7 @@ impl Deadline {
     }
 
     /// An earlier one, after which there is time to say that it has passed.
-    pub(super) fn before(self) -> Self {
+    pub(crate) fn before(self) -> Self {
         let left = self.left();
         Self(self.0 - (left / 5).min(Duration::from_secs(1)))
     }
@@ -39,13 +39,13 @@ impl Deadline {
         self.left().is_zero()
     }
 
-    pub(super) fn encode(self) -> [u8; Self::SIZE] {
+    pub(crate) fn encode(self) -> [u8; Self::SIZE] {
         let nanos = u64::try_from(self.0.as_nanos());
         nanos.unwrap_or(u64::MAX).to_ne_bytes()
     }
 
     /// In front of the rest of a message.
-    pub(super) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (nanos, rest) = bytes.split_first_chunk()?;
         let nanos = u64::from_ne_bytes(*nanos);
         Some((Self(Duration::from_nanos(nanos)), rest))
@@ -57,7 +57,7 @@ fn now() -> Duration {
 }
 
 /// What poll(2) is told of a wait. Rounded up: who wakes before the deadline would look in vain.
-pub(super) fn patience(left: Duration) -> Timespec {
+pub(crate) fn patience(left: Duration) -> Timespec {
     Timespec::try_from(left).unwrap_or(Timespec {
         tv_sec: i64::MAX,
         tv_nsec: 0,
@@ -68,7 +68,7 @@ pub(super) fn patience(left: Duration) -> Timespec {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::*;
+    use crate::remote::deadline::*;
 
     #[test]
     fn a_deadline_is_told_and_passes() {

@@ -1,7 +1,7 @@
-//! What server and helper say to each other about templates: as in [`message`](crate::owners::message), each by a strict
+//! What server and helper say to each other about templates: as in [`message`](super::message), each by a strict
 //! grammar.
 
-use crate::template::kind::{TemplateKind, Uses};
+use crate::template_kind::{TemplateKind, Uses};
 use std::{ffi::CString, time::Duration};
 
 /// To a helper: which program is to be loaded. The template's standard descriptors and its socket stand beside it.
@@ -55,7 +55,7 @@ impl TemplateOrder {
 }
 
 /// Over a template's connection, behind the number of another one: it is to fork one child more, whose connection that is.
-pub(super) const PREFORK: &[u8] = b"C";
+pub(crate) const PREFORK: &[u8] = b"C";
 
 /// Why there is no template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,17 +96,17 @@ pub(crate) enum TemplateReport {
 #[derive(Debug, PartialEq, Eq)]
 pub struct TemplateStop {
     /// What it holds in memory, bytes.
-    pub(super) memory: u64,
+    pub(crate) memory: u64,
     /// The learned modules were looked at: the helper knows where the program looks for them.
-    pub(super) knows: bool,
+    pub(crate) knows: bool,
     /// What stands in the way of using it.
-    pub(super) obstacle: String,
+    pub(crate) obstacle: String,
 }
 
 /// The longest words and lists of one report.
 const WORDS: usize = 32 << 10;
 /// The longest report.
-pub(super) const REPORT: usize = WORDS + 16;
+pub(crate) const REPORT: usize = WORDS + 16;
 
 impl TemplateReport {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -156,7 +156,7 @@ impl TemplateReport {
     }
 
     /// Names that are left to children, in as many reports as that takes.
-    pub(super) fn left(names: &[String]) -> Vec<Self> {
+    pub(crate) fn left(names: &[String]) -> Vec<Self> {
         let mut all = vec![Vec::new()];
         for name in names.iter().filter(|name| name.len() < WORDS) {
             if all[all.len() - 1].len() + name.len() >= WORDS {
@@ -179,7 +179,7 @@ fn words(text: &str) -> &[u8] {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::*;
+    use crate::remote::template_message::*;
 
     fn order(uses: Uses, modules: &str) -> TemplateOrder {
         TemplateOrder {

@@ -4,7 +4,7 @@
 //! whose program is over is the next one's, named by its number: a new socket for each start would cost both sides five
 //! system calls, and the kernel a search for sockets that are on their way to each other (net/unix/garbage.c).
 
-use super::{
+use crate::remote::{
     message::{MOST, Received, pair, receive, receive_all, send},
     shortage::{is_short, pause},
 };
@@ -35,7 +35,7 @@ const SHORT_TRIES: u32 = 5;
 const HELPERS: usize = 32;
 
 /// Helpers of one remit and user, at most: one for each processor.
-pub(super) fn most_of_one() -> usize {
+pub(crate) fn most_of_one() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
@@ -51,7 +51,7 @@ pub fn descriptors(remits: usize, owners: bool) -> usize {
 
 /// A helper that takes orders.
 #[derive(Debug)]
-pub(super) struct HelperLink {
+pub(crate) struct HelperLink {
     socket: OwnedFd,
     /// Connections without a program.
     idle: Mutex<Vec<(u64, OwnedFd)>>,
@@ -69,7 +69,7 @@ pub(crate) struct ProgramConnection {
     number: u64,
     /// Taken out in `drop` only.
     socket: Option<OwnedFd>,
-    pub(super) helper: Arc<HelperLink>,
+    pub(crate) helper: Arc<HelperLink>,
     /// The helper has said all there is to say of the program.
     over: AtomicBool,
     /// The server has sent something, which may reach the helper only now: it must not meet another program.
@@ -78,7 +78,7 @@ pub(crate) struct ProgramConnection {
 
 impl HelperLink {
     /// With the socket that the spawner has sent, and the number that all helpers share.
-    pub(super) fn new(socket: OwnedFd, idle_of_all: &Arc<AtomicUsize>) -> Arc<Self> {
+    pub(crate) fn new(socket: OwnedFd, idle_of_all: &Arc<AtomicUsize>) -> Arc<Self> {
         // A request's variables are one message. The kernel may allow less.
         let _ = set_socket_send_buffer_size(&socket, MOST * 2);
         Arc::new(Self {
@@ -91,12 +91,12 @@ impl HelperLink {
     }
 
     /// How much it has to do.
-    pub(super) fn programs(&self) -> usize {
+    pub(crate) fn programs(&self) -> usize {
         self.programs.load(Ordering::Relaxed)
     }
 
     /// Whether the helper has left: what is asked of it now is not done.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         has_hung_up(&self.socket)
     }
 
@@ -104,7 +104,7 @@ impl HelperLink {
     ///
     /// # Errors
     /// The kernel's; `MSGSIZE`: it is too long.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         self: &Arc<Self>,
         order: &[&[u8]],
         stdio: [BorrowedFd<'_>; 3],
@@ -117,7 +117,7 @@ impl HelperLink {
 
     /// Sends an order over `socket`, behind the number of a connection for what it is about, and the helper's end of that
     /// behind `fds` if it is new.
-    pub(super) fn connect(
+    pub(crate) fn connect(
         self: &Arc<Self>,
         socket: BorrowedFd<'_>,
         order: &[&[u8]],
@@ -167,23 +167,23 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
 
 impl ProgramConnection {
     /// What comes next, as [`receive`] has it, without waiting.
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
         receive(self.as_fd(), buffer, RecvFlags::DONTWAIT)
     }
 
     /// The same, saying whether descriptors are missing.
-    pub(super) fn receive_all(&self, buffer: &mut [u8]) -> Result<Received, Errno> {
+    pub(crate) fn receive_all(&self, buffer: &mut [u8]) -> Result<Received, Errno> {
         receive_all(self.as_fd(), buffer, RecvFlags::DONTWAIT)
     }
 
     /// Sends one byte; one that the helper does not take now is lost.
-    pub(super) fn send(&self, byte: u8) -> Result<(), Errno> {
+    pub(crate) fn send(&self, byte: u8) -> Result<(), Errno> {
         self.spoken.store(true, Ordering::Relaxed);
         send(self.as_fd(), &[&[byte]], &[], SendFlags::DONTWAIT)
     }
 
     /// The helper has said its last word of the program: the next one may have it.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 }
@@ -220,19 +220,19 @@ impl Drop for HelperLink {
 
 /// A connection, at the helper.
 #[derive(Debug)]
-pub(super) struct HelperEnd {
+pub(crate) struct HelperEnd {
     number: u64,
     socket: OwnedFd,
 }
 
 impl HelperEnd {
     /// Whether the server has given up what it has asked for.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         has_hung_up(&self.socket)
     }
 
     /// Sends a report; whether the server can hear it still. If something is short for a moment, that is waited for.
-    pub(super) fn tell(&self, report: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
+    pub(crate) fn tell(&self, report: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         for _ in 0..SHORT_TRIES {
             match send(self.as_fd(), &[report], fds, SendFlags::DONTWAIT) {
                 Err(e) if is_short(e) => pause(),
@@ -243,7 +243,7 @@ impl HelperEnd {
     }
 
     /// What comes next, as [`receive`] has it, without waiting.
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
         receive(self.as_fd(), buffer, RecvFlags::DONTWAIT)
     }
 }
@@ -256,11 +256,11 @@ impl AsFd for HelperEnd {
 
 /// Connections without a program, at the helper.
 #[derive(Debug, Default)]
-pub(super) struct IdleEnds(Vec<HelperEnd>);
+pub(crate) struct IdleEnds(Vec<HelperEnd>);
 
 impl IdleEnds {
     /// The connection that a message of [`HelperLink::connect`] names, and what stands behind it. `None`: it makes no sense.
-    pub(super) fn named<'m, const N: usize>(
+    pub(crate) fn named<'m, const N: usize>(
         &mut self,
         message: &'m [u8],
         mut fds: Vec<OwnedFd>,
@@ -281,19 +281,19 @@ impl IdleEnds {
     }
 
     /// Its program is over.
-    pub(super) fn keep(&mut self, end: HelperEnd) {
+    pub(crate) fn keep(&mut self, end: HelperEnd) {
         self.0.push(end);
     }
 
     /// The server closes those that it does not keep: only that is waited for. What it says there is about a program that it has
     /// asked for, but the order, which comes over the other socket, may not have been read yet.
-    pub(super) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
+    pub(crate) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
         let ends = self.0.iter();
         fds.extend(ends.map(|end| PollFd::new(end, PollFlags::empty())));
     }
 
     /// Drops those that are `ready`, in the order of [`wait_for`](Self::wait_for).
-    pub(super) fn look(&mut self, ready: &mut impl Iterator<Item = bool>) {
+    pub(crate) fn look(&mut self, ready: &mut impl Iterator<Item = bool>) {
         self.0.retain(|_| !ready.next().unwrap_or_default());
     }
 }
@@ -302,7 +302,7 @@ impl IdleEnds {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::*;
+    use crate::remote::connection::*;
 
     /// A signal overtakes the order for its program, where the helper reads that late.
     #[test]

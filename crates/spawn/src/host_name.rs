@@ -1,0 +1,11 @@
+//! Names of hosts, as folders of programs and orders to helpers have them.
+
+/// Bytes of a host's name, at most (RFC 1035, 2.3.4).
+pub(crate) const HOST_MAX: usize = 253;
+
+/// Whether it may be a host as requests have it: what none can name is no host's.
+pub(crate) fn is_host(name: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let label = |label: &str| !label.is_empty() && label.bytes().all(letter);
+    name.len() <= HOST_MAX && name.split('.').all(label)
+}
