@@ -340,7 +340,7 @@ fn rewrite(cx: &Passage<'_>, request: &mut Request<'_>, head: &mut Rc<Head>) -> 
 }
 
 /// Sends a client that asks without TLS to the same path of a listener that speaks TLS (308: the method stays, RFC 9110,
-/// 15.4.9). What another server passes on has been in TLS, or is that server's to decide.
+/// 15.4.9; 307 until there is a certificate). What another server passes on has been in TLS, or is that server's to decide.
 fn to_https(cx: &Passage<'_>, request: &Request<'_>) -> Option<Response> {
     let (link, head) = (request.link, &request.head);
     if !cx.dispatch.site.config.tls.redirect || link.https || link.passed_on || head.host.is_empty()
@@ -352,7 +352,11 @@ fn to_https(cx: &Passage<'_>, request: &Request<'_>) -> Option<Response> {
         port => format!(":{port}"),
     };
     let to = format!("https://{}{port}{}", head.host, head.target.uri());
-    Some(Response::new(308).with("Location", to))
+    // No browser is to remember what cannot be used yet.
+    let shown = cx.dispatch.site.shown.as_ref();
+    let usable = shown.is_none_or(|shown| shown.has(&head.host));
+    let status = if usable { 308 } else { 307 };
+    Some(Response::new(status).with("Location", to))
 }
 
 /// Answers a request by the file that a front server means.

@@ -9,6 +9,7 @@ use galgo_handlers::{
     warm::Warm,
     wasm::{self, GuestAccess, Needs, Wasm},
 };
+use galgo_io::tls::Shown;
 use galgo_proto::fcgi::Role;
 use galgo_spawn::owners::Owners;
 
@@ -31,6 +32,8 @@ pub struct Site {
     pub shared: HandlersShared,
     /// The port of the first listener that speaks TLS.
     pub https_port: Option<u16>,
+    /// The certificates that clients are shown; `None`: no listener speaks TLS.
+    pub shown: Option<Arc<Shown>>,
     /// Proofs that hosts are ours; `None`: no authority asks for any.
     pub answers: Option<Arc<Answers>>,
     /// Folders of hosts that were asked for.
@@ -76,6 +79,7 @@ impl Site {
             shared: shared(&config, before.map(|before| &before.shared), logs, true),
             hosts: HostFolders::default(),
             https_port: None,
+            shown: None,
             answers: None,
             upstreams: Vec::new(),
             config,

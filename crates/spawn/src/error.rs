@@ -66,6 +66,16 @@ pub struct StartError {
 }
 
 impl StartError {
+    /// Whether a filter of system calls, or an old kernel, refuses what galgo does itself before the program is executed.
+    pub fn is_filtered(&self) -> bool {
+        let refused = [Some(libc::EPERM), Some(libc::ENOSYS)].contains(&self.source.raw_os_error());
+        refused
+            && matches!(
+                self.stage,
+                StartStage::Descriptors | StartStage::Domain | StartStage::Limits
+            )
+    }
+
     /// Trying again after some milliseconds may succeed: the program's file is open for writing somewhere (ETXTBSY), as it is
     /// being replaced in place; or something that the program's sandbox lists has been replaced (ESTALE), and the next helper
     /// knows what is there now.

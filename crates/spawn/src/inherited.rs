@@ -8,6 +8,13 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
 };
 
+/// Whether this process may call close_range(2), by which each program is started. Closes nothing.
+pub fn may_close_ranges() -> bool {
+    let last = u32::MAX as usize;
+    // SAFETY: numbers only. No process has a descriptor of this number.
+    unsafe { syscall(libc::SYS_close_range, [last, last, 0, 0, 0, 0]) >= 0 }
+}
+
 /// Where they begin, behind the standard ones: SD_LISTEN_FDS_START of sd_listen_fds(3).
 const FIRST: RawFd = 3;
 

@@ -44,7 +44,7 @@ pub use env::{EnvBlock, STRING_MAX};
 pub use error::{StartError, StartStage};
 pub use exit::{Exit, Status};
 pub use file_id::FileId;
-pub use inherited::{first_is_from, inherited};
+pub use inherited::{first_is_from, inherited, may_close_ranges};
 pub use listener::NamelessListener;
 pub use memory::give_back_memory;
 pub use queue::unacknowledged;

@@ -222,11 +222,17 @@ impl Renewal {
         let chance = plan::chance((host, known.failures));
         let pause = plan::pause(failure.failed, known.failures, chance);
         known.not_before = Some(SystemTime::now() + pause);
+        let work = self.work.borrow();
+        let authority = work
+            .automatic
+            .as_ref()
+            .map_or("", |automatic| &automatic.authority);
         let words = format!(
-            "no certificate for {host}: {}; next try in {} s",
+            "no certificate for {host}: {}; {authority} is asked again in {} s",
             failure.words,
             pause.as_secs()
         );
+        drop(work);
         self.log.write(Level::Error, "tls", &words);
     }
 }

@@ -3,6 +3,7 @@
 use galgo_spawn::{
     Limits, Sandbox,
     identity::effective_uid,
+    may_close_ranges,
     owners::are_delegated,
     sandbox::{self, Network, kernel},
 };
@@ -15,6 +16,10 @@ pub(super) fn gaps(config: &Config) -> Vec<String> {
     // Short of descriptors or memory: the start of the server says so itself.
     let scopes = galgo_spawn::keeps_apart().unwrap_or(true);
     let of_kernel = [
+        (!may_close_ranges()).then_some(
+            "a filter of system calls refuses close_range(2): no program can be started. Allow it in the seccomp profile of the \
+             container, or in SystemCallFilter= of the service",
+        ),
         (!scopes).then_some(
             "this kernel cannot keep programs apart (Landlock's scopes, Linux 6.12): they can signal and kill the server and \
              each other, and look into each other",

@@ -177,8 +177,15 @@ impl ConfigText<'_> {
 impl Config {
     /// Why its listeners cannot speak TLS with all that is configured, in words; `None`: they can, or none does.
     pub fn lacks_certificate(&self) -> Option<String> {
-        let listen = self.listen.iter().find(|l| l.speaks == Speaks::Https)?;
         let tls = &self.tls;
+        let Some(listen) = self.listen.iter().find(|l| l.speaks == Speaks::Https) else {
+            let passed = self.listen_passed.iter().any(|l| l.speaks == Speaks::Https);
+            return tls.automatic.as_ref().filter(|_| !passed).map(|_| {
+                "[tls] automatic: no listener speaks https, so nobody could use the certificates: \
+                 write listen = [\"https://0.0.0.0:443\", \"http://0.0.0.0:80\"] in galgo.toml, or delete `automatic`"
+                    .into()
+            });
+        };
         match &tls.unreadable {
             Some(why) => Some(why.clone()),
             None if tls.certificates.is_empty() && tls.automatic.is_none() => Some(format!(

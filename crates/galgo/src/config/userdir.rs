@@ -87,7 +87,12 @@ impl ConfigText<'_> {
             return Err(self.bare(at, "userdir: name at least one of `files` and `cgi`"));
         }
         let users = each_typed(&raw.users, |user| self.user(user))?;
-        if users.is_empty() {
+        let named = raw
+            .users
+            .as_ref()
+            .is_some_and(|users| !users.get_ref().is_empty());
+        let users: Vec<_> = users.into_iter().flatten().collect();
+        if !named {
             let message = "userdir: name the users that have one: users = [\"alice\"]";
             return Err(self.bare(at, message));
         }
@@ -104,7 +109,8 @@ impl ConfigText<'_> {
         Ok(path)
     }
 
-    fn user(&self, typed: &raw::Text) -> Checked<(String, PathBuf)> {
+    /// A user with its home. `None`: the account is gone, which is no reason not to serve others.
+    fn user(&self, typed: &raw::Text) -> Checked<Option<(String, PathBuf)>> {
         let user = typed.get_ref();
         let message = match user.as_str() {
             "*" => {
@@ -113,10 +119,16 @@ impl ConfigText<'_> {
             "root" => "the home of root is not published: delete it".into(),
             user => match home(user) {
                 Ok(home) if home.is_absolute() && home != Path::new("/") => {
-                    return Ok((user.to_owned(), home));
+                    return Ok(Some((user.to_owned(), home)));
                 }
                 Ok(home) => format!("{user} has no home (\"{}\")", home.display()),
-                Err(e) => format!("{e}: delete it or correct the name"),
+                Err(e @ IdentityError::NoUser(_)) => {
+                    let message =
+                        format!("{e}, so /~{user}/ answers 404: delete it or correct the name");
+                    self.warn(&self.error(typed.span(), message));
+                    return Ok(None);
+                }
+                Err(e) => e.to_string(),
             },
         };
         Err(self.error(typed.span(), message))

@@ -169,6 +169,7 @@ pub(super) fn site(
     })?;
     let automatic = site.config.tls.automatic.as_ref();
     site.answers = automatic.map(|_| certificates.answers.clone());
+    site.shown = tls.as_ref().map(|tls| tls.shown().clone());
     let config = &site.config;
     let each = match config.http.max_connections_per_client {
         0 => max_connections.div_ceil(2),

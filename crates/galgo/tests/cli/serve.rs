@@ -467,3 +467,34 @@ fn a_developer_is_shown_what_is_live() {
     let server = site.serve(&["-l", "127.0.0.1:0"]);
     assert!(server.page("/").ends_with("own page"));
 }
+
+/// Under systemd it is a socket of the journal, which no open(2) opens.
+#[test]
+fn a_log_named_dev_stderr_may_be_a_socket() {
+    let site = new_site();
+    site.write(
+        "galgo.toml",
+        "listen = [\"127.0.0.1:0\"]\nerror_log = \"/dev/stderr\"\n[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n",
+    );
+    let (mut journal, stderr) = UnixStream::pair().unwrap();
+    let mut command = site.command(&["serve"]);
+    command.stdout(Stdio::null());
+    command.stderr(Stdio::from(std::os::fd::OwnedFd::from(stderr)));
+    let mut server = command.spawn().unwrap();
+    drop(command);
+    let pid = rustix::process::Pid::from_child(&server);
+    let mut said = String::new();
+    let mut until = |words: &str| {
+        let mut piece = [0; 4096];
+        while !said.contains(words) {
+            let n = journal.read(&mut piece).unwrap();
+            assert!(n > 0, "{said}");
+            said.push_str(&String::from_utf8_lossy(&piece[..n]));
+        }
+    };
+    until("running as root");
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    until("info reload: the configuration was read again");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
+}

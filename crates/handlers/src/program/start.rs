@@ -323,7 +323,6 @@ impl ProgramRun<'_, '_, '_> {
                 );
             }
             StartStage::Clone => return Fault::Busy("the system could not create another process"),
-            StartStage::Descriptors => return NO_ROOM,
             StartStage::Helper => return owners::fault(&e),
             StartStage::Denied => return Fault::Refused(e.source.to_string()),
             // Of memory `execve` also has too little where the route's own limit is too low.
@@ -340,10 +339,13 @@ impl ProgramRun<'_, '_, '_> {
         let interpreter = self.script.interpreter.as_deref();
         let executed = interpreter.unwrap_or(file.as_ref()).to_owned();
         let path = self.cx.shared.path.clone();
-        let bare = e.to_string();
+        let (bare, is_filtered) = (e.to_string(), e.is_filtered());
         // It reads the file, which may take as long as to execute it.
         let diagnosed = off_loop("diagnose", move || inspect::diagnose(&executed, &path, &e));
         let words = diagnosed.await.unwrap_or(bare);
+        if is_filtered {
+            return Fault::Internal(words);
+        }
         Fault::Script(match interpreter {
             Some(interpreter) => format!("its interpreter {}: {words}", interpreter.display()),
             None => words,

@@ -285,7 +285,7 @@ fn not_started(e: StartError) -> Fault {
     match e.stage {
         StartStage::Denied => Fault::Refused(e.source.to_string()),
         StartStage::Helper => owners::fault(&e),
-        StartStage::Clone | StartStage::Descriptors => SHORT,
+        StartStage::Clone => SHORT,
         _ if is_shortage(&e.source) => SHORT,
         _ => Fault::Script(format!("the wasm worker of its user: {e}")),
     }

@@ -69,7 +69,7 @@ impl TlsServer {
         config.ticketer = tickets;
         // The strongest that the client has, whatever it names first.
         config.ignore_client_order = true;
-        config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec(), b"http/1.0".to_vec()];
         if shown.is_automatic() {
             config.alpn_protocols.push(ACME.to_vec());
         }

@@ -74,6 +74,11 @@ impl Shown {
         read(&self.table).automatic.get(host).cloned().flatten()
     }
 
+    /// Whether there is a certificate for clients that ask for a host.
+    pub fn has(&self, host: &str) -> bool {
+        self.for_client(Some(host)).is_some()
+    }
+
     /// Proves to those who ask for it by `ACME` that a host is ours; `digest` is that of the key authorization.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, Subject, chmod};
 use crate::words;
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
 use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
 
 /// A regular file's mode; otherwise what it is instead.
@@ -67,6 +67,12 @@ pub(super) fn executable(subject: Subject<'_>, path: &Path) -> Result<(), Findin
     }
     if may(path, Access::EXEC_OK) {
         return Ok(());
+    }
+    if statvfs(path).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NOEXEC)) {
+        let argument = words::argument(path);
+        let mend =
+            format!("mount -o remount,exec \"$(findmnt -no TARGET -T {argument})\", or move it");
+        return Err(subject.fails("is on a file system that is mounted noexec", mend));
     }
     let user = crate::identity::effective_uid();
     Err(subject.fails(

@@ -57,6 +57,16 @@ pub fn diagnose(path: &Path, path_env: &str, error: &StartError) -> String {
     {
         return finding.to_string();
     }
+    if error.is_filtered() {
+        let call = match error.stage {
+            StartStage::Descriptors => "close_range",
+            _ => "it",
+        };
+        return format!(
+            "{error}: a filter of system calls refuses {call} to galgo. Allow it in the seccomp profile of the container, or in \
+             SystemCallFilter= of the service"
+        );
+    }
     if error.stage != StartStage::Exec {
         return error.to_string();
     }

@@ -60,6 +60,29 @@ fn automatic_certificates_are_refused_with_place_and_mend() {
     }
 }
 
+/// Nobody could use the certificates.
+#[test]
+fn automatic_needs_a_listener_that_speaks_https() {
+    for (listen, is_said) in [
+        ("", true),
+        ("listen = [\"127.0.0.1:0\"]\n", true),
+        (
+            "listen = [\"127.0.0.1:0\", \"https://127.0.0.1:0\"]\n",
+            false,
+        ),
+        ("listen = [\"https://fd:web\"]\n", false),
+    ] {
+        let source = format!("{listen}[tls]\nautomatic = {{ hosts = [\"a.example\"] }}");
+        let config = parse(site().path(), &source).unwrap();
+        let said = config.lacks_certificate();
+        assert_eq!(said.is_some(), is_said, "{listen} {said:?}");
+        assert!(
+            said.is_none_or(|said| said.contains("https://0.0.0.0:443")),
+            "{listen}"
+        );
+    }
+}
+
 #[test]
 fn automatic_certificates_have_defaults() {
     let dir = site();

@@ -261,3 +261,30 @@ fn modules_are_looked_into() {
     }
     assert_eq!(done.code, 1);
 }
+
+/// An account that is gone keeps nobody else from being served.
+#[test]
+fn a_removed_account_is_a_warning() {
+    let site = new_site();
+    let toml = "[userdir]\nfiles = \"public_html\"\nusers = [\"no-such-user\"]\n[[route]]\npath = \"/\"\nfiles = \"public\"\n";
+    site.write("galgo.toml", toml);
+    site.write("public/a.txt", "a");
+    let done = site.galgo(&["check"]);
+    done.has_out("users: there is no user `no-such-user`, so /~no-such-user/ answers 404: delete it or correct the name");
+    assert_eq!(done.code, 0, "{done:?}");
+}
+
+/// Its mode lets it be executed, and its file system does not.
+#[test]
+fn a_program_on_a_noexec_mount_is_not_told_to_chmod() {
+    assert!(is_root(), "this test needs root");
+    let site = new_site();
+    let script = format!(
+        "mount -t tmpfs -o noexec none cgi-bin && printf '#!/bin/sh\\n' >cgi-bin/a && chmod 755 cgi-bin/a && {GALGO} check"
+    );
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]);
+    let done = Done::of(command.current_dir(site.folder()), b"");
+    done.has_out("FAIL  cgi-bin/a: the program is on a file system that is mounted noexec (try: mount -o remount,exec ");
+    assert!(!done.out.contains("chmod"), "{done:?}");
+}

@@ -75,6 +75,8 @@ fn a_host_is_proved_over_http_where_handshakes_do_not_reach() {
     let server = site.start();
     server.configure("[tls]\nredirect_to_https = true");
     assert!(server.reload());
+    // No browser is to remember it: handshakes are refused still.
+    assert_eq!(server.get("/health").status, 307);
     let _pebble = place.start(&like);
     comes(&server, &place, HOST);
     server.says("no certificate for example.test: ");
@@ -87,6 +89,10 @@ fn the_start_does_not_wait_for_the_authority() {
     let (site, place) = site(&[HOST]);
     let server = site.clone().start();
     server.says("no certificate for example.test: ");
+    server.says(&format!(
+        "; https://{}:14000/dir is asked again in ",
+        place.ip
+    ));
     assert_eq!(server.get("/health").status, 200);
     let refused = Command::new("openssl")
         .args(["s_client", "-servername", HOST, "-connect"])

@@ -2,12 +2,13 @@
 
 use std::process::Command;
 
-use galgo_testkit::stream::own;
+use galgo_testkit::{Done, stream::own};
 
 use super::*;
 
 list![
     alpn_decides,
+    http_1_0_is_a_protocol_too,
     large_bodies_both_ways,
     a_client_that_reads_slowly
 ];
@@ -49,6 +50,16 @@ fn alpn_decides() {
         }
     }
     watch.after(&["ok"; 2]);
+}
+
+/// Alone, as some probes and load balancers name it.
+fn http_1_0_is_a_protocol_too() {
+    let (server, _url) = serve_tls(new_site());
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_client", "-alpn", "http/1.0", "-connect"]);
+    openssl.arg(server.listens(1).to_string());
+    let done = Done::of(&mut openssl, b"");
+    done.has_out("ALPN protocol: http/1.0");
 }
 
 fn large_bodies_both_ways() {

@@ -26,6 +26,7 @@ list![
     programs_act_within_their_own,
     workers_are_kept_apart,
     a_kernel_without_scopes_is_told_of,
+    a_filter_that_keeps_programs_from_starting_is_told_of,
 ];
 
 /// Prints its page; or its pid, and stays; or attacks the processes that the query names, and prints the errors it met.
@@ -282,6 +283,19 @@ int main(int argc, char **argv) {
 "#;
 
 const OPEN: &str = "this kernel cannot keep programs apart";
+
+/// A filter as that of an old container engine, which answers calls that it does not know with EPERM.
+fn a_filter_that_keeps_programs_from_starting_is_told_of() {
+    let close_range = WITHOUT.replace("444", "436").replace("ENOSYS", "EPERM");
+    let site = site().compiled("without", &close_range, &[]);
+    let without = site.path("without");
+    let server = site.through(&[without.to_str().unwrap()]).start();
+    server.says("a filter of system calls refuses close_range(2): no program can be started");
+    assert_eq!(server.get("/cold/p").status, 500);
+    server.says(
+        "a filter of system calls refuses close_range to galgo. Allow it in the seccomp profile",
+    );
+}
 
 fn a_kernel_without_scopes_is_told_of() {
     let site = site().compiled("without", WITHOUT, &[]);

@@ -335,10 +335,6 @@ pub(super) const KEYS: &[super::Refused] = &[
         "3:10: users: the home of root is not published: delete it",
     ),
     (
-        "[userdir]\nfiles = \"public_html\"\nusers = [\"no-such-user\"]",
-        "3:10: users: there is no user `no-such-user`: delete it or correct the name",
-    ),
-    (
         "[userdir]\nfiles = \"../public_html\"\nusers = [\"daemon\"]",
         "2:9: files: is a folder below the home: write it as in \"public_html\"",
     ),
