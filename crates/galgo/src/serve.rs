@@ -128,6 +128,11 @@ impl ReadyServer {
         &self.new.bound
     }
 
+    /// Where nothing is listened on, and why.
+    pub fn left_out(&self) -> &[String] {
+        &self.new.left_out
+    }
+
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.life.running.site.config

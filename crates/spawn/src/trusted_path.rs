@@ -12,7 +12,7 @@
 
 use rustix::{
     fs::{
-        CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, open,
+        CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, lstat, open,
         openat, openat2, readlinkat,
     },
     io::Errno,
@@ -122,7 +122,9 @@ pub fn read_all(path: &Path) -> io::Result<Vec<u8>> {
 pub fn others_part(path: &Path) -> Option<PathBuf> {
     let mut walk = Walk::begin(path).ok()?;
     let mut all = || -> io::Result<()> {
-        while let Some(name) = walk.left.pop() {
+        while walk.bound.is_none()
+            && let Some(name) = walk.left.pop()
+        {
             walk.step(&name)?;
         }
         Ok(())
@@ -130,6 +132,12 @@ pub fn others_part(path: &Path) -> Option<PathBuf> {
     // How far the path leads does not matter.
     let _ = all();
     walk.bound
+}
+
+/// The account that decides where a path leads, if that is not root, the user that started galgo, or `own`.
+pub fn others_account(path: &Path, own: u32) -> Option<u32> {
+    let owner = lstat(others_part(path)?).ok()?.st_uid;
+    (![0, starter(), own].contains(&owner)).then_some(owner)
 }
 
 /// As [`resolve`]. All names on the way, those of links included, go to `steps`: something else may come by each of them later.

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use galgo_spawn::identity::effective_uid;
+use galgo_spawn::{identity::effective_uid, trusted_path::others_account};
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create, openat,
 };
@@ -173,8 +173,19 @@ fn checked(
     (rest[32..] == found).then_some(kind)
 }
 
+/// Refuses a cache if another account decides where its path leads.
+pub(crate) fn judge(cache: &Path) -> io::Result<()> {
+    match others_account(cache, effective_uid()) {
+        None => Ok(()),
+        Some(_) => Err(io::Error::other(
+            "another account can change its path: choose a folder of root or of the server's user",
+        )),
+    }
+}
+
 /// Makes the cache, or sees that no other user can write to it.
 pub(crate) fn make(cache: &Path) -> io::Result<()> {
+    judge(cache)?;
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

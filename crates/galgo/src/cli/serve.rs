@@ -133,7 +133,7 @@ fn greet(ready: &ReadyServer) {
     let gaps = isolation::gaps(ready.config());
     let closed = ready.config().unreadable_passwords();
     let warnings = ready.config().warnings.iter();
-    for warning in warnings.chain(&closed).chain(&gaps) {
+    for warning in warnings.chain(&closed).chain(&gaps).chain(ready.left_out()) {
         eprintln!("galgo: warning: {}", lines(warning));
     }
     if effective_uid() == 0 {

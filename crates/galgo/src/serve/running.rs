@@ -294,7 +294,7 @@ impl RunningServer {
     /// Puts `next` in the place of what there is.
     pub(super) fn take(&mut self, next: NextSite) -> Taken {
         let NextSite {
-            new,
+            mut new,
             switch,
             site,
             settings,
@@ -306,6 +306,7 @@ impl RunningServer {
         logs.switch(switch);
         self.certificates.look_after(&self.site, &self.settings);
         self.site.shared.admission.settle();
+        let left_out = std::mem::take(&mut new.left_out);
         let taken = self.hand_out(new, Some(&before));
         before.succeeded_by(&self.site);
         for setting in fixed {
@@ -313,7 +314,7 @@ impl RunningServer {
                 format!("a change of `{setting}` takes a restart: what was set before stays");
             logs.error.write(Level::Warn, "reload", &words);
         }
-        for warning in &self.site.config.warnings {
+        for warning in self.site.config.warnings.iter().chain(&left_out) {
             logs.error.write(Level::Warn, "reload", warning);
         }
         taken

@@ -55,14 +55,20 @@ const TRIES: usize = 100;
 /// Another server listens there, or whatever the system says.
 pub(super) fn bind(path: &Path, config: &Config) -> io::Result<(OwnedFd, SocketFile)> {
     let user = maker(path, config)?;
-    let bound = match user {
-        Some(user) => user.for_files(|| bind_locked(path)),
-        None => bind_locked(path),
-    };
-    let (fd, lock) = bound?;
     let owner = user.map_or_else(effective_uid, |user| user.uid);
+    let make = || {
+        let place = trusted_path::locate(path)?;
+        bind_locked(path).map(|bound| (place, bound))
+    };
+    let (place, (fd, lock)) = match user {
+        Some(user) => user.for_files(make),
+        None => make(),
+    }?;
+    // In the folder that was looked at, if the path leads to another one by now.
+    let folder = format!("/proc/self/fd/{}", place.folder.as_raw_fd());
+    let made = Path::new(&folder).join(&place.name);
     // No client is connected before listen(2), whatever the mode was until now.
-    let own = permit(path, owner, config.socket_mode, config.socket_group)?;
+    let own = permit(&made, owner, config.socket_mode, config.socket_group)?;
     let path = path.to_owned();
     Ok((fd, SocketFile { path, own, lock }))
 }

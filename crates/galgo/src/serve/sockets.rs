@@ -3,6 +3,7 @@
 use std::{io, os::fd::OwnedFd};
 
 use galgo_front::{listener::Listener, settings::Listen};
+use galgo_spawn::identity::effective_uid;
 use rustix::process::geteuid;
 
 use super::{
@@ -10,7 +11,10 @@ use super::{
     inherited::{Inherited, shown},
     socket_file::{self, SocketFile},
 };
-use crate::config::{Address, Config, Speaks};
+use crate::{
+    config::{Address, Config, Speaks},
+    trusted_path::others_account,
+};
 
 /// An address that is listened on.
 #[derive(Debug)]
@@ -77,6 +81,8 @@ pub(super) struct New {
     pub(super) bound: Vec<Bound>,
     /// For each event loop.
     queues: Vec<Vec<Listener>>,
+    /// Where nothing could be bound, because of the account in whose folder it is.
+    pub(super) left_out: Vec<String>,
 }
 
 impl New {
@@ -99,9 +105,14 @@ impl New {
             let fds = fds.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
             let file = inherited.file(&listen.address);
             if fds.is_empty() {
-                let bound = bind(listen, config);
-                let (listener, file) = bound.map_err(|e| cannot_listen(listen, open, &e))?;
-                new.share(n, vec![listener], file, false)
+                match bind(listen, config).map_err(|e| cannot_listen(listen, open, &e)) {
+                    Ok((listener, file)) => new.share(n, vec![listener], file, false),
+                    Err(words) if is_in_others_folder(listen, config) => {
+                        new.left_out.push(words);
+                        continue;
+                    }
+                    Err(words) => return Err(words),
+                }
             } else {
                 let adopted = adopt(listen, fds, config.event_loops);
                 let adopted = adopted.map_err(|e| format!("cannot listen on {listen}: {e}"))?;
@@ -109,7 +120,10 @@ impl New {
             }
             .map_err(|e| format!("cannot listen once for each event loop: {e}"))?;
         }
-        Ok(new)
+        match new.left_out.first() {
+            Some(words) if open.is_empty() && new.bound.is_empty() => Err(words.clone()),
+            _ => Ok(new),
+        }
     }
 
     /// Gives each event loop a queue of an address, or all of them to one; of several addresses each to another.
@@ -146,7 +160,7 @@ impl New {
 
     /// What is bound, and the listeners of each event loop.
     pub(super) fn take(mut self) -> (Vec<Bound>, Vec<Vec<Listener>>) {
-        let Self { bound, queues } = &mut self;
+        let Self { bound, queues, .. } = &mut self;
         (std::mem::take(bound), std::mem::take(queues))
     }
 }
@@ -182,6 +196,13 @@ fn bind(listen: &Listen, config: &Config) -> io::Result<(Listener, Option<Socket
             Ok((Listener::unix(fd, listen)?, Some(file)))
         }
     }
+}
+
+/// Whether an account that is neither root nor the server's user decides what is at the path of a Unix socket.
+fn is_in_others_folder(listen: &Listen, config: &Config) -> bool {
+    let own = config.identity.as_ref();
+    let own = own.map_or_else(effective_uid, |identity| identity.uid);
+    matches!(&listen.address, Address::Unix(path) if others_account(path, own).is_some())
 }
 
 /// Why nothing can be bound there, and what to do.

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use galgo_spawn::identity::effective_uid;
 use rustix::{
     io::Errno,
     net::{
@@ -20,7 +21,7 @@ use crate::{
     address::Address,
     fault::{Fault, is_shortage},
     sock::Sock,
-    tick,
+    tick, trusted_path, waiting,
 };
 
 const SHORT: Fault = Fault::Busy("no descriptors are left for another connection");
@@ -40,10 +41,24 @@ fn words(e: &io::Error) -> String {
     }
 }
 
-/// Connects to `address`.
-pub(super) async fn connect(address: &Address, within: Duration) -> Result<Sock, Fault> {
+/// The account that decides what is at the path of a Unix socket, if that is neither root nor the server's user.
+pub(super) fn others(address: &Address) -> Option<u32> {
+    match address {
+        Address::Unix(path) => trusted_path::others_account(path, effective_uid()),
+        Address::Tcp(_) => None,
+    }
+}
+
+/// Connects to `address`. In the folder of an `account` the path leads nowhere else, and a thread of the account's looks for it.
+pub(super) async fn connect(
+    (address, account): (&Address, Option<u32>),
+    within: Duration,
+) -> Result<Sock, Fault> {
     let by = Instant::now() + within;
     let done = match address {
+        Address::Unix(path) if let Some(account) = account => {
+            timeout_at(by, Box::pin(others_socket(path, account))).await
+        }
         Address::Unix(path) => timeout_at(by, unix(path)).await,
         Address::Tcp(at) => timeout_at(by, tcp(*at)).await,
     };
@@ -70,6 +85,14 @@ pub(super) async fn worker(file: &OwnedFd, within: Duration) -> Result<Sock, Fau
         Ok(Err(e)) => Err(Fault::Script(format!("its worker cannot be reached: {e}"))),
         Err(_elapsed) => Err(FULL),
     }
+}
+
+async fn others_socket(path: &Path, account: u32) -> io::Result<Sock> {
+    let path = path.to_owned();
+    let found = waiting::for_owner(account.into(), move || trusted_path::resolve(&path)).await;
+    let found = found.ok_or_else(|| io::Error::other("its file system does not answer"))??;
+    let path = format!("/proc/self/fd/{}", found.file.as_raw_fd());
+    unix(Path::new(&path)).await
 }
 
 /// A Unix socket is connected at once, or its backlog is full, which no event tells: tried with every tick.

@@ -53,7 +53,8 @@ pub struct Upstream {
 
 #[derive(Debug)]
 enum UpstreamTarget {
-    Address(crate::address::Address),
+    /// The account that decides what is at the path of a Unix socket, if it is another one.
+    Address(crate::address::Address, Option<u32>),
     Slots {
         slots: Arc<WorkerSlots>,
         /// Says that all workers are to be replaced; dropped with the last request, it says that they are to end.
@@ -73,7 +74,9 @@ impl Upstream {
     ) -> io::Result<Self> {
         let owners = owners.filter(|_| config.remit.is_some());
         let to = match &config.to {
-            To::Address(address) => UpstreamTarget::Address(address.clone()),
+            To::Address(address) => {
+                UpstreamTarget::Address(address.clone(), connect::others(address))
+            }
             To::Workers(workers) => UpstreamTarget::Slots {
                 slots: Arc::new(WorkerSlots::new(workers, owners.cloned())?),
                 renew: watch::Sender::new(()),
@@ -115,7 +118,7 @@ impl Upstream {
     pub async fn lease(self: &Arc<Self>, home: usize, peer: Peer) -> Result<UpstreamLease, Fault> {
         let permit = self.admission.admit(peer, None).await?;
         let slot = match &self.to {
-            UpstreamTarget::Address(_) => None,
+            UpstreamTarget::Address(..) => None,
             UpstreamTarget::Slots { slots, .. } => Some(slots.take()?),
         };
         Ok(UpstreamLease {
@@ -136,7 +139,7 @@ impl Upstream {
     /// The processes that galgo starts for it.
     pub(super) fn slots(&self) -> Option<(&Arc<WorkerSlots>, watch::Receiver<()>)> {
         match &self.to {
-            UpstreamTarget::Address(_) => None,
+            UpstreamTarget::Address(..) => None,
             UpstreamTarget::Slots { slots, renew } => Some((slots, renew.subscribe())),
         }
     }
@@ -190,8 +193,8 @@ impl UpstreamLease {
             None => up.idle.close_oldest(),
         }
         let fd = match &up.to {
-            UpstreamTarget::Address(address) => {
-                connect::connect(address, up.connect_timeout).await?
+            UpstreamTarget::Address(address, others) => {
+                connect::connect((address, *others), up.connect_timeout).await?
             }
             UpstreamTarget::Slots { slots, .. } => {
                 let file = slots.slots[self.slot.unwrap_or(0)].file();
@@ -228,7 +231,7 @@ impl UpstreamLease {
     fn worker(&self) -> Option<(&Arc<WorkerSlots>, usize)> {
         match &self.upstream.to {
             UpstreamTarget::Slots { slots, .. } => Some((slots, self.slot?)),
-            UpstreamTarget::Address(_) => None,
+            UpstreamTarget::Address(..) => None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use galgo_spawn::identity::Identity;
+use galgo_spawn::identity::{Identity, effective_uid};
 use rustix::{
     fs::{Access, AtFlags, CWD, Mode, OFlags, accessat},
     process::{Gid, Uid, geteuid},
@@ -35,8 +35,10 @@ pub fn folder(configured: Option<&Path>, becomes: Option<&Identity>) -> PathBuf 
 
 /// Why modules are not kept in a cache that is there, in words; for a process that has become the server's user.
 pub fn doubt(folder: &Path) -> Option<String> {
+    let account = trusted_path::others_account(folder, effective_uid());
     let is_there = folder.symlink_metadata();
     let usable = match &is_there {
+        _ if account.is_some() => Err(io::Error::other("another account can change its path")),
         Ok(_) => accessat(
             CWD,
             folder,
@@ -64,6 +66,9 @@ pub fn prepare(folder: &Path, becomes: Option<&Identity>) {
 
 /// Root makes it only where no other user can change the path to it.
 fn make(cache: &Path, user: &Identity) -> io::Result<()> {
+    if trusted_path::others_account(cache, user.uid).is_some() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     let Some(place) = trusted_path::place(cache)? else {
         return user.for_files(|| std::fs::DirBuilder::new().mode(0o700).create(cache));
     };

@@ -187,7 +187,7 @@ fn made(
     let _ = runtime.start();
     let tag = host.engine();
     let cache = &runtime.cache();
-    if code::is_there(cache, &key, tag) {
+    if code::judge(cache).is_ok() && code::is_there(cache, &key, tag) {
         prune::touch(&code::path(cache, &key, tag));
         return Ok(key);
     }
