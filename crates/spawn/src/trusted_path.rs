@@ -12,8 +12,8 @@
 
 use rustix::{
     fs::{
-        CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, lstat, open,
-        openat, openat2, readlinkat,
+        CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, ResolveFlags, Stat, fstat, fstatfs, lstat,
+        open, openat, openat2, readlinkat,
     },
     io::Errno,
     process::geteuid,

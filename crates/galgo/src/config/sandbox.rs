@@ -243,6 +243,7 @@ impl ConfigText<'_> {
                 None => Ok(Some(RunsAs::Owner {
                     min_uid: config.min_uid,
                     min_gid: config.min_gid,
+                    server: config.identity.as_ref().map_or(0, |user| user.uid),
                 })),
                 Some(group) => {
                     let message = "an owner's programs run in the owner's own groups: delete it";

@@ -191,9 +191,14 @@ impl WireField for RunsAs {
                 1u8.put(to);
                 user.put(to);
             }
-            Self::Owner { min_uid, min_gid } => {
+            Self::Owner {
+                min_uid,
+                min_gid,
+                server,
+            } => {
                 2u8.put(to);
                 (*min_uid, *min_gid).put(to);
+                server.put(to);
             }
         }
     }
@@ -203,7 +208,11 @@ impl WireField for RunsAs {
             1 => Self::Server(WireField::take(from)?),
             2 => {
                 let (min_uid, min_gid) = WireField::take(from)?;
-                Self::Owner { min_uid, min_gid }
+                Self::Owner {
+                    min_uid,
+                    min_gid,
+                    server: WireField::take(from)?,
+                }
             }
             _ => return None,
         })

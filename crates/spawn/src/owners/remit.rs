@@ -13,10 +13,15 @@ use crate::{
 use std::{
     ffi::CStr,
     hash::{DefaultHasher, Hash, Hasher},
+    ops::RangeInclusive,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+/// No programs run as these, only because their files belong to them: users that systemd makes up while a service runs (DynamicUser), and nobody,
+/// to whom the files of all unknown users belong (user_namespaces(7), NFS).
+const OF_THE_SYSTEM: RangeInclusive<u32> = 61_184..=65_535;
 
 /// Whom the programs of a route run as.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +36,8 @@ pub enum RunsAs {
         min_uid: u32,
         /// The lowest id of the user's own group.
         min_gid: u32,
+        /// The server's own user, whatever its id is; 0: none.
+        server: u32,
     },
 }
 
@@ -212,14 +219,23 @@ impl Remit {
     /// The same in all groups of the user.
     fn member(&self, uid: u32) -> Result<Identity, NotDone> {
         let denied = |why: String| Err(NotDone::Denied(why));
-        let (min_uid, min_gid) = match &self.terms.runs_as {
+        let (min_uid, min_gid, server) = match &self.terms.runs_as {
             RunsAs::User(user) if user.uid == uid => return without_root(user.identity()),
             RunsAs::Server(user) if user.uid == uid => return Ok(user.clone()),
             RunsAs::User(_) | RunsAs::Server(_) => {
                 return denied(format!("no program of this route runs as the user {uid}"));
             }
-            RunsAs::Owner { min_uid, min_gid } => (*min_uid, *min_gid),
+            RunsAs::Owner {
+                min_uid,
+                min_gid,
+                server,
+            } => (*min_uid, *min_gid, *server),
         };
+        if OF_THE_SYSTEM.contains(&uid) && uid != server {
+            return denied(format!(
+                "it belongs to the user {uid}: that is nobody, or a service's user that systemd has made up. chown it to an account"
+            ));
+        }
         if uid == 0 || uid < min_uid {
             return denied(format!(
                 "it belongs to the user {uid}, and programs run as their owner only from min_uid = {min_uid} on"
