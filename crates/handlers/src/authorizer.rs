@@ -113,7 +113,9 @@ fn variables(fields: &Fields) -> Result<Vec<(String, Vec<u8>)>, Fault> {
     let mut found: Vec<(String, Vec<u8>)> = Vec::new();
     for (name, value) in fields.iter() {
         let Some(name) = variable(name) else { continue };
-        let text = String::from_utf8_lossy(name).into_owned();
+        // As Apache has it.
+        let text = String::from_utf8_lossy(name).replace('-', "_");
+        let name = text.as_bytes();
         let good = name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
             && !name.first().is_none_or(u8::is_ascii_digit);
         let why = if !good {
@@ -150,15 +152,21 @@ mod tests {
             ("Variable-REMOTE_USER", "ada"),
             ("Content-Type", "a/b"),
             ("vArIaBlE-colour_2", "red, or blue"),
+            ("Variable-X-Foo", "a"),
             ("Variables-X", "1"),
         ]);
-        let wanted = [("REMOTE_USER", "ada"), ("colour_2", "red, or blue")];
+        let wanted = [
+            ("REMOTE_USER", "ada"),
+            ("colour_2", "red, or blue"),
+            ("X_Foo", "a"),
+        ];
         let wanted = wanted.map(|(n, v)| (n.to_owned(), v.as_bytes().to_vec()));
         assert_eq!(found.unwrap(), wanted);
         for (name, why) in [
             ("Variable-", "no name"),
             ("Variable-2A", "no name"),
-            ("Variable-A-B", "no name"),
+            ("Variable-A.B", "no name"),
+            ("Variable-HTTP-PROXY", "computed"),
             ("Variable-PATH", "computed"),
             ("Variable-SCRIPT_FILENAME", "computed"),
             ("Variable-HTTP_PROXY", "computed"),
@@ -168,7 +176,12 @@ mod tests {
             let words = said(&[(name, "x")]).unwrap_err();
             assert!(words.contains(why), "{name}: {words}");
         }
-        let twice = said(&[("Variable-A", "1"), ("Variable-A", "2")]);
-        assert!(twice.unwrap_err().contains("twice"));
+        for names in [
+            ["Variable-A", "Variable-A"],
+            ["Variable-A-B", "Variable-A_B"],
+        ] {
+            let twice = said(&names.map(|name| (name, "1")));
+            assert!(twice.unwrap_err().contains("twice"));
+        }
     }
 }

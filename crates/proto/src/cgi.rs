@@ -46,7 +46,7 @@ impl Default for ReplyLimits {
     fn default() -> Self {
         Self {
             bytes: 64 << 10,
-            fields: 256,
+            fields: 4096,
             upgrade: false,
             status_line: false,
         }

@@ -7,9 +7,9 @@
 //! - The path is SCRIPT_NAME and PATH_INFO, decoded already; without them that of REQUEST_URI.
 //!   The query is QUERY_STRING. Both may differ from REQUEST_URI, which the front may have rewritten, and
 //!   which programs see as it is.
-//! - Of a variable that comes twice the last one counts, as for fcgiwrap and php-fpm: nginx sends both where a
-//!   `fastcgi_param` stands beside an include that has it, too. What frames the body is refused then.
-//!   So are bytes that no field may hold.
+//! - A field that comes twice is a list, as over HTTP (RFC 3875, 4.1.18). Of any other variable, of Host and of Authorization
+//!   the last one counts, as for fcgiwrap and php-fpm: nginx sends both where a `fastcgi_param` stands beside an include that
+//!   has it, too. What frames the body is refused then. So are bytes that no field may hold.
 //! - `HTTP_X_Y` is the field `x-y`. Authorization goes where the route passes it; Proxy goes nowhere.
 //!   Which field was called so is the front's to know: nginx and Apache let no `X_Y` and no `X.Y` pass.
 //!   `HTTP_X.Y`, which Caddy sends, is dropped as the field `X.Y` is over HTTP.
@@ -274,11 +274,13 @@ fn push(
         b => b.to_ascii_lowercase(),
     };
     let name: Vec<u8> = variable.iter().map(letter).collect();
-    if fields.has(str::from_utf8(&name).unwrap_or_default()) {
-        if variable == b"TRANSFER_ENCODING" {
+    let has = |fields: &Fields| fields.has(str::from_utf8(&name).unwrap_or_default());
+    match variable {
+        b"TRANSFER_ENCODING" if has(fields) => {
             return Err(HeadError::bad("HTTP_TRANSFER_ENCODING came twice"));
         }
-        fields.retain(|other, _| other != name);
+        b"HOST" | b"AUTHORIZATION" | b"CONTENT_TYPE" => fields.retain(|other, _| other != name),
+        _ => {}
     }
     if fields.len() >= limits.fields {
         return Err(HeadError::MANY_FIELDS);
@@ -452,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_equal_names_counts() {
+    fn fields_are_lists_and_the_last_of_other_names_counts() {
         let twice = |name, first, second| {
             let mut pairs = with(name, first);
             pairs.extend([(name, second), ("AUTH_TYPE", "Basic")]);
@@ -472,9 +474,12 @@ mod tests {
         assert_eq!(g.file.as_deref(), Some(&b"/b"[..]));
         assert!(!twice("HTTPS", "on", "off").https);
         let g = twice("HTTP_X", "1", "2");
-        assert_eq!(g.head.fields.all("x").collect::<Vec<_>>(), [b"2"]);
+        assert_eq!(g.head.fields.all("x").collect::<Vec<_>>(), [b"1", b"2"]);
         let g = twice("HTTP_HOST", "a", "b");
-        assert_eq!(&*g.head.host, "b");
+        assert_eq!((&*g.head.host, g.head.fields.all("host").count()), ("b", 1));
+        let g = twice("HTTP_AUTHORIZATION", "Basic a", "Basic b");
+        let all: Vec<_> = g.head.fields.all("authorization").collect();
+        assert_eq!(all, [b"Basic b"]);
     }
 
     #[test]

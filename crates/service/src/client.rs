@@ -140,8 +140,11 @@ pub trait Client: Debug {
         false
     }
 
-    /// Finds out whether a client that has shut down its sending side, while no response has begun, is still there.
-    fn probe(&self) {}
+    /// Finds out whether a client that has shut down its sending side is still there, if no response begins soon.
+    fn probe(&mut self) {}
+
+    /// A response begins now: nothing else may be sent.
+    fn begin_response(&mut self) {}
 
     /// Whether the client itself speaks HTTP, and not a server in front of this one.
     fn speaks_http(&self) -> bool {
@@ -266,7 +269,7 @@ impl Client for Bodiless<'_> {
         self.0.has_half_closed()
     }
 
-    fn probe(&self) {
+    fn probe(&mut self) {
         self.0.probe();
     }
 

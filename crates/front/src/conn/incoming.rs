@@ -234,12 +234,14 @@ impl Client for ConnectionClient<'_> {
         self.owes_continue
     }
 
-    /// An interim response means nothing to a client that is still there (RFC 9110, 15.2), and makes the kernel of one that
-    /// is gone send a reset.
-    fn probe(&self) {
+    fn probe(&mut self) {
         if self.version == Version::Http11 {
-            self.interim(b"HTTP/1.1 102 Processing\r\n\r\n");
+            self.input.probe_later();
         }
+    }
+
+    fn begin_response(&mut self) {
+        self.input.probe = None;
     }
 
     fn speaks_http(&self) -> bool {

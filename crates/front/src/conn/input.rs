@@ -2,8 +2,10 @@
 
 use std::{
     future::poll_fn,
+    pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use galgo_io::{
@@ -13,11 +15,15 @@ use galgo_io::{
     transport::Transport,
 };
 use galgo_service::fault::Fault;
+use tokio::time::{Sleep, sleep};
 
 use super::wire::WireFormat;
 
 /// What one read of a body asks for.
 pub(super) const BODY_READ: usize = 64 << 10;
+
+/// Most responses begin sooner, and simple clients that half-close take no interim response.
+const PROBED: Duration = Duration::from_millis(500);
 
 /// The receiving side of a connection.
 #[derive(Debug)]
@@ -34,6 +40,8 @@ pub(super) struct Input {
     pub wire: WireFormat,
     /// A read was tried, and is awaited.
     waits: bool,
+    /// When a client that has half-closed is probed.
+    pub(super) probe: Option<Pin<Box<Sleep>>>,
     /// A client whose request is complete is not watched before this tick.
     pub(super) tick: tick::Wait,
 }
@@ -52,6 +60,7 @@ impl Input {
             half_closed: false,
             wire: WireFormat::Http,
             waits: false,
+            probe: None,
             tick: tick::Wait::default(),
         }
     }
@@ -60,6 +69,7 @@ impl Input {
     pub(super) fn begin(&mut self, rates: &Rates) {
         self.allowance.begin(rates);
         self.tick = tick::Wait::default();
+        self.probe = None;
     }
 
     /// Reads more into the buffer within the client's allowance. 0: the client sends no more.
@@ -107,10 +117,30 @@ impl Input {
             return Poll::Ready(Err(GONE));
         }
         if self.half_closed {
+            self.poll_probe(cx);
             return Poll::Pending;
         }
         ready!(self.sock.sock().poll_read_closed(cx));
         Poll::Ready(self.half_close())
+    }
+
+    /// A client that has half-closed is probed if no response begins within [`PROBED`].
+    pub(super) fn probe_later(&mut self) {
+        if self.wire.is_http() && self.probe.is_none() {
+            self.probe = Some(Box::pin(sleep(PROBED)));
+        }
+    }
+
+    /// An interim response means nothing to a client that is still there (RFC 9110, 15.2), and makes the kernel of one that
+    /// is gone send a reset.
+    fn poll_probe(&mut self, cx: &mut Context<'_>) {
+        if let Some(probe) = &mut self.probe
+            && probe.as_mut().poll(cx).is_ready()
+        {
+            self.probe = None;
+            // Nothing has been sent yet that could fill the socket's buffer; what fails here fails again.
+            let _ = self.sock.try_write(b"HTTP/1.1 102 Processing\r\n\r\n");
+        }
     }
 
     /// A client that speaks HTTP may shut down its sending side and read on; a front server that closes is gone.

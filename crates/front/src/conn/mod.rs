@@ -332,8 +332,13 @@ impl<'l, S: SiteService> Conn<'l, S> {
             }
             match filled {
                 Err(_elapsed) => return Err(LATE_HEAD),
-                Ok(Ok(0) | Err(Fault::Gone(_))) if self.input.buf.is_empty() => return Ok(None),
-                Ok(Ok(0)) => return Err(Fault::Gone("the client left in the request head")),
+                Ok(Ok(0) | Err(Fault::Gone(_)))
+                    if self.input.buf.bytes().trim_ascii().is_empty() =>
+                {
+                    return Ok(None);
+                }
+                // It may read on.
+                Ok(Ok(0)) => return Err(CUT_HEAD),
                 Ok(done) => done.map(drop)?,
             }
         }
@@ -380,6 +385,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
             unfinished.over = true;
             return After::Reset;
         };
+        request.client.begin_response();
         // Other clients ask over the connection of a web server in front of us, too.
         self.refused = request.refused && !link.passed_on;
         let sender = &mut self.sender;
@@ -426,4 +432,5 @@ impl<'l, S: SiteService> Conn<'l, S> {
 
 const SHED: Fault =
     Fault::Busy("the request head was not whole when others needed the connection's room");
+const CUT_HEAD: Fault = Fault::Client(400, "the client sent no more within the request head");
 const LATE_HEAD: Fault = Fault::Client(408, "the request head took longer than head_timeout");

@@ -79,7 +79,7 @@ pub fn tests() -> Vec<Test> {
 
 fn a_grant_and_its_variables() {
     let (_app, server) = site(says(
-        "Status: 200 OK\r\nvariable-REMOTE_USER: ada\r\nVariable-AUTH_TYPE: Token\r\nVariable-COLOUR: red, or blue\r\n\
+        "Status: 200 OK\r\nvariable-REMOTE_USER: ada\r\nVariable-AUTH_TYPE: Token\r\nVariable-COLOUR: red, or blue\r\nVariable-X-Foo: 1\r\n\
          X-Secret: s\r\nContent-Length: 3\r\n\r\nignored",
     ));
     let watch = Watch::begin(&server);
@@ -93,6 +93,7 @@ fn a_grant_and_its_variables() {
         "REMOTE_USER=ada",
         "AUTH_TYPE=Token",
         "COLOUR=red, or blue",
+        "X_Foo=1",
         "KIND=one",
         "PATH_INFO=/x",
         "SCRIPT_NAME=/in/t",
@@ -365,7 +366,7 @@ fn rows() -> Vec<Row> {
         ),
         sets("a_computed_variable", "SCRIPT_FILENAME", "computed"),
         sets("a_header_variable", "HTTP_PROXY", "computed"),
-        sets("no_variable", "A-B", "no name of a variable"),
+        sets("no_variable", "A.B", "no name of a variable"),
         bad(
             "a_variable_twice",
             prints("Status: 200\nVariable-A: 1\nVariable-A: 2\n\n"),

@@ -36,6 +36,13 @@ passwords = "site.htpasswd"
 [[route]]
 path = "/said"
 respond = { status = 404, body = "said so" }
+[[route]]
+path = "/gone/"
+files = "kept"
+errors = { 404 = "/sorry" }
+[[route]]
+path = "/sorry"
+respond = { status = 410, body = "sorry" }
 "#,
         )
 }
@@ -50,6 +57,7 @@ fn files_and_programs() {
     let watch = Watch::begin(&server);
     let nothing = (404, "nothing here".to_owned());
     assert_eq!(get(&server, "/none", ""), nothing);
+    assert_eq!(get(&server, "/gone/none", ""), (410, "sorry".to_owned()));
     assert_eq!(get(&server, "/cgi-bin/none", ""), nothing);
     // What is about another file is not about the page.
     assert_eq!(
@@ -87,6 +95,7 @@ fn files_and_programs() {
     );
     drop(client);
     watch.after(&[
+        "not_found",
         "not_found",
         "not_found",
         "not_found",

@@ -31,7 +31,7 @@ use crate::body::{Body, BodyPart, FilePart, Response};
 pub(super) const SMALL: u64 = 64 << 10;
 
 /// Ranges in one request; more are answered with the whole (RFC 9110, 14.2).
-const MAX_RANGES: usize = 16;
+const MAX_RANGES: usize = 200;
 
 /// What the preconditions and Range leave of the request.
 enum Selected {

@@ -43,11 +43,12 @@ pub fn request(asked: &Head, mut head: Head, status: u16) -> Option<Head> {
 /// # Errors
 /// The error as it is: the page was answered with this status, and is none to show.
 pub fn with_page(error: Response, mut page: Response) -> Result<Response, (Response, u16)> {
-    let program = matches!(page.body, Body::Stream(_));
+    // An answer that galgo makes itself says that there is no page.
+    let own = matches!(page.body, Body::Bytes(_) | Body::Empty);
     match page.status {
         200 => page.status = error.status,
-        // A program may know better which error it is.
-        400.. if program => {}
+        // A program, an application or a `respond` route may know better which error it is.
+        400.. if !own => {}
         status => return Err((error, status)),
     }
     page.reason = None;

@@ -70,7 +70,7 @@ impl fmt::Display for ReplyError {
             ),
             Self::TooManyFields(limit) => write!(
                 f,
-                "the response head has more than {limit} fields; an empty line ends it"
+                "the response head has more than {limit} fields, the most that one may have"
             ),
             Self::NoUpgrade => write!(
                 f,

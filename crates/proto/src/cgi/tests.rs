@@ -290,7 +290,7 @@ fn limits_are_exact_and_an_endless_line_ends_at_once() {
         Err(ReplyError::TooLong(1024))
     );
     let fields = "X: y\n".repeat(10_000);
-    assert_eq!(error(fields), ReplyError::TooManyFields(256));
+    assert_eq!(error(fields), ReplyError::TooManyFields(4096));
 }
 
 #[test]

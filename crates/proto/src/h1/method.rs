@@ -72,20 +72,10 @@ impl Version {
         match raw {
             [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => Ok(Self::Http11),
             b"HTTP/1.0" => Ok(Self::Http10),
-            _ if is_numbered(raw) => Err(HeadError::new(505, "neither HTTP/1.0 nor HTTP/1.1")),
+            [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
+                Err(HeadError::new(505, "neither HTTP/1.0 nor HTTP/1.1"))
+            }
             _ => Err(HeadError::bad("request line without an HTTP version")),
         }
-    }
-}
-
-/// `HTTP/`, digits, a dot, digits.
-fn is_numbered(raw: &[u8]) -> bool {
-    let Some(number) = raw.strip_prefix(b"HTTP/") else {
-        return false;
-    };
-    let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
-    match number.iter().position(|&b| b == b'.') {
-        Some(dot) => digits(&number[..dot]) && digits(&number[dot + 1..]),
-        None => false,
     }
 }

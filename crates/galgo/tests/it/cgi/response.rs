@@ -16,6 +16,7 @@ list![
     s6_3_3_status_with_its_own_reason,
     s6_3_4_every_set_cookie_is_kept,
     s6_3_4_unknown_fields_are_passed_on,
+    s6_3_4_a_thousand_fields_are_passed_on,
     s6_3_5_x_cgi_fields_are_removed,
     fields_about_the_connection_are_removed,
     fields_that_the_server_adds_are_there_once,
@@ -478,6 +479,13 @@ fn framing_http_1_0_until_close() {
     assert_eq!(client.rest(), b"ab");
     drop(client);
     watch.after(&["ok"]);
+}
+
+fn s6_3_4_a_thousand_fields_are_passed_on() {
+    let server = new_site().start();
+    let reply = server.get("/cgi-bin/t?fields=1000&head&out=a");
+    assert_eq!((reply.status, reply.text().as_str()), (200, "a"));
+    assert_eq!(reply.field("x-999"), Some("999"));
 }
 
 fn framing_http_1_0_is_cut_with_a_reset() {

@@ -110,6 +110,7 @@ fn a_head_that_ends_early() {
     let mut client = server.connect();
     client.send("GET /marker HTTP/1.1\r\nHost: loc");
     client.half_close();
+    assert_eq!(client.reply().status, 400);
     assert!(client.is_over());
-    watch.after(&["client_gone"]);
+    watch.after(&["client_error"]);
 }

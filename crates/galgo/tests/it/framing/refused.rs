@@ -161,12 +161,12 @@ fn fields() -> Vec<Head> {
 #[rustfmt::skip] // a row is a line
 fn lines() -> Vec<Head> {
     vec![
-        ("HTTP/01.1", 505, "GET / HTTP/01.1\r\nHost: localhost\r\n\r\n".into()),
+        ("HTTP/01.1", 400, "GET / HTTP/01.1\r\nHost: localhost\r\n\r\n".into()),
         ("user in the target", 400, "GET http://u@localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n".into()),
         ("another scheme", 400, "GET ftp://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n".into()),
         ("authority-form", 400, "GET localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n".into()),
         ("asterisk without OPTIONS", 400, get("*", "")),
-        ("HTTP/1.10", 505, "GET / HTTP/1.10\r\nHost: localhost\r\n\r\n".into()),
+        ("HTTP/1.10", 400, "GET / HTTP/1.10\r\nHost: localhost\r\n\r\n".into()),
         ("HTTP/2.0", 505, "GET / HTTP/2.0\r\nHost: localhost\r\n\r\n".into()),
         ("preface of HTTP/2", 505, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into()),
         ("HTTP/0.9", 400, "GET /marker\r\n".into()),

@@ -159,7 +159,8 @@ fn a_user_whom_no_front_has_verified_is_told_to_no_program() {
     watch.after(&["ok"; 6]);
 }
 
-/// nginx sends both, where a `fastcgi_param` stands beside an include that has it. What frames the body must be said once.
+/// nginx sends both, where a `fastcgi_param` stands beside an include that has it. Fields are lists (RFC 3875, 4.1.18). What
+/// frames the body must be said once.
 fn the_last_of_equal_variables_counts() {
     let (server, fcgi, _) = serve(new_site().config("workers = 1"));
     let watch = Watch::begin(&server);
@@ -176,7 +177,7 @@ fn the_last_of_equal_variables_counts() {
         front.reply(1)
     };
     let text = ask(&[("REMOTE_USER", "eve"), ("HTTP_X_A", "1")]).text();
-    for line in ["REMOTE_USER=ada", "HTTP_X_A=2", "SERVER_PORT=8443"] {
+    for line in ["REMOTE_USER=ada", "HTTP_X_A=1, 1, 2", "SERVER_PORT=8443"] {
         assert_eq!(
             text.lines().filter(|l| *l == line).count(),
             1,

@@ -102,17 +102,17 @@ fn s2_3_other_versions_are_505() {
     refused(
         505,
         &[
-            "GET / HTTP/1.10\r\nHost: a\r\n\r\n",
             "GET / HTTP/0.9\r\nHost: a\r\n\r\n",
             "GET / HTTP/2.0\r\nHost: a\r\n\r\n",
-            "GET / HTTP/01.1\r\nHost: a\r\n\r\n",
-            "GET / HTTP/1.01\r\nHost: a\r\n\r\n",
             "PRI * HTTP/2.0\r\n\r\n",
         ],
     );
     refused(
         400,
         &[
+            "GET / HTTP/1.10\r\nHost: a\r\n\r\n",
+            "GET / HTTP/01.1\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.01\r\nHost: a\r\n\r\n",
             "GET /\r\n\r\n",
             "GET\r\n\r\n",
             "GET / HTTP/\r\n\r\n",

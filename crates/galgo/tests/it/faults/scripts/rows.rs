@@ -265,13 +265,13 @@ pub(super) fn sizes() -> Vec<Row> {
             "one_gigabyte_of_headers",
             steps("fields=100000000"),
             Page(502),
-            "more than 256 fields",
+            "more than 4096 fields",
         ),
         row(
             "ten_thousand_headers",
             steps("fields=10000"),
             Page(502),
-            "more than 256 fields",
+            "more than 4096 fields",
         ),
         row(
             "a_header_line_without_end",
