@@ -71,7 +71,8 @@ async fn authorize(
             // Whoever is turned away must not cost those who are served.
             let admission = &dispatch.site.shared.admission;
             admission.refuse_if_full(request.peer())?;
-            Box::pin(program::authorizer::authorize(context, request, head, cgi)).await
+            let programs = dispatch.program_context();
+            Box::pin(program::authorizer::authorize(programs, request, head, cgi)).await
         }
     }
 }

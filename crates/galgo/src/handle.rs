@@ -7,7 +7,7 @@ use galgo_handlers::{
     application,
     context::{Answer, Context},
     files::{self, FileAnswer},
-    program,
+    program::{self, ProgramContext},
     resources::Resources,
     respond,
     script::{self, AmongFiles, FoundProgram, UpstreamPath, UpstreamScript},
@@ -43,6 +43,13 @@ impl Dispatch {
         Context {
             resources: &self.resources,
             shared: &self.site.shared,
+        }
+    }
+
+    pub(crate) fn program_context(&self) -> ProgramContext<'_> {
+        ProgramContext {
+            common: self.context(),
+            starters: &self.site.starters,
         }
     }
 }
@@ -221,11 +228,11 @@ pub(crate) async fn by_program(
 ) -> Result<Answer, Fault> {
     match &cgi.cache {
         Some(cache) if !script.nph => {
-            let (context, shared) = (cx.context(), (cgi, cache));
+            let (context, shared) = (cx.program_context(), (cgi, cache));
             let answer = program::cached::answer(context, request, head, shared, limit, script);
             Box::pin(answer).await
         }
-        _ => program::answer(cx.context(), request, head, cgi, limit, script).await,
+        _ => program::answer(cx.program_context(), request, head, cgi, limit, script).await,
     }
 }
 

@@ -3,14 +3,14 @@
 use std::{fmt, os::unix::ffi::OsStrExt, sync::Arc};
 
 use galgo_handlers::{
+    application_settings::{Application, To},
     files::Files,
-    program::Cgi,
+    program_settings::Cgi,
     rate_limit::RateLimit,
     respond::Respond,
     root::CgiRoot,
     script::{self, FoundProgram},
     steps::Steps,
-    upstream::{Application, To},
 };
 
 use galgo_spawn::owners::Remit;

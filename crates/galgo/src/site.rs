@@ -4,10 +4,13 @@
 use std::{io, sync::Arc};
 
 use galgo_handlers::{
+    application_settings::Application,
+    guest_access::GuestAccess,
+    program::ProgramStarters,
     shared::{HandlersShared, OncePerProgram},
-    upstream::{Application, Upstream, WorkerPool},
+    upstream::{Upstream, WorkerPool},
     warm::Warm,
-    wasm::{self, GuestAccess, Needs, Wasm},
+    wasm::{self, Needs, Wasm},
 };
 use galgo_io::tls::Shown;
 use galgo_proto::fcgi::Role;
@@ -30,6 +33,8 @@ pub struct Site {
     pub config: Config,
     /// What the handlers of all event loops share.
     pub shared: HandlersShared,
+    /// What starts programs.
+    pub starters: ProgramStarters,
     /// The port of the first listener that speaks TLS.
     pub https_port: Option<u16>,
     /// The certificates that clients are shown; `None`: no listener speaks TLS.
@@ -76,7 +81,8 @@ impl Site {
         };
         Self {
             route_limits: config.routes.iter().filter_map(limit).collect(),
-            shared: shared(&config, before.map(|before| &before.shared), logs, true),
+            shared: shared(&config, before.map(|before| &before.shared)),
+            starters: starters(&config, before.map(|before| &before.starters), logs, true),
             hosts: HostFolders::default(),
             https_port: None,
             shown: None,
@@ -149,7 +155,7 @@ impl Site {
     /// No more requests come: no connection is kept for one.
     pub fn close(&self) {
         self.upstreams.iter().for_each(|a| a.upstream.close());
-        self.shared.wasm.close();
+        self.starters.wasm.close();
     }
 
     fn asks(&self, upstream: &Arc<Upstream>) -> bool {
@@ -181,17 +187,9 @@ impl Site {
     }
 }
 
-/// What handlers share by this configuration; what is the same as `before` goes on. `helpers`: programs of routes that ask for
-/// one are started by a helper.
-pub fn shared(
-    config: &Config,
-    before: Option<&HandlersShared>,
-    logs: &Logs,
-    helpers: bool,
-) -> HandlersShared {
-    let warm = before.map(|before| before.warm.clone());
+/// What handlers share by this configuration; what is the same as `before` goes on.
+pub fn shared(config: &Config, before: Option<&HandlersShared>) -> HandlersShared {
     let spool = Spool::new(&config.spool, before.map(|before| &*before.spool));
-    let needs = modules(config, helpers);
     HandlersShared {
         path: config.path.clone(),
         shows_causes: config.shows_causes(),
@@ -202,9 +200,23 @@ pub fn shared(
         },
         spool: Arc::new(spool),
         gate: before.map_or_else(Arc::default, |before| before.gate.clone()),
+        untyped: OncePerProgram::default(),
+    }
+}
+
+/// What starts programs by this configuration; what is the same as `before` goes on. `helpers`: programs of routes that ask for
+/// one are started by a helper.
+pub fn starters(
+    config: &Config,
+    before: Option<&ProgramStarters>,
+    logs: &Logs,
+    helpers: bool,
+) -> ProgramStarters {
+    let warm = before.map(|before| before.warm.clone());
+    let needs = modules(config, helpers);
+    ProgramStarters {
         warm: warm.unwrap_or_else(|| Arc::new(Warm::new(config.templates.wait))),
         wasm: Wasm::next(needs, &logs.error, before.map(|before| &before.wasm)),
-        untyped: OncePerProgram::default(),
     }
 }
 

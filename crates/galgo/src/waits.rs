@@ -42,7 +42,7 @@ pub(crate) fn host_folder(
     host: &str,
     now: Instant,
 ) -> Result<Option<Arc<HostFolder>>, String> {
-    let gone = || site.shared.warm.forget_gone();
+    let gone = || site.starters.warm.forget_gone();
     site.hosts.host(sites, host, &site.config, now, gone)
 }
 

@@ -13,18 +13,20 @@ use galgo_proto::{
 };
 
 use crate::{
+    application_settings::{Application, Protocol},
+    backend::Backend,
     body_spool,
     context::{Answer, Context},
     fault::Fault,
     log::LogSource,
-    relay::{backend::Backend, clock::Clocks},
+    relay::clock::Clocks,
     reply::{Answering, heard, may_repeat, wait_for},
     request::Request,
     script::UpstreamScript,
     sock::Sock,
     spool::Stored,
     upstream::{
-        Application, Protocol, Upstream, UpstreamLease,
+        Upstream, UpstreamLease,
         exchange::{Exchange, ExchangeLease, ExchangeStart},
     },
     variables::{self, Judged, ScriptVars},

@@ -13,10 +13,10 @@ use galgo_proto::{
 use galgo_spawn::{Status, words::how};
 
 use crate::{
+    backend::Backend,
     context::Answer,
     fault::Fault,
     producer::Producer,
-    relay::backend::Backend,
     reply::{Answering, Trouble},
     variables::USER,
 };

@@ -10,6 +10,8 @@
 //! | [`files`], [`respond`] | files, constant answers |
 //! | [`script`], [`root`], [`beneath`] | the file that a path names, found in a folder and nowhere else |
 //! | [`waiting`] | file systems that may hang |
+//! | `backend` | what answers a request, a process or an exchange with an application |
+//! | [`program_settings`], [`application_settings`], [`template_settings`], [`guest_access`] | what is configured of them |
 //! | `reply`, `authorizer`, [`sendfile`], [`variables`] | what CGI programs are told, and what is made of their answers |
 //! | [`steps`] | what stands before and after a handler: redirects, rewrites, access, passwords, fields, pages of errors, compression |
 //! | [`cache`] | answers of programs that are kept for a moment |
@@ -17,16 +19,21 @@
 //! | [`context`], [`resources`], [`shared`] | what all of them may use |
 
 pub mod application;
+pub mod application_settings;
 mod authorizer;
+mod backend;
 pub mod beneath;
 mod body_spool;
 pub mod cache;
 pub mod context;
 pub mod files;
+pub mod guest_access;
 mod links;
 pub mod modules;
 mod owners;
+pub mod password_gate;
 pub mod program;
+pub mod program_settings;
 pub mod rate_limit;
 mod relay;
 mod reply;
@@ -38,6 +45,7 @@ pub mod sendfile;
 pub mod shared;
 pub mod status;
 pub mod steps;
+pub mod template_settings;
 mod trial;
 pub mod upstream;
 pub mod variables;

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    ffi::CString,
     io,
     os::fd::{AsRawFd, BorrowedFd},
     sync::Arc,
@@ -15,10 +16,7 @@ use galgo_spawn::{
 };
 use tokio::{io::Interest, time::timeout};
 
-use crate::{
-    fault::Fault, off_loop::off_loop, program::settings::CgiOptions, sock::register,
-    warm::setup::AsUser,
-};
+use crate::{fault::Fault, off_loop::off_loop, program_settings::CgiOptions, sock::register};
 
 /// Helpers that may be gone, one after the other, before one has taken a start.
 const HELPERS: u32 = 3;
@@ -85,6 +83,19 @@ pub(crate) async fn launch(
         }
         launch = failed.launch;
     }
+}
+
+/// A program that a helper starts.
+#[derive(Debug)]
+pub struct AsUser {
+    /// What asks helpers.
+    pub owners: Arc<Owners>,
+    /// Of its route.
+    pub remit: Arc<Remit>,
+    /// The user that it runs as.
+    pub uid: u32,
+    /// Its file, as a request asks for it.
+    pub program: CString,
 }
 
 /// Has a helper load a program for warm starts; the helper is made where there is none.

@@ -19,6 +19,7 @@ use galgo_spawn::{Exit, Status, words::how};
 use tokio::time::{Instant, timeout};
 
 use crate::{
+    backend::Backend,
     body::{Body, Output, Response},
     client::UnreadAnswers,
     context::{Answer, Context},
@@ -27,9 +28,9 @@ use crate::{
     log::{Level, LogSource},
     pool,
     producer::{OutputEvent, Producer},
-    program::settings::CgiOptions,
+    program_settings::CgiOptions,
     rate_allowance::poll_once,
-    relay::{backend::Backend, program::LINGER},
+    relay::program::LINGER,
     request::Request,
     sendfile::{self, Sendfile},
     status,

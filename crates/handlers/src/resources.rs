@@ -19,7 +19,7 @@ use crate::{
     link::Link,
     log::{ErrorLog, Level, time::first_of_second, told::NamedClients},
     phase::Phase,
-    warm::settings::TemplateSettings,
+    template_settings::TemplateSettings,
 };
 
 /// After this time it is said how many more requests were refused.

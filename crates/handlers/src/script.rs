@@ -15,14 +15,14 @@ use rustix::{
 };
 
 use crate::{
+    application_settings::Application,
     beneath::{self, NAME},
     fault::{Fault, is_shortage},
     links,
     modules::is_module,
-    program::settings::Cgi,
+    program_settings::Cgi,
     request::Named,
     root::{CgiRoot, Folder},
-    upstream::settings::Application,
     waiting::look,
 };
 

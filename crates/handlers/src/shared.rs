@@ -8,10 +8,7 @@ use std::{
 
 use galgo_service::spool::Spool;
 
-use crate::{
-    admission::Admission, lock::lock, steps::passwords::gate::Gate, warm::registry::Warm,
-    wasm::Wasm,
-};
+use crate::{admission::Admission, lock::lock, password_gate::Gate};
 
 /// Shared by the handlers of all event loops.
 #[derive(Debug)]
@@ -28,10 +25,6 @@ pub struct HandlersShared {
     pub spool: Arc<Spool>,
     /// How many passwords are verified at once.
     pub gate: Arc<Gate>,
-    /// Programs that are kept loaded.
-    pub warm: Arc<Warm>,
-    /// WebAssembly programs.
-    pub wasm: Arc<Wasm>,
     /// Programs whose documents have no type.
     pub untyped: OncePerProgram,
 }

@@ -8,7 +8,7 @@ use galgo_proto::{
 use crate::{
     fault::Fault,
     log::{Level, LogSource},
-    program::settings::CgiOptions,
+    program_settings::CgiOptions,
     request::Request,
     shared::HandlersShared,
 };

@@ -29,15 +29,15 @@ pub use crate::{
     spool::SpoolSettings,
 };
 pub use galgo_handlers::{
+    application_settings::{Application, Protocol, To, Workers},
     files::Files,
-    program::{BodyMode, Cgi, CgiOptions, StartMode},
+    guest_access::GuestAccess,
+    program_settings::{BodyMode, Cgi, CgiOptions, StartMode},
     rate_limit::{RateLimit, RateSettings},
     respond::Respond,
     root::{CgiRoot, Folder},
     sendfile::Sendfile,
-    upstream::{Application, Protocol, To, Workers},
-    warm::TemplateSettings,
-    wasm::GuestAccess,
+    template_settings::TemplateSettings,
 };
 
 /// Everything the server was told.

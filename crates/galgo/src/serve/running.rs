@@ -369,7 +369,7 @@ impl RunningServer {
         let ahead = self.site.clone();
         let compile = std::thread::Builder::new().name("modules".into());
         // Without the thread each is compiled when it is asked for.
-        let _ = compile.spawn(move || ahead.shared.wasm.prepare(modules(&ahead.config)));
+        let _ = compile.spawn(move || ahead.starters.wasm.prepare(modules(&ahead.config)));
         taken
     }
 
@@ -397,7 +397,7 @@ impl RunningServer {
 
     /// All event loops answer by the site.
     pub(super) fn taken(&self) {
-        self.site.shared.warm.forget_gone();
+        self.site.starters.warm.forget_gone();
         let words = "the configuration was read again: requests are answered by it from now on";
         self.shared.logs.error.write(Level::Info, "reload", words);
     }

@@ -7,13 +7,14 @@ use galgo_proto::{
     target::UrlPath,
 };
 
-use super::{Cgi, ProgramRun};
+use super::{ProgramRun, context::ProgramContext};
 use crate::{
+    backend::Backend,
     client::Bodiless,
-    context::{Answer, Context},
+    context::Answer,
     fault::Fault,
     log::LogSource,
-    relay::backend::Backend,
+    program_settings::Cgi,
     reply::Answering,
     request::Request,
     script::{self, FoundProgram},
@@ -28,7 +29,7 @@ const GRANTS: RangeInclusive<u16> = 200..=299;
 /// # Errors
 /// It could not be run, or has not answered as it should: the request is refused then.
 pub async fn authorize(
-    cx: Context<'_>,
+    cx: ProgramContext<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     cgi: &Arc<Cgi>,
@@ -64,7 +65,7 @@ pub async fn authorize(
 }
 
 async fn judge(
-    cx: Context<'_>,
+    cx: ProgramContext<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     cgi: &Arc<Cgi>,
@@ -78,7 +79,7 @@ async fn judge(
     let permit = run.permit().await?;
     let program = run.start(None, permit).await?;
     let mut answering = Answering {
-        cx,
+        cx: cx.common,
         source,
         nph: false,
         upgrades: false,

@@ -8,7 +8,7 @@ use galgo_proto::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use super::{Cgi, answer as run};
+use super::{answer as run, context::ProgramContext};
 use crate::{
     admission::ConcurrencyLimit,
     body::{Body, Output, Response},
@@ -19,6 +19,7 @@ use crate::{
     context::{Answer, Context},
     fault::Fault,
     producer::OutputEvent,
+    program_settings::Cgi,
     reply::{DecidedBy, conditional, wait_for},
     request::Request,
     script::FoundProgram,
@@ -29,7 +30,7 @@ use crate::{
 /// what the program shows has the answers forgotten that are kept of it. No request waits for another
 /// one longer than for a permit (`queue_wait`).
 pub async fn answer(
-    cx: Context<'_>,
+    cx: ProgramContext<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     (cgi, cache): (&Arc<Cgi>, &Arc<AnswerCache>),
@@ -48,11 +49,11 @@ pub async fn answer(
     let by = Instant::now() + cx.shared.queue_wait;
     loop {
         match cache.find(&key, head, makes) {
-            Found::Hit(response) => return Ok(current(cx, request, head, response)),
+            Found::Hit(response) => return Ok(current(cx.common, request, head, response)),
             Found::Make(making) => {
                 let shown = Rc::new(rules::shown(head));
                 let answer = run(cx, request, &shown, cgi, limit, script).await?;
-                return make(cx, request, head, answer, making).await;
+                return make(cx.common, request, head, answer, making).await;
             }
             Found::Wait(mut done) if Instant::now() < by => {
                 // It is closed, and never changes.

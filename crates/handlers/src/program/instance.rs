@@ -3,16 +3,16 @@
 use galgo_proto::{fcgi::Role, vars::Sink};
 use tokio::time::Instant;
 
-use super::{super::reply, Cgi, ProgramRun, start::AFTER};
+use super::{super::reply, ProgramRun, context::ProgramContext, start::AFTER};
 use crate::{
     admission::Permit,
-    context::Context,
     fault::Fault,
+    program_settings::Cgi,
     relay::clock::Clocks,
     sock::Sock,
     spool::Stored,
     upstream::exchange::{Exchange, ExchangeLease, ExchangeStart},
-    wasm::{InstanceLease, ModuleCode},
+    wasm::{ModuleCode, ModuleLease},
 };
 
 /// Workers that may die, one after the other, before one has read a request.
@@ -21,7 +21,7 @@ const TRIES: u32 = 4;
 impl ProgramRun<'_, '_, '_> {
     /// Who runs a module, and its code, compiled now where that has not been done; `None`: it is no module.
     pub(super) async fn module(&mut self) -> Result<Option<ModuleCode>, Fault> {
-        let wasm = &self.cx.shared.wasm;
+        let wasm = &self.cx.starters.wasm;
         if !self.script.module {
             return Ok(None);
         }
@@ -63,7 +63,7 @@ impl ProgramRun<'_, '_, '_> {
             }
             let replaced = async {
                 if let ModuleCode::Shared(_) = code {
-                    self.cx.shared.wasm.replaced(worker).await;
+                    self.cx.starters.wasm.replaced(worker).await;
                 }
                 Ok(())
             };
@@ -84,7 +84,7 @@ impl ProgramRun<'_, '_, '_> {
         let length = self.length(file.as_ref());
         let options = &self.cgi.options;
         let clocks = Clocks::start(options, AFTER);
-        let site = self.cx.shared;
+        let starters = self.cx.starters;
         let conn = connection(self.cx, self.cgi, code, permit);
         let Some((conn, lease)) = reply::wait_for(self.request, conn).await? else {
             return Ok(None);
@@ -93,7 +93,7 @@ impl ProgramRun<'_, '_, '_> {
         let start = ExchangeStart {
             conn,
             again,
-            lease: ExchangeLease::Instance(lease),
+            lease: ExchangeLease::Instance(Box::new(lease)),
             clocks,
             max_stderr: options.max_stderr,
             source: self.source(),
@@ -103,7 +103,7 @@ impl ProgramRun<'_, '_, '_> {
             run_to_completion: options.run_to_completion,
         };
         let exchange = Exchange::fastcgi(start, Role::RESPONDER, true, |params| {
-            params.put(b"", &site.wasm.run(code, self.cgi, &self.script));
+            params.put(b"", &starters.wasm.run(code, self.cgi, &self.script));
             self.variables(length, params)
         })?;
         self.request.entry.borrow_mut().start = began.elapsed();
@@ -113,12 +113,12 @@ impl ProgramRun<'_, '_, '_> {
 
 /// A connection to the worker that runs this code; `None`: the code is gone.
 async fn connection(
-    cx: Context<'_>,
+    cx: ProgramContext<'_>,
     cgi: &Cgi,
     code: ModuleCode,
     permit: Permit,
-) -> Result<Option<(Sock, InstanceLease)>, Fault> {
-    let (wasm, wait) = (&cx.shared.wasm, cx.shared.queue_wait);
+) -> Result<Option<(Sock, ModuleLease)>, Fault> {
+    let (wasm, wait) = (&cx.starters.wasm, cx.shared.queue_wait);
     let (code, uid) = match code {
         ModuleCode::Shared(code) => {
             return wasm.connect(code, permit, cx.resources.index, wait).await;

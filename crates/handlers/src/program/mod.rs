@@ -5,10 +5,9 @@
 
 pub mod authorizer;
 pub mod cached;
+mod context;
 mod instance;
 mod owned;
-pub(crate) mod pipes;
-pub mod settings;
 mod start;
 
 use std::{rc::Rc, sync::Arc};
@@ -19,23 +18,24 @@ use galgo_proto::{
 };
 use galgo_spawn::Priority;
 
-pub use settings::{BodyMode, Cgi, CgiOptions, StartMode};
-
 use crate::{
     admission::{ConcurrencyLimit, Permit},
+    backend::Backend,
     body_spool,
-    context::{Answer, Context},
+    context::Answer,
     fault::Fault,
     log::LogSource,
-    relay::{backend::Backend, process::at_start},
+    program_settings::Cgi,
+    relay::process::at_start,
     reply::{self, Answering},
     request::Request,
     script::FoundProgram,
 };
+pub use context::{ProgramContext, ProgramStarters};
 
 /// Answers a request by running `script`; `limit` is its route's own concurrency limit.
 pub async fn answer(
-    cx: Context<'_>,
+    cx: ProgramContext<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     cgi: &Arc<Cgi>,
@@ -68,7 +68,7 @@ pub async fn answer(
         }
     };
     let mut answering = Answering {
-        cx,
+        cx: cx.common,
         source: run.source(),
         nph: run.script.nph,
         upgrades: run.upgrades,
@@ -82,7 +82,7 @@ pub async fn answer(
 
 /// Loads a program's template ahead of a request, where it is to start warm, and waits for it. Whether there is one.
 pub async fn load(
-    cx: Context<'_>,
+    cx: ProgramContext<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     cgi: &Arc<Cgi>,
@@ -96,7 +96,7 @@ pub async fn load(
 }
 
 struct ProgramRun<'a, 'r, 'c> {
-    cx: Context<'a>,
+    cx: ProgramContext<'a>,
     request: &'a mut Request<'r>,
     head: &'a Rc<Head>,
     cgi: &'c Arc<Cgi>,
@@ -119,7 +119,7 @@ fn asks_to_upgrade(request: &Request<'_>, head: &Head, script: &FoundProgram<'_>
 
 impl<'a, 'r, 'c> ProgramRun<'a, 'r, 'c> {
     fn new(
-        cx: Context<'a>,
+        cx: ProgramContext<'a>,
         request: &'a mut Request<'r>,
         head: &'a Rc<Head>,
         cgi: &'c Arc<Cgi>,

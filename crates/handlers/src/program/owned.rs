@@ -8,8 +8,13 @@ use galgo_spawn::{
     owners::{Deadline, Remit},
 };
 
-use super::{ProgramRun, pipes::Pipes};
-use crate::{fault::Fault, owners, reply::wait_for, warm::setup::AsUser};
+use super::ProgramRun;
+use crate::{
+    fault::Fault,
+    owners::{self, AsUser},
+    relay::pipes::Pipes,
+    reply::wait_for,
+};
 
 impl ProgramRun<'_, '_, '_> {
     /// Starts the program here, or has a helper start it as its user, which is waited for until `by`.

@@ -13,19 +13,17 @@ use galgo_spawn::{
 };
 use tokio::time::Instant;
 
-use super::{
-    ProgramRun,
-    pipes::{Pipes, ServerEnds},
-    settings::StartMode,
-};
+use super::ProgramRun;
 use crate::{
     admission::Permit,
     fault::{Fault, is_shortage},
     off_loop::off_loop,
     owners,
+    program_settings::StartMode,
     relay::{
         clock::Clocks,
-        program::RunningProgram,
+        pipes::{Pipes, ServerEnds},
+        program::{Origin, RunningProgram},
         pump::{Fed, feed},
     },
     spool::Stored,
@@ -43,7 +41,7 @@ const ENDING: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// A process; the template it was forked from, `None` where it was executed; and why the request must end before it is
 /// answered: the process ends as all do, it has begun.
-type StartedProcess = (Child, Option<TemplateChild>, Option<Fault>);
+type StartedProcess = (Child, Option<Box<dyn Origin>>, Option<Fault>);
 
 enum StartState {
     /// The program runs; what went wrong meanwhile.
@@ -98,7 +96,7 @@ impl ProgramRun<'_, '_, '_> {
         let args = self.arguments()?;
         if let Some((child, origin)) = self.warm(pipes, &args, &env).await {
             self.request.entry.borrow_mut().start = began.elapsed();
-            return Ok((child, Some(origin), None));
+            return Ok((child, Some(Box::new(origin)), None));
         }
         let dir = self.script.dir.clone();
         let launch = Launch {
@@ -142,7 +140,14 @@ impl ProgramRun<'_, '_, '_> {
             return None;
         }
         let setup = || self.setup(args);
-        warm::child(self.cx, self.cgi, &self.script, setup).await
+        warm::child(
+            self.cx.common,
+            &self.cx.starters.warm,
+            self.cgi,
+            &self.script,
+            setup,
+        )
+        .await
     }
 
     fn setup(&self, args: &[CString]) -> TemplateSetup {

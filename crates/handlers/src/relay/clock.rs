@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{fault::Fault, program::settings::CgiOptions, tick};
+use crate::{fault::Fault, program_settings::CgiOptions, tick};
 
 /// The clocks of one request, looked at with every [`tick`].
 #[derive(Debug)]

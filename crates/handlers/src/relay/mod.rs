@@ -1,7 +1,7 @@
 //! Moving bytes between a client and a program: all directions watched at once.
 
-pub(crate) mod backend;
 pub(crate) mod clock;
+pub(crate) mod pipes;
 pub(crate) mod process;
 pub(crate) mod program;
 pub(crate) mod pump;

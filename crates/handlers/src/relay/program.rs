@@ -13,7 +13,7 @@ use super::{
     process::{Process, unfinished},
     pump::{Pump, PumpEnd},
     spill::Spill,
-    stderr::StderrPipe,
+    stderr::{StderrLog, StderrPipe},
     stdin::ProgramInput,
     transfer::{PIPE_MOST, SILENCE, SPLICE_LEAST, Transfer, transfer},
 };
@@ -26,11 +26,11 @@ use crate::{
     out::Out,
     pool,
     producer::OutputEvent,
-    program::{pipes::ServerEnds, settings::CgiOptions},
+    program_settings::CgiOptions,
+    relay::pipes::ServerEnds,
     sock::{Sock, WaitingInput, is_short},
     spool::Stored,
     tick,
-    warm::TemplateChild,
 };
 
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
@@ -56,25 +56,31 @@ enum HeldOpen {
     Told,
 }
 
+/// Where a program came from that was not executed.
+pub(crate) trait Origin: std::fmt::Debug {
+    /// The program has ended; `signalled`: the server told it to.
+    fn ended(self: Box<Self>, exit: &Exit, signalled: bool);
+}
+
 #[derive(Debug)]
 pub(crate) struct RunningProgram {
     pub(super) pump: Pump,
     /// How it ended, once that has been asked.
     exit: Option<Exit>,
     /// Where it came from, when it was started warm.
-    origin: Option<TemplateChild>,
+    origin: Option<Box<dyn Origin>>,
     signalled: bool,
     /// Output was given up: what the program has left running holds it open, and is silent.
     held_open: Option<HeldOpen>,
     /// What becomes its standard input when the program is given the connection.
     held: Option<ProgramInput>,
-    pub(super) stdout: Option<Sock>,
+    pub(crate) stdout: Option<Sock>,
     /// Its standard input, where that is a file: closed when the program is gone.
     _file: Option<Stored>,
     /// Output read and not yet sent.
     pub out: Out,
     /// Output that comes behind it, and waits for a slow client.
-    pub(super) spill: Spill,
+    pub(crate) spill: Spill,
     kill_grace: Duration,
     run_to_completion: bool,
     splices: bool,
@@ -86,7 +92,7 @@ pub(crate) struct RunningProgram {
 impl RunningProgram {
     /// `origin`: the template it was forked from; `None` where it was executed. Its clocks were started before it was.
     pub(crate) fn new(
-        (child, origin): (Child, Option<TemplateChild>),
+        (child, origin): (Child, Option<Box<dyn Origin>>),
         ours: ServerEnds,
         clocks: Clocks,
         options: &CgiOptions,
@@ -130,6 +136,15 @@ impl RunningProgram {
         } else {
             held.end();
         }
+    }
+
+    pub(crate) fn clocks(&mut self) -> &mut Clocks {
+        &mut self.pump.clocks
+    }
+
+    /// Output read and not yet sent, and what logs its standard error.
+    pub(crate) fn output_and_log(&mut self) -> (&mut Out, &mut StderrLog) {
+        (&mut self.out, &mut self.pump.errors.log)
     }
 
     pub(crate) fn output_ended(&self) -> bool {

@@ -10,6 +10,7 @@ use super::*;
 use crate::{
     address::Address,
     admission::{Admission, AdmissionSettings},
+    application_settings::{Application, Protocol, To},
     client::Whole,
     id::Ids,
     link::Link,
@@ -20,12 +21,11 @@ use crate::{
     shared::{HandlersShared, OncePerProgram},
     sock::Sock,
     spool::{Spool, SpoolSettings},
+    template_settings::TemplateSettings,
     upstream::{
-        Application, Protocol, To, Upstream,
+        Upstream,
         exchange::{ExchangeLease, ExchangeStart},
     },
-    warm::{TemplateSettings, Warm},
-    wasm::{Needs, Wasm},
 };
 
 /// The handler's answer in words: how it was, and the body of a document.
@@ -53,11 +53,6 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let null = null().unwrap();
     let resources = Resources::new(0, (spawner, None), null, errors.clone(), templates, serving);
     let settings = AdmissionSettings::default();
-    let needs = Needs {
-        cache: "/nowhere".into(),
-        running: 1,
-        profiles: Vec::new(),
-    };
     let shared = HandlersShared {
         path: String::new(),
         shows_causes: false,
@@ -65,8 +60,6 @@ async fn ask(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
         admission: Admission::new(&settings),
         spool: Arc::new(Spool::new(&SpoolSettings::default(), None)),
         gate: Arc::default(),
-        warm: Arc::new(Warm::new(false)),
-        wasm: Wasm::next(needs, &errors, None),
         untyped: OncePerProgram::default(),
     };
     let options = CgiOptions {

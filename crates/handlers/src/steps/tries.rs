@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     files::{self, Files, Waits},
-    program::settings::Cgi,
+    program_settings::Cgi,
     script,
 };
 

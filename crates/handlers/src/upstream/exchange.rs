@@ -28,7 +28,6 @@ use crate::{
     sock::Sock,
     spool::Stored,
     upstream::lease::UpstreamLease,
-    wasm::InstanceLease,
 };
 
 /// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
@@ -73,8 +72,26 @@ struct Connected {
 pub enum ExchangeLease {
     /// Of an application that stays.
     Application(UpstreamLease),
-    /// Of an instance in the wasm worker.
-    Instance(InstanceLease),
+    /// Of an instance in a worker of modules.
+    Instance(Box<dyn InstanceLease>),
+}
+
+/// The lease of one connection to a worker of modules, for one request.
+pub trait InstanceLease: std::fmt::Debug {
+    /// How many bytes behind END_REQUEST's own say how the instance has ended.
+    fn more(&self) -> usize;
+
+    /// What these bytes say.
+    ///
+    /// # Errors
+    /// The instance has not begun.
+    fn ended(&self, more: &[u8]) -> Result<Exit, Fault>;
+
+    /// How the instance has ended, if the connection ended before it could say that.
+    fn gone(&self) -> Exit;
+
+    /// Keeps the connection for another request.
+    fn give_back(self: Box<Self>, conn: Sock);
 }
 
 impl ExchangeLease {
@@ -151,7 +168,7 @@ impl Exchange {
         // What an instance says of its end comes behind END_REQUEST.
         let more = match start.lease {
             ExchangeLease::Application(_) => 0,
-            ExchangeLease::Instance(_) => InstanceLease::MORE,
+            ExchangeLease::Instance(ref lease) => lease.more(),
         };
         let wire = ResponseFraming::Fastcgi(reply::ReplyReader::with_more(ID, more));
         Ok(Self::new(start, wire, head))

@@ -12,14 +12,10 @@ use std::{
 use galgo_spawn::owners::Owners;
 use tokio::sync::watch;
 
-use super::{
-    connect,
-    idle_pool::UpstreamIdlePool,
-    settings::{Application, To},
-    slots::WorkerSlots,
-};
+use super::{connect, idle_pool::UpstreamIdlePool, slots::WorkerSlots};
 use crate::{
     admission::{Admission, Permit},
+    application_settings::{Application, To},
     fault::Fault,
     lock::lock,
     peer::Peer,
@@ -294,9 +290,8 @@ async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::Protocol;
     use super::*;
-    use crate::{address::Address, program::settings::CgiOptions};
+    use crate::{address::Address, application_settings::Protocol, program_settings::CgiOptions};
 
     #[tokio::test]
     async fn an_answer_tells_how_long_the_next_will_be() {

@@ -16,7 +16,6 @@ pub mod exchange;
 pub(crate) mod idle_pool;
 mod lease;
 mod sending;
-pub mod settings;
 mod slots;
 mod supervision;
 mod supervisor;
@@ -25,7 +24,6 @@ mod worker_start;
 
 pub use connect::probe;
 pub use lease::{Upstream, UpstreamLease};
-pub use settings::{Application, Protocol, To, Workers};
 pub use supervision::WorkersThread;
 pub use worker_pool::WorkerPool;
 pub(crate) use worker_start::log_errors;

@@ -15,8 +15,7 @@ use galgo_spawn::{NamelessListener, owners::Owners};
 use rustix::net::{Shutdown, accept, shutdown};
 use tokio::sync::{mpsc, watch};
 
-use super::settings::Workers;
-use crate::{admission::Permit, fault::Fault, lock::lock};
+use crate::{admission::Permit, application_settings::Workers, fault::Fault, lock::lock};
 
 #[derive(Debug)]
 pub(crate) struct WorkerSlots {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use galgo_spawn::owners::Remit;
 use tokio::sync::watch;
 
-use super::{lease::Upstream, settings::Application, slots::WorkerSlots};
-use crate::{log::ErrorLog, program::settings::CgiOptions};
+use super::{lease::Upstream, slots::WorkerSlots};
+use crate::{application_settings::Application, log::ErrorLog, program_settings::CgiOptions};
 
 /// What the workers of one route are started with.
 #[derive(Debug)]

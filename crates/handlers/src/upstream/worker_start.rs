@@ -18,12 +18,12 @@ use galgo_spawn::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{settings::Workers, worker_pool::WorkerPool};
+use super::worker_pool::WorkerPool;
 use crate::{
+    application_settings::Workers,
     log::{ErrorLog, Level},
     owners, pool,
-    program::pipes::pipe,
-    relay::stderr::Lines,
+    relay::{pipes::pipe, stderr::Lines},
     sock::{Sock, register},
 };
 

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
-use super::settings::TemplateSettings;
+use crate::template_settings::TemplateSettings;
 
 /// Templates that are loaded or being loaded, and what they hold.
 #[derive(Debug, Default)]

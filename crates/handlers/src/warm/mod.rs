@@ -18,7 +18,6 @@ mod order;
 mod owned;
 mod program;
 pub mod registry;
-pub mod settings;
 pub(crate) mod setup;
 mod state;
 mod streams;
@@ -26,8 +25,7 @@ mod take;
 
 pub use program::About;
 pub use registry::Warm;
-pub use settings::TemplateSettings;
-pub use setup::{AsUser, TemplateSetup};
+pub use setup::TemplateSetup;
 pub use take::{ReadyChild, TemplateChild, child};
 
 #[cfg(test)]

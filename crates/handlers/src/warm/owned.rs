@@ -9,10 +9,13 @@ use tokio::io::Interest;
 use super::{
     failure::{TemplateFailure, UNPROVEN},
     order::LoadOrder,
-    setup::{AsUser, TemplateSetup},
+    setup::TemplateSetup,
     streams::{Said, Streams},
 };
-use crate::{owners, sock::register};
+use crate::{
+    owners::{self, AsUser},
+    sock::register,
+};
 
 /// Has a template loaded, and waits until it has stopped.
 pub(super) async fn stop(

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     lock::lock,
     log::{ErrorLog, Level},
-    program::settings::Cgi,
+    program_settings::Cgi,
 };
 
 /// How a program stands.

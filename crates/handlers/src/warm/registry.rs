@@ -10,11 +10,11 @@ use std::{
 use super::{
     bounds::{TemplateShare, TemplateUsage},
     program::{About, WarmProgram},
-    settings::TemplateSettings,
 };
+use crate::template_settings::TemplateSettings;
 use galgo_spawn::{FileId, template::FileWatch};
 
-use crate::{log::ErrorLog, program::settings::Cgi, script::FoundProgram, trial};
+use crate::{log::ErrorLog, program_settings::Cgi, script::FoundProgram, trial};
 
 /// The programs that are started warm, shared by all event loops.
 #[derive(Debug)]

@@ -1,13 +1,10 @@
 //! How a template is started.
 
-use std::{ffi::CString, path::PathBuf, sync::Arc, time::Duration};
+use std::{ffi::CString, path::PathBuf, time::Duration};
 
-use galgo_spawn::{
-    EnvBlock,
-    owners::{Owners, Remit},
-};
+use galgo_spawn::EnvBlock;
 
-use crate::program::settings::CgiOptions;
+use crate::{owners::AsUser, program_settings::CgiOptions};
 
 /// How a template is started: as a cold start of the same program would be, without a request.
 #[derive(Debug)]
@@ -34,17 +31,4 @@ impl TemplateSetup {
     pub(super) fn patience(&self) -> Duration {
         self.options.first_byte_timeout
     }
-}
-
-/// A program that a helper starts.
-#[derive(Debug)]
-pub struct AsUser {
-    /// What asks helpers.
-    pub owners: Arc<Owners>,
-    /// Of its route.
-    pub remit: Arc<Remit>,
-    /// The user that it runs as.
-    pub uid: u32,
-    /// Its file, as a request asks for it.
-    pub program: CString,
 }

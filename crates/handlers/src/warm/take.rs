@@ -14,8 +14,17 @@ use galgo_spawn::{
 };
 use tokio::io::Interest;
 
-use super::{keeper, live::Offer, program::WarmProgram, registry::version, setup::TemplateSetup};
-use crate::{context::Context, program::settings::Cgi, script::FoundProgram, sock::register};
+use super::{
+    keeper,
+    live::Offer,
+    program::WarmProgram,
+    registry::{Warm, version},
+    setup::TemplateSetup,
+};
+use crate::{
+    context::Context, program_settings::Cgi, relay::program::Origin, script::FoundProgram,
+    sock::register,
+};
 
 /// A child that is asked for is there within some milliseconds. One that takes longer stands in a
 /// queue, or its template has been stopped: a cold start will not be later.
@@ -46,11 +55,12 @@ pub struct TemplateChild {
 /// loaded for the requests to come, as `setup` says.
 pub async fn child(
     cx: Context<'_>,
+    warm: &Arc<Warm>,
     cgi: &Arc<Cgi>,
     script: &FoundProgram<'_>,
     setup: impl FnOnce() -> TemplateSetup,
 ) -> Option<ReadyChild> {
-    let (resources, warm) = (cx.resources, &cx.shared.warm);
+    let resources = cx.resources;
     if resources.templates().count == 0 || warm.watch.is_none() {
         return None;
     }
@@ -166,9 +176,8 @@ impl ReadyChild {
     }
 }
 
-impl TemplateChild {
-    /// The child has ended; `signalled` says that the server told it to.
-    pub fn ended(self, exit: &Exit, signalled: bool) {
+impl Origin for TemplateChild {
+    fn ended(self: Box<Self>, exit: &Exit, signalled: bool) {
         match exit.status {
             Status::Signal(signal) if !signalled && is_crash(signal) => {
                 self.program.retire_crashed(self.template);

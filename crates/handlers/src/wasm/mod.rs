@@ -3,7 +3,6 @@
 //! What compiles and runs them is a program of its own, `galgo-wasm`. Where it is not beside galgo modules are refused.
 
 mod cache;
-pub mod guest_access;
 mod own;
 
 use std::{
@@ -30,15 +29,15 @@ use galgo_wasm::{
 use crate::{
     admission::Permit,
     fault::{Fault, is_shortage},
+    guest_access::GuestAccess,
     log::{ErrorLog, Level},
-    program::settings::Cgi,
+    program_settings::Cgi,
     resources::Resources,
     script::FoundProgram,
     sock::Sock,
-    upstream::idle_pool::UpstreamIdlePool,
+    upstream::{exchange::InstanceLease, idle_pool::UpstreamIdlePool},
 };
 pub use cache::{doubt as cache_doubt, folder as cache_folder, prepare as prepare_cache};
-pub use guest_access::GuestAccess;
 use own::{OwnWorker, OwnWorkers};
 
 /// Linear memory of an instance where `memory` says nothing: no module gets what the machine has.
@@ -166,7 +165,7 @@ impl Wasm {
         permit: Permit,
         home: usize,
         wait: Duration,
-    ) -> Result<Option<(Sock, InstanceLease)>, Fault> {
+    ) -> Result<Option<(Sock, ModuleLease)>, Fault> {
         let began = Instant::now();
         let wait = wait.max(STARTS);
         let mut waited = false;
@@ -174,7 +173,7 @@ impl Wasm {
             match self.at_once(code, home) {
                 Ok(_) if waited && !self.runtime.has(&code) => return Ok(None),
                 Ok((sock, lease)) => {
-                    let lease = InstanceLease {
+                    let lease = ModuleLease {
                         lease: ModuleWorker::Shared(lease),
                         home,
                         idle: self.idle.clone(),
@@ -209,7 +208,7 @@ impl Wasm {
         (owners, remit, uid): (&Arc<Owners>, &Arc<Remit>, u32),
         permit: Permit,
         wait: Duration,
-    ) -> Result<(Sock, InstanceLease), Fault> {
+    ) -> Result<(Sock, ModuleLease), Fault> {
         if let Some(why) = missing() {
             return Err(Fault::Refused(why));
         }
@@ -221,7 +220,7 @@ impl Wasm {
             worker.is_used();
             match own::sock(&worker, home) {
                 Ok(sock) => {
-                    let lease = InstanceLease {
+                    let lease = ModuleLease {
                         home,
                         idle: worker.idle.clone(),
                         most: OWN_IDLE,
@@ -314,7 +313,7 @@ impl Wasm {
 
 /// The lease of one connection to the worker, for one request.
 #[derive(Debug)]
-pub struct InstanceLease {
+pub struct ModuleLease {
     lease: ModuleWorker,
     /// The event loop that asks.
     home: usize,
@@ -331,14 +330,22 @@ enum ModuleWorker {
     Own(Arc<OwnWorker>),
 }
 
-#[allow(missing_docs)]
-impl InstanceLease {
-    /// Bytes behind END_REQUEST's own.
-    pub const MORE: usize = wire::ENDED;
+impl ModuleLease {
+    /// The number of its worker.
+    pub fn worker(&self) -> usize {
+        match &self.lease {
+            ModuleWorker::Shared(lease) => lease.worker(),
+            ModuleWorker::Own(worker) => worker.number,
+        }
+    }
+}
 
-    /// # Errors
-    /// It has not begun.
-    pub fn ended(&self, more: &[u8]) -> Result<Exit, Fault> {
+impl InstanceLease for ModuleLease {
+    fn more(&self) -> usize {
+        wire::ENDED
+    }
+
+    fn ended(&self, more: &[u8]) -> Result<Exit, Fault> {
         let exit = match &self.lease {
             ModuleWorker::Shared(lease) => lease.ended(more).map_err(|_short| SHORT)?,
             ModuleWorker::Own(worker) => {
@@ -356,8 +363,7 @@ impl InstanceLease {
         Ok(exit)
     }
 
-    /// The connection has ended before the instance could say how it did.
-    pub fn gone(&self) -> Exit {
+    fn gone(&self) -> Exit {
         let lost = match &self.lease {
             ModuleWorker::Shared(lease) => lease.has_lost_its_worker(),
             ModuleWorker::Own(worker) => worker.has_ended(),
@@ -369,14 +375,7 @@ impl InstanceLease {
         KILLED
     }
 
-    pub fn worker(&self) -> usize {
-        match &self.lease {
-            ModuleWorker::Shared(lease) => lease.worker(),
-            ModuleWorker::Own(worker) => worker.number,
-        }
-    }
-
-    pub fn give_back(self, conn: Sock) {
+    fn give_back(self: Box<Self>, conn: Sock) {
         let worker = Some(self.worker());
         self.idle.put(conn, self.home, worker, self.most);
         drop(self.permit);

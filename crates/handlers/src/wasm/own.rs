@@ -30,7 +30,7 @@ use crate::{
     fault::{Fault, is_shortage},
     lock::lock,
     owners,
-    program::pipes::pipe,
+    relay::pipes::pipe,
     resources::Resources,
     sock::{Sock, register},
     trial,

@@ -4,6 +4,7 @@ use std::{cell::RefCell, rc::Rc};
 
 use galgo_handlers::{
     context::Context,
+    program::{ProgramContext, ProgramStarters},
     resources::{Resources, null},
     shared::HandlersShared,
 };
@@ -35,6 +36,7 @@ pub(super) fn event_loop() -> Result<Runtime, String> {
 pub(super) struct Caller {
     pub(super) config: Config,
     pub(super) shared: HandlersShared,
+    pub(super) starters: ProgramStarters,
     resources: Rc<Resources>,
     ids: Ids,
     pub(super) logs: Logs,
@@ -66,7 +68,8 @@ impl Caller {
         let (phase, serving) = watch::channel(Phase::Serving);
         let (errors, templates) = (logs.error.clone(), config.templates.clone());
         Ok(Self {
-            shared: site::shared(&config, None, &logs, false),
+            shared: site::shared(&config, None),
+            starters: site::starters(&config, None, &logs, false),
             resources: Resources::new(0, (spawner, None), null, errors, templates, serving),
             ids: Ids::new(),
             logs,
@@ -75,10 +78,13 @@ impl Caller {
         })
     }
 
-    pub(super) fn context(&self) -> Context<'_> {
-        Context {
-            resources: &self.resources,
-            shared: &self.shared,
+    pub(super) fn context(&self) -> ProgramContext<'_> {
+        ProgramContext {
+            common: Context {
+                resources: &self.resources,
+                shared: &self.shared,
+            },
+            starters: &self.starters,
         }
     }
 

@@ -7,7 +7,6 @@
 //! whatever the name, and failures are answered a second after their turn has come.
 
 pub mod file;
-pub mod gate;
 pub mod hash;
 mod memory;
 

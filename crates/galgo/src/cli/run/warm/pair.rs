@@ -120,7 +120,7 @@ impl ProgramPair {
             None => inspect::kind(Path::new(OsStr::from_bytes(self.file.as_bytes()))),
         };
         kind.map_err(|Unfit { why, .. }| Uncompared::Cold(format!("it {why}")))?;
-        let longest = caller.shared.warm.patience(TRIAL);
+        let longest = caller.starters.warm.patience(TRIAL);
         let load = self.exchange(caller, &self.warm, "GET", What::Load);
         let loaded = tokio::time::timeout(longest, load).await;
         let about = self.about(caller)?;
@@ -133,7 +133,7 @@ impl ProgramPair {
 
     /// How its template stands.
     pub(super) fn about(&self, caller: &Caller) -> Result<About, Uncompared> {
-        let warm = &caller.shared.warm;
+        let warm = &caller.starters.warm;
         let about = warm.about(&self.warm, self.owner, &self.file);
         about.ok_or_else(|| Uncompared::Cold(SWITCHED_OFF.into()))
     }
@@ -141,7 +141,7 @@ impl ProgramPair {
     /// Waits until nothing more is learned and all processes are there; why it is parked, where it is.
     pub(super) async fn settle(&self, caller: &Caller) -> Result<Option<String>, Uncompared> {
         let began = Instant::now();
-        let longest = caller.shared.warm.patience(SETTLES);
+        let longest = caller.starters.warm.patience(SETTLES);
         loop {
             let about = self.about(caller)?;
             if let Some(obstacle) = about.obstacle {
@@ -193,7 +193,7 @@ impl ProgramPair {
         method: &str,
     ) -> Result<Answered, Uncompared> {
         let began = Instant::now();
-        let longest = caller.shared.warm.patience(TRIAL);
+        let longest = caller.starters.warm.patience(TRIAL);
         let answer = self.exchange(caller, cgi, method, What::Answer);
         let answer = tokio::time::timeout(longest, answer).await;
         let answer = answer.map_err(|_| Uncompared::Endless)?;

@@ -4,12 +4,12 @@ use std::pin::Pin;
 
 use galgo_spawn::Exit;
 
-use super::{clock::Clocks, program::RunningProgram};
 use crate::{
     client::Client,
     fault::Fault,
     out::Out,
     producer::{Boxed, OnExit, OutputEvent, Producer},
+    relay::{clock::Clocks, program::RunningProgram},
     sock::Sock,
     spool::SpoolShare,
     upstream::exchange::Exchange,
@@ -36,7 +36,7 @@ macro_rules! either {
 impl Backend {
     fn clocks(&mut self) -> &mut Clocks {
         match self {
-            Self::Program(program) => &mut program.pump.clocks,
+            Self::Program(program) => program.clocks(),
             Self::Exchange(exchange) => &mut exchange.clocks,
         }
     }
@@ -90,7 +90,7 @@ impl Backend {
     /// Takes what was printed for words on standard error.
     pub(crate) fn log_output(&mut self) {
         let (out, log) = match self {
-            Self::Program(program) => (&mut program.out, &mut program.pump.errors.log),
+            Self::Program(program) => program.output_and_log(),
             Self::Exchange(exchange) => (&mut exchange.out, &mut exchange.stderr),
         };
         out.parts().for_each(|part| log.take(part));

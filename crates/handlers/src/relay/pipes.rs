@@ -11,12 +11,12 @@ use rustix::{
 use crate::{relay::stdin::ProgramInput, sock::Sock, spool::Stored};
 
 /// The three standard streams: the program's ends, and ours.
-pub(super) struct Pipes {
+pub(crate) struct Pipes {
     /// `None` where it reads nothing.
     stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
-    pub(super) ours: ServerEnds,
+    pub(crate) ours: ServerEnds,
 }
 
 /// Ours, non-blocking.
@@ -33,7 +33,7 @@ pub(crate) struct ServerEnds {
 impl Pipes {
     /// `upgrades`: it may be given the connection. `is_anothers`: the program runs as another user, and may open its standard streams
     /// by name all the same (`/dev/stdin`). Nobody else reaches them.
-    pub(super) fn new(
+    pub(crate) fn new(
         file: Option<Stored>,
         body: BodyLen,
         upgrades: bool,
@@ -80,7 +80,7 @@ impl Pipes {
     }
 
     /// The program's ends; `null` where it gets no body.
-    pub(super) fn stdio<'p>(&'p self, null: &'p OwnedFd) -> [BorrowedFd<'p>; 3] {
+    pub(crate) fn stdio<'p>(&'p self, null: &'p OwnedFd) -> [BorrowedFd<'p>; 3] {
         let stdin = self.stdin.as_ref().unwrap_or(null);
         [stdin.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
     }

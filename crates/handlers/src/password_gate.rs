@@ -152,7 +152,7 @@ impl Drop for PasswordTurn<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::password_gate::*;
     use std::{
         future::Future,
         pin::pin,

@@ -7,9 +7,7 @@ use galgo_spawn::{
     EnvBlock, Launch, Limits, Priority, Sandbox, owners::Remit, sandbox::Confinement,
 };
 
-use crate::{
-    cache::AnswerCache, root::CgiRoot, sendfile::Sendfile, wasm::guest_access::GuestAccess,
-};
+use crate::{cache::AnswerCache, guest_access::GuestAccess, root::CgiRoot, sendfile::Sendfile};
 
 /// Programs.
 #[derive(Debug, PartialEq)]

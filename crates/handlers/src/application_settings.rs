@@ -11,7 +11,7 @@ const RUNNING: usize = 64;
 /// How long a connection may take to be made, where the route does not say.
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
-use crate::{program::settings::CgiOptions, root::CgiRoot, sendfile::Sendfile};
+use crate::{program_settings::CgiOptions, root::CgiRoot, sendfile::Sendfile};
 
 /// Programs that stay, and are asked over a socket.
 #[derive(Debug, PartialEq)]
