@@ -6,11 +6,9 @@ use galgo_spawn::words;
 
 use crate::{
     body::{Body, Response},
-    cli::{
-        found::describe,
-        programs::{self, FileState, Seen, Severity},
-    },
     config::{Config, Handler, Route},
+    described::describe,
+    programs::{self, FileState, Seen, Severity},
     request::Request,
     site::Site,
 };

@@ -4,10 +4,10 @@ use std::time::SystemTime;
 
 use galgo_io::tls::Certificate;
 
-use super::programs::Severity;
 use crate::{
     certificates::store::{days_left, stored},
     config::Config,
+    programs::Severity,
 };
 
 /// What is said of a certificate.

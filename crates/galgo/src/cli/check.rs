@@ -20,15 +20,19 @@ use galgo_spawn::{
 
 use super::{
     certificates::{self, SeenCertificate},
-    identity, isolation,
+    identity,
     paint::Paint,
-    programs::{self, FileState, Seen, Severity, denied},
-    screen::{lines, near},
+    screen::lines,
     site::SiteArgs,
 };
-use crate::config::{
-    Application, BodyMode, Cgi, CgiOptions, Config, Files, Handler, Protocol, Route, Sites,
-    StartMode, To,
+use crate::{
+    config::{
+        Application, BodyMode, Cgi, CgiOptions, Config, Files, Handler, Protocol, Route, Sites,
+        StartMode, To,
+    },
+    described::near,
+    isolation,
+    programs::{self, FileState, Seen, Severity, denied},
 };
 
 /// Looks at the configuration and at all programs.

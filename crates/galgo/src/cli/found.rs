@@ -5,19 +5,13 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use super::{
-    isolation,
-    paint::Paint,
+use super::{paint::Paint, screen::lines};
+use crate::{
+    config::{Address, Cgi, Config, Listen, Route, Speaks},
+    described::{describe, near},
     programs::{self, FileState, Seen, Severity},
-    screen::{lines, near},
 };
-use crate::config::{
-    Address, Application, Cgi, CgiOptions, CgiRoot, Config, Handler, Listen, Respond, Route,
-    Speaks, To,
-};
-use galgo_handlers::steps::redirect::Redirect;
-use galgo_proto::status::reason;
-use galgo_spawn::{owners::RunsAs, words};
+use galgo_spawn::owners::RunsAs;
 
 /// Programs shown, over all routes. Looking at one takes a millisecond or so, and no client is served
 /// meanwhile.
@@ -82,85 +76,6 @@ pub(super) fn first_tcp<'l>(
     })
 }
 
-/// What a route serves, in words.
-pub(crate) fn describe(config: &Config, route: &Route) -> String {
-    match &route.handler {
-        Handler::Cgi(cgi) => {
-            let kind = match &cgi.root {
-                CgiRoot::Folder { .. } => "programs in",
-                CgiRoot::Program { .. } => "program",
-            };
-            let folder = near(cgi.root.path());
-            format!("{kind} {folder}{}", whose(config, route, cgi))
-        }
-        Handler::Upstream(up) => asked(up),
-        Handler::Files(files) => {
-            let what = match route.among_files {
-                Some(_) => "files and programs",
-                None => "files",
-            };
-            format!("{what} in {}", near(&files.path))
-        }
-        Handler::Respond(respond) => {
-            let redirect = route.steps.as_ref().and_then(|s| s.redirect.as_ref());
-            redirect.map_or_else(|| answer(respond), sent)
-        }
-    }
-}
-
-/// Where there is nothing but a redirect.
-fn sent(redirect: &Redirect) -> String {
-    let status = redirect.status;
-    let always = redirect.https.is_none() && redirect.port.is_none();
-    let rest = match always {
-        true => "",
-        false => " for some, 404 for others",
-    };
-    format!("redirect, {status} {}{rest}", reason(status))
-}
-
-fn asked(up: &Application) -> String {
-    let scripts = match &up.scripts {
-        Some(root) => format!("scripts in {}, ", near(root.path())),
-        None => String::new(),
-    };
-    let kind = up.protocol.name();
-    match &up.to {
-        To::Address(address) => format!("{scripts}{kind} {address}"),
-        To::Workers(w) => {
-            let (n, run, strict) = (w.count, words::path(&w.run), strict(&up.options));
-            format!("{scripts}{kind} workers: {n} x {run}{strict}")
-        }
-    }
-}
-
-/// A user's own folder of programs: whose rights they have is no matter of course; and how a strict sandbox is kept.
-fn whose(config: &Config, route: &Route, cgi: &Cgi) -> String {
-    let users_own = config.userdir.is_some() && route.path.starts_with("/~");
-    if cgi.options.strict.is_some() || cgi.runs_as_others() || !users_own {
-        return strict(&cgi.options);
-    }
-    let uid = galgo_spawn::identity::effective_uid();
-    format!(" (run as the server's own user, uid {uid}, not as theirs)")
-}
-
-/// How a strict sandbox is kept; nothing of another.
-fn strict(options: &CgiOptions) -> String {
-    match &options.strict {
-        Some(_) => format!(", strict{}", isolation::held(options)),
-        None => String::new(),
-    }
-}
-
-fn answer(respond: &Respond) -> String {
-    let status = respond.status;
-    let length = respond.body.len();
-    match &respond.content_type {
-        Some(kind) => format!("always {status} {}: {kind}, {length} bytes", reason(status)),
-        None => format!("always {status} {}", reason(status)),
-    }
-}
-
 /// Prints the programs of a route, and where one would fail, why.
 fn list(
     out: &mut impl Write,
@@ -219,7 +134,7 @@ fn program(out: &mut impl Write, seen: &Seen, base: &str, paint: Paint) -> io::R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Files, UserDir};
+    use crate::config::{CgiRoot, Files, Handler, UserDir};
     use galgo_proto::hosts::Hosts;
     use std::{path::Path, sync::Arc};
 

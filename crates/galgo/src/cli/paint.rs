@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use super::programs::Severity;
+use crate::programs::Severity;
 
 /// Marks words with colours, or leaves them alone.
 #[derive(Debug, Clone, Copy)]

@@ -1,18 +1,8 @@
 //! What is printed for people: on a terminal nothing that it would obey, or that would move text about.
 
-use std::{borrow::Cow, fmt::Display, io::IsTerminal, path::Path};
+use std::{borrow::Cow, fmt::Display, io::IsTerminal};
 
-use galgo_spawn::words::{self, escape};
-
-/// A path as a person here would type it.
-pub(super) fn near(path: &Path) -> String {
-    let here = std::env::current_dir().unwrap_or_default();
-    let near = path.strip_prefix(&here).ok();
-    match near {
-        Some(p) if p.as_os_str().is_empty() => ".".into(),
-        near => words::path(near.unwrap_or(path)),
-    }
-}
+use galgo_spawn::words::escape;
 
 /// Escapes each line.
 pub(super) fn lines(text: impl Display) -> String {

@@ -10,7 +10,7 @@ use std::{
 use galgo_spawn::{identity::effective_uid, words};
 
 use super::{
-    found, identity, isolation,
+    found, identity,
     listen::{self, ListenArgument},
     paint::Paint,
     screen::lines,
@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     config::Config,
+    isolation,
     serve::{End, Inherited, Invocation, Passed, ReadyServer},
     trusted_path,
 };

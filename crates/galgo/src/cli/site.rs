@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use galgo_spawn::words;
 
-use super::screen::near;
 use crate::config::{Config, Identity};
+use crate::described::near;
 
 /// What names a site on the command line.
 #[derive(Debug, Clone, clap::Args)]

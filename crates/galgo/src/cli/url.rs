@@ -28,20 +28,20 @@ use galgo_spawn::words;
 
 use super::{
     asked::{UrlArgs, request},
-    check,
-    found::describe,
-    identity, programs,
+    check, identity,
     screen::lines,
     site::SiteArgs,
 };
 use crate::{
     body::Response,
     config::{Application, Cgi, Config, Files, Handler, Route},
+    described::describe,
     fault::Fault,
     handle::{at_index, index_of},
     hosts::HostFolder,
     link::Link,
     log::LogTo,
+    programs,
     route::{self, Match},
 };
 

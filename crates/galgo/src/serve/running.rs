@@ -26,10 +26,10 @@ use super::{
 };
 use crate::{
     certificates::{answers::Answers, keeper::Keeper, store::Store, work::CertificateWork},
-    cli::programs,
     config::{Address, Config, Route, Speaks},
     dispatch::Dispatch,
     log::{Level, Logs, Reopening},
+    programs,
     site::Site,
 };
 

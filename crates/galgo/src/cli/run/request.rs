@@ -7,9 +7,10 @@ use galgo_spawn::words;
 
 use super::{args::RunArgs, site::ProgramPlace};
 use crate::{
-    cli::{found::first_tcp, programs},
+    cli::found::first_tcp,
     config::{Config, Route},
     link::Link,
+    programs,
 };
 
 /// A request that needs no reading.

@@ -21,13 +21,10 @@ use super::{
     site::{Owner, ProgramPlace},
 };
 use crate::{
-    cli::{
-        identity, programs,
-        screen::{lines, near},
-        site::SiteArgs,
-    },
+    cli::{identity, screen::lines, site::SiteArgs},
     config::{Config, LogTo},
-    tick,
+    described::near,
+    programs, tick,
 };
 use findings::{Findings, Rounds};
 use pair::{ProgramPair, TRIAL, Uncompared};

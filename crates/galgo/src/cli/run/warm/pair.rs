@@ -20,10 +20,10 @@ use super::{
 };
 use crate::{
     body::{Body, Response},
-    cli::programs,
     client::Whole,
     config::{Cgi, CgiOptions, CgiRoot, Route, StartMode},
     fault::Fault,
+    programs,
     request::Request,
 };
 

@@ -279,7 +279,7 @@ pub(crate) fn encoded(path: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::programs::*;
 
     #[test]
     fn a_url_is_printable_whatever_the_name() {
