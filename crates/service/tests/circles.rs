@@ -1,4 +1,5 @@
-//! No source file may be in a circle of imports with another one of its crate: none of them can be read or moved alone.
+//! No source file may be in a circle of imports with another one of its crate, and no module with another one beside it: none
+//! of them can be read or moved alone. A folder is one module, whatever is in it; the modules in it are looked at in their turn.
 //! This reads text and no more. An import is a path that begins with `crate`, `super`, `self` or a module of the file's
 //! own, in a `use` or in code. It goes to the file it leads to: a name that `mod.rs` only exports again is imported from
 //! `mod.rs`, so files beside it write where it is defined. A line `mod x;` is no import.
@@ -22,6 +23,35 @@ fn no_file_is_in_a_circle_with_another() {
 }
 
 #[test]
+fn no_module_is_in_a_circle_with_one_beside_it() {
+    let crates = sources::crates();
+    let circles = crates.iter().flat_map(|(name, files)| {
+        let found = circles_of_modules(files);
+        found.into_iter().map(move |way| format!("{name}: {way}"))
+    });
+    let found: Vec<_> = circles.collect();
+    assert!(found.is_empty(), "in a circle:\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_circle_of_modules_is_named_by_its_folder() {
+    let sources = [
+        "lib.rs: mod a; mod b;",
+        "a/mod.rs: mod c; mod d; mod e;",
+        "a/c.rs: use super::d::inner::X;",
+        "a/d/mod.rs: mod inner; mod other;",
+        "a/d/inner.rs:",
+        "a/d/other.rs: use crate::a::c::Y;",
+        "a/e.rs: use crate::b::Z;",
+        "b.rs: use crate::a::c::Y;",
+    ];
+    let files = sources.map(|source| source.split_once(':').unwrap());
+    let files = files.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let circles = circles_of_modules(&files.into());
+    assert_eq!(circles, ["a -> b -> a", "a::c -> a::d -> a::c"]);
+}
+
+#[test]
 fn the_shortest_circle_is_named() {
     let sources = [
         "lib.rs: mod a; pub use a::B;",
@@ -37,19 +67,53 @@ fn the_shortest_circle_is_named() {
 
 /// The shortest way from a file back to itself.
 fn circle(files: &Files) -> Option<String> {
-    let imports = BTreeMap::from_iter(files.keys().map(|file| (file, imports(file, files))));
+    let names = files.keys().map(String::as_str);
+    let imports = names.map(|file| {
+        (
+            file.to_owned(),
+            imports(file, files).into_iter().cloned().collect(),
+        )
+    });
+    shortest(&imports.collect())
+}
+
+/// Of each folder that has one, the shortest way from a module in it back to itself.
+fn circles_of_modules(files: &Files) -> Vec<String> {
+    let mut folders: BTreeMap<String, Graph> = BTreeMap::new();
+    for file in files.keys() {
+        for target in imports(file, files) {
+            let (from, to) = (module(file), module(target));
+            let same = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+            // One is in the other.
+            if same == from.len() || same == to.len() {
+                continue;
+            }
+            let [from, to] = [&from, &to].map(|way| way[..=same].join("::"));
+            let folder = folders.entry(module(file)[..same].join("::")).or_default();
+            folder.entry(from).or_default().insert(to.clone());
+            folder.entry(to).or_default();
+        }
+    }
+    folders.values().filter_map(shortest).collect()
+}
+
+/// What each of some files or modules imports.
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// The shortest way from one of them back to itself.
+fn shortest(imports: &Graph) -> Option<String> {
     let back = |first: &String| {
         let (mut ways, mut seen) = (VecDeque::from([(first, first.clone())]), BTreeSet::new());
         while let Some((last, way)) = ways.pop_front() {
             if last == first && way != *first {
                 return Some(way);
             }
-            let new = imports[last].iter().filter(|next| seen.insert(**next));
-            ways.extend(new.map(|next| (*next, format!("{way} -> {next}"))));
+            let new = imports[last].iter().filter(|next| seen.insert(*next));
+            ways.extend(new.map(|next| (next, format!("{way} -> {next}"))));
         }
         None
     };
-    files.keys().filter_map(back).min_by_key(String::len)
+    imports.keys().filter_map(back).min_by_key(String::len)
 }
 
 /// The other files that a file imports from.
