@@ -1,6 +1,6 @@
 //! `try` before programs among files: the layouts of known applications, with small programs in their places.
 
-use crate::harness::{Test, list, new_site};
+use crate::harness::{list, new_site};
 use galgo_testkit::{Server, Site};
 
 list![
