@@ -16,8 +16,9 @@
 
 extern char **environ;
 
-static char early[128]; /* what was done first: "reads QUERY_STRING" */
+static char early[512]; /* what was done first; of what was read by name, all: "reads HTTP_HOST, QUERY_STRING" */
 static int by_name; /* it was read by name */
+static const char READS[] = "reads ";
 static int stopped;
 static const char *allowed; /* may be asked for once */
 
@@ -97,15 +98,22 @@ static int unwatch(void) {
 }
 
 const char *galgo_early(void) {
-    static char words[2 * sizeof early + 256];
+    static char words[4 * sizeof early + 256];
     unwatch();
     if (!early[0])
         return NULL;
     int length = snprintf(words, sizeof words, "%s while loading, when there is no request yet: leave that until the "
                           "program runs, or keep it cold", early);
-    if (by_name)
-        snprintf(words + length, sizeof words - length, "; where it makes no difference then, load_env = { %s = \"\" } "
-                 "in the route says so", early + strlen("reads "));
+    if (!by_name)
+        return words;
+    length += sprintf(words + length, "; where it makes no difference then, load_env = { ");
+    for (const char *name = early + strlen(READS); name;) {
+        const char *end = strchr(name, ',');
+        int named = end ? (int)(end - name) : (int)strlen(name);
+        length += sprintf(words + length, "%.*s = \"\"%s", named, name, end ? ", " : "");
+        name = end ? end + strlen(", ") : NULL;
+    }
+    sprintf(words + length, " } in the route says so");
     return words;
 }
 
@@ -132,6 +140,17 @@ void galgo_allow_early(const char *name) {
     allowed = name;
 }
 
+/* Adds a variable to those that were read by name, once. */
+static void add(const char *name) {
+    size_t length = strlen(early), named = strlen(name);
+    for (const char *at = early; by_name && (at = strstr(at, name)); at += named)
+        if (at[-1] == ' ' && (!at[named] || at[named] == ','))
+            return;
+    if (named < sizeof early - length - sizeof READS)
+        snprintf(early + length, sizeof early - length, "%s%s", by_name ? ", " : READS, name);
+    by_name = early[0] != 0;
+}
+
 void galgo_asked(const char *name) {
     if (name && allowed && strcmp(name, allowed) == 0) {
         allowed = NULL;
@@ -144,8 +163,8 @@ void galgo_asked(const char *name) {
     int of_request = strncmp(name, "HTTP_", 5) == 0 && strcmp(name, "HTTP_PROXY") != 0;
     for (size_t i = 0; i < sizeof REQUEST / sizeof *REQUEST; i++)
         of_request |= strcmp(name, REQUEST[i]) == 0;
-    if (of_request && !early[0] && !value_of(watched() ? original : environ, name))
-        by_name = snprintf(early, sizeof early, "reads %s", name);
+    if (of_request && (!early[0] || by_name) && !value_of(watched() ? original : environ, name))
+        add(name);
 }
 
 void galgo_forks_early(void) {
