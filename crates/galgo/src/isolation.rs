@@ -1,10 +1,12 @@
 //! What keeps programs apart from each other and from the server, and where nothing does.
 
+use std::{os::unix::fs::MetadataExt, path::Path};
+
 use galgo_spawn::{
     Limits, Sandbox,
-    identity::effective_uid,
+    identity::{effective_uid, name_of},
     may_close_ranges,
-    owners::are_delegated,
+    owners::{Remit, are_delegated},
     sandbox::{self, Network, kernel},
 };
 
@@ -109,7 +111,7 @@ fn gaps_of(
 }
 
 /// What keeps each limit of programs, for `galgo check`; `helped`: a helper starts them.
-pub(super) fn limits(limits: &Limits, helped: bool) -> String {
+fn limits(limits: &Limits, helped: bool) -> String {
     let grouped = helped && are_delegated();
     let all = [
         (limits.memory.is_some(), "memory", "memory.max", "RLIMIT_AS"),
@@ -157,6 +159,41 @@ pub(super) fn held(options: &CgiOptions) -> String {
         false => "system calls not kept",
     };
     format!(" ({files}, {own}, network {}, {calls})", network.name())
+}
+
+/// Whom a program runs as, and what keeps it.
+pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Path) -> String {
+    let uid = remit.map_or_else(effective_uid, |remit| remit.user(owner(program)));
+    let ends = match (remit, options.limits.may_stay) {
+        (_, true) => "goes on",
+        (None, false) => "is ended by the server",
+        (Some(_), false) if options.strict.is_some() && kernel().namespaces => {
+            "is ended by its helper, and by the kernel where that ends"
+        }
+        (Some(_), false) => "is ended by its helper",
+    };
+    format!(
+        "runs as {}, sandbox = {:?}{}; what it leaves running {ends}{}",
+        user(uid),
+        options.sandbox_name(),
+        held(options),
+        limits(&options.limits, remit.is_some())
+    )
+}
+
+/// Names a user that programs run as. `galgo check` has become the server's user, so it knows whether that is the same: such a
+/// program can read what the server can.
+pub(super) fn user(uid: u32) -> String {
+    let name = name_of(uid);
+    match uid == effective_uid() {
+        true => format!("{name}, the server's own user"),
+        false => name.to_string(),
+    }
+}
+
+/// The user that a program belongs to.
+pub(super) fn owner(program: &Path) -> u32 {
+    program.metadata().map_or(0, |m| m.uid())
 }
 
 /// Of what is started for a route.

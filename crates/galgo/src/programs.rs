@@ -164,6 +164,25 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
     })
 }
 
+/// What is wrong with the program that a request would run, as for every program of a route.
+pub(super) fn findings(
+    config: &Config,
+    cgi: &Cgi,
+    found: &FoundProgram<'_>,
+    path: &Path,
+) -> Vec<Finding> {
+    let seen = Seen {
+        path: path.to_owned(),
+        url: Vec::new(),
+        interpreter: found.interpreter.clone(),
+        state: runnable(config, cgi, found, path),
+    };
+    match seen.examined().state {
+        FileState::Program(found) => found,
+        FileState::Module | FileState::Other(_) => Vec::new(),
+    }
+}
+
 /// What a file is that a request would run.
 fn runnable(config: &Config, cgi: &Cgi, found: &FoundProgram<'_>, path: &Path) -> FileState {
     if let Some(why) = denied(cgi.remit.as_deref(), found.owner, found.module, path) {
@@ -255,12 +274,25 @@ fn claims_to_run(path: &Path) -> bool {
     let library = path
         .file_name()
         .is_some_and(|name| memchr::memmem::find(name.as_bytes(), b".so").is_some());
-    let mut head = Vec::new();
-    let file = File::options().read(true).custom_flags(NONBLOCK).open(path);
-    match file.and_then(|f| f.take(4).read_to_end(&mut head)) {
-        Ok(_) => head.starts_with(b"#!") || head == b"\0asm" || (head == b"\x7fELF" && !library),
+    match first_bytes(path) {
+        Ok(head) => head.starts_with(b"#!") || head == b"\0asm" || (head == b"\x7fELF" && !library),
         Err(_) => true,
     }
+}
+
+/// Whether a file begins with these bytes, four at most.
+pub(super) fn begins(path: &Path, bytes: &[u8]) -> bool {
+    first_bytes(path).is_ok_and(|head| head.starts_with(bytes))
+}
+
+fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let file = File::options()
+        .read(true)
+        .custom_flags(NONBLOCK)
+        .open(path)?;
+    file.take(4).read_to_end(&mut head)?;
+    Ok(head)
 }
 
 /// A decoded path as it stands in a URL.

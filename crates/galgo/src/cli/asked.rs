@@ -24,6 +24,19 @@ pub(super) struct UrlArgs {
     header: Vec<String>,
 }
 
+impl UrlArgs {
+    /// Of a client from anywhere, who asks for a page.
+    pub(super) fn anybody() -> Self {
+        Self {
+            url: None,
+            // RFC 5737: of no network.
+            from: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+            method: "GET".into(),
+            header: Vec::new(),
+        }
+    }
+}
+
 /// The request for a URL, as a client would send it.
 pub(super) fn request(config: &Config, args: &UrlArgs, url: &str) -> Result<(Head, Link), String> {
     // What a browser keeps to itself.

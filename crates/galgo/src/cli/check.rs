@@ -1,34 +1,33 @@
 //! `galgo check`: everything that would fail, said before it does.
 
 use std::{
-    ffi::OsStr,
+    collections::BTreeSet,
     io::{self, Write},
-    os::unix::{ffi::OsStrExt, fs::MetadataExt},
-    path::Path,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 use galgo_handlers::{modules::is_module, wasm};
 use galgo_proto::{fcgi::Role, hosts::is_folder_name};
 use galgo_spawn::{
-    identity::{effective_uid, name_of},
     inspect,
-    owners::Remit,
-    sandbox::kernel,
     template::{TemplateKind, Unfit},
 };
 
 use super::{
     certificates::{self, SeenCertificate},
-    identity,
+    exposed, identity,
     paint::Paint,
+    run::warm::WarmLoader,
     screen::lines,
     site::SiteArgs,
 };
 use crate::{
     config::{
-        Application, BodyMode, Cgi, CgiOptions, Config, Files, Handler, Protocol, Route, Sites,
-        StartMode, To,
+        Application, BodyMode, Cgi, CgiOptions, Config, Handler, Protocol, Route, Sites, StartMode,
+        To,
     },
     described::near,
     isolation,
@@ -42,12 +41,16 @@ pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
         paint: Paint::on(&out),
         out,
         counts: Counts::default(),
+        loader: None,
+        exposed: BTreeSet::new(),
     };
     let done = match site.load() {
         Ok(config) => {
+            let loaded = starts_warm(&config).then(|| site.load()).transpose()?;
             // Root may read what the user that it becomes may not.
             let certificates = certificates::seen(&config);
             identity::assume(&config)?;
+            report.loader = loaded.map(WarmLoader::new).transpose()?;
             let done = report.config(&config, &certificates);
             done.and_then(|()| report.summary())
         }
@@ -67,6 +70,20 @@ struct CheckReport<W> {
     out: W,
     paint: Paint,
     counts: Counts,
+    /// Loads programs that start warm, if there are any.
+    loader: Option<WarmLoader>,
+    /// What was said of files that everybody may read.
+    exposed: BTreeSet<(PathBuf, String)>,
+}
+
+/// Whether programs of the server's user start warm.
+fn starts_warm(config: &Config) -> bool {
+    let is_warm = |options: &CgiOptions| options.start != StartMode::Cold;
+    let of_route = |cgi: &Arc<Cgi>| is_warm(&cgi.options) && cgi.remit.is_none();
+    let hosts = config.sites.as_ref().filter(|sites| sites.remit.is_none());
+    let mut routes = config.routes.iter();
+    routes.any(|route| route.programs().is_some_and(of_route))
+        || hosts.is_some() && is_warm(&config.options)
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +118,7 @@ impl<W: Write> CheckReport<W> {
             self.line(Severity::Warns, "this machine", &gap)?;
         }
         for route in &config.routes {
-            self.route(config, route)?;
+            self.route(config, route, None)?;
         }
         if let Some(sites) = &config.sites {
             self.sites(config, sites)?;
@@ -118,16 +135,13 @@ impl<W: Write> CheckReport<W> {
         }
     }
 
-    fn route(&mut self, config: &Config, route: &Route) -> io::Result<()> {
+    fn route(&mut self, config: &Config, route: &Arc<Route>, host: Option<&str>) -> io::Result<()> {
         self.counts.routes += 1;
         route.upstreams().try_for_each(|up| self.upstream(up))?;
         for cgi in route.programs().into_iter().chain(route.judge()) {
             self.programs(config, route, cgi)?;
         }
-        match &route.handler {
-            Handler::Files(files) => self.files(files),
-            _ => Ok(()),
-        }
+        self.exposed(config, route, host)
     }
 
     /// The folders of hosts.
@@ -149,14 +163,17 @@ impl<W: Write> CheckReport<W> {
                     let says = "has no public/ and no cgi-bin/: it is no host";
                     self.line(Severity::Note, &path, says)?;
                 }
-                Ok(routes) => routes.iter().try_for_each(|r| self.route(config, r))?,
+                Ok(routes) => {
+                    let mut routes = routes.iter();
+                    routes.try_for_each(|route| self.route(config, route, Some(&name)))?;
+                }
                 Err(words) => self.line(Severity::Fails, &name, &words)?,
             }
         }
         Ok(())
     }
 
-    fn programs(&mut self, config: &Config, route: &Route, cgi: &Cgi) -> io::Result<()> {
+    fn programs(&mut self, config: &Config, route: &Arc<Route>, cgi: &Arc<Cgi>) -> io::Result<()> {
         for seen in programs::all(config, route, cgi).map(Seen::examined) {
             let verdict = seen.verdict();
             let is_module = is_own_module(&seen) && cgi.remit.is_none();
@@ -164,7 +181,13 @@ impl<W: Write> CheckReport<W> {
             self.counts.fine += usize::from(verdict == Severity::Fine);
             self.counts.programs += usize::from(verdict != Severity::Note);
             self.count(verdict);
-            self.program(&seen, &kept(cgi, &seen))?;
+            let loads = verdict == Severity::Fine
+                && cgi.remit.is_none()
+                && route.programs().is_some_and(|own| Arc::ptr_eq(own, cgi));
+            let loader = self.loader.as_ref().filter(|_| loads);
+            let load = || loader.and_then(|loader| loader.obstacle(route, cgi, &seen.url));
+            let kept = kept(cgi, &seen, load);
+            self.program(&seen, &kept)?;
         }
         Ok(())
     }
@@ -195,9 +218,9 @@ impl<W: Write> CheckReport<W> {
         let (verdict, name, says) = match &up.to {
             To::Workers(workers) => {
                 let (run, remit) = (&*workers.run, up.remit.as_deref());
-                let (verdict, says) = match denied(remit, owner(run), false, run) {
+                let (verdict, says) = match denied(remit, isolation::owner(run), false, run) {
                     Some(why) => (Severity::Fails, why),
-                    None => (Severity::Fine, started(remit, &up.options, run)),
+                    None => (Severity::Fine, isolation::started(remit, &up.options, run)),
                 };
                 (verdict, format!("{kind} {}", near(run)), says)
             }
@@ -235,17 +258,14 @@ impl<W: Write> CheckReport<W> {
         }
     }
 
-    /// What a `files` route would show to everybody and hardly should.
-    fn files(&mut self, files: &Files) -> io::Result<()> {
-        let mut all = Vec::new();
-        programs::walk(&files.path, 8, &mut all);
-        all.sort();
-        for path in all {
-            let below = path.strip_prefix(&files.path).unwrap_or(&path);
-            if let Some(what) = doubtful(files, below) {
-                let says = format!("is {what}, and everybody may read it (try: move it away)");
-                self.line(Severity::Warns, &near(&path), &says)?;
+    /// What everybody may read and hardly should.
+    fn exposed(&mut self, config: &Config, route: &Route, host: Option<&str>) -> io::Result<()> {
+        for one in exposed::all(config, route, host) {
+            // Two routes may have the same folder.
+            if !self.exposed.insert((one.path.clone(), one.says.clone())) {
+                continue;
             }
+            self.line(one.severity, &near(&one.path), &one.says)?;
         }
         Ok(())
     }
@@ -302,12 +322,12 @@ fn is_own_module(seen: &Seen) -> bool {
 }
 
 /// How a fine program is started and kept.
-fn kept(cgi: &Cgi, seen: &Seen) -> String {
+fn kept(cgi: &Cgi, seen: &Seen, load: impl FnOnce() -> Option<String>) -> String {
     if is_own_module(seen) {
         return kept_module(cgi, &seen.path);
     }
-    let started = started(cgi.remit.as_deref(), &cgi.options, &seen.path);
-    warmth(cgi, seen) + &started
+    let started = isolation::started(cgi.remit.as_deref(), &cgi.options, &seen.path);
+    warmth(cgi, seen, load) + &started
 }
 
 /// The same of a module; nothing of one that the server's worker runs as any other.
@@ -316,7 +336,7 @@ fn kept_module(cgi: &Cgi, module: &Path) -> String {
     if let Some(remit) = &cgi.remit {
         says.push(format!(
             "runs as {}, in a worker of this user and route; sandbox = {:?}{}",
-            user(remit.user(owner(module))),
+            isolation::user(remit.user(isolation::owner(module))),
             cgi.options.sandbox_name(),
             isolation::held(&cgi.options)
         ));
@@ -330,42 +350,9 @@ fn kept_module(cgi: &Cgi, module: &Path) -> String {
     }
 }
 
-/// Whom a program runs as, and what keeps it.
-pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Path) -> String {
-    let uid = remit.map_or_else(effective_uid, |remit| remit.user(owner(program)));
-    let ends = match (remit, options.limits.may_stay) {
-        (_, true) => "goes on",
-        (None, false) => "is ended by the server",
-        (Some(_), false) if options.strict.is_some() && kernel().namespaces => {
-            "is ended by its helper, and by the kernel where that ends"
-        }
-        (Some(_), false) => "is ended by its helper",
-    };
-    format!(
-        "runs as {}, sandbox = {:?}{}; what it leaves running {ends}{}",
-        user(uid),
-        options.sandbox_name(),
-        isolation::held(options),
-        isolation::limits(&options.limits, remit.is_some())
-    )
-}
-
-/// Names a user that programs run as. `galgo check` has become the server's user, so it knows whether that is the same: such a
-/// program can read what the server can.
-fn user(uid: u32) -> String {
-    let name = name_of(uid);
-    match uid == effective_uid() {
-        true => format!("{name}, the server's own user"),
-        false => name.to_string(),
-    }
-}
-
-fn owner(program: &Path) -> u32 {
-    program.metadata().map_or(0, |m| m.uid())
-}
-
-/// Whether a program of a route with `start = "warm"` can be; nothing on another.
-fn warmth(cgi: &Cgi, seen: &Seen) -> String {
+/// Whether a program of a route with `start = "warm"` is; nothing on another. `load` loads it, if its kind can be, and says why it
+/// stays cold.
+fn warmth(cgi: &Cgi, seen: &Seen, load: impl FnOnce() -> Option<String>) -> String {
     if cgi.options.start == StartMode::Cold {
         return String::new();
     }
@@ -373,6 +360,10 @@ fn warmth(cgi: &Cgi, seen: &Seen) -> String {
         Some(interpreter) => inspect::kind_by_interpreter(interpreter),
         None => inspect::kind(&seen.path),
     };
+    let obstacle = kind.as_ref().ok().and_then(|_| load());
+    if let Some(why) = obstacle {
+        return format!("starts cold, for {why}; ");
+    }
     match kind {
         Ok(kind) if kind.parks() => "starts warm; parked, if it cannot be forked; ".into(),
         Ok(TemplateKind::Php) => match inspect::shares_memory(&seen.path) {
@@ -384,73 +375,17 @@ fn warmth(cgi: &Cgi, seen: &Seen) -> String {
     }
 }
 
-/// What a file is that is rarely meant for the public, by its name below the folder of files.
-fn doubtful(files: &Files, path: &Path) -> Option<&'static str> {
-    const ENDINGS: [(&[&str], &str); 3] = [
-        (
-            &["php", "cgi", "pl", "py", "rb", "sh", "tcl", "lua", "phtml"],
-            "the source of a program",
-        ),
-        (
-            &[
-                "pem", "key", "p12", "pfx", "kdbx", "env", "htpasswd", "pgpass",
-            ],
-            "named like a secret",
-        ),
-        (
-            &[
-                "sqlite", "sqlite3", "db", "sql", "bak", "orig", "swp", "old",
-            ],
-            "named like a database or a backup",
-        ),
-    ];
-    let name = path.file_name()?.to_str()?;
-    // Dotfiles are refused, and so is what an interpreter is named for.
-    let is_dotfile = |part: &OsStr| part.as_bytes().starts_with(b".");
-    if path.iter().any(is_dotfile) || files.is_source(name.as_bytes()) {
-        return None;
-    }
-    if name == "galgo.toml" {
-        return Some("the configuration");
-    }
-    if name.starts_with("id_") && !name.contains('.') {
-        return Some("named like a private key");
-    }
-    let ending = path.extension()?.to_str()?.to_ascii_lowercase();
-    let mut all = ENDINGS.iter();
-    let (_, what) = all.find(|(endings, _)| endings.contains(&ending.as_str()))?;
-    Some(what)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_that_are_rarely_public() {
-        let files = Files::open(Path::new("/")).unwrap();
-        let table = [
-            ("index.html", None),
-            ("app.js", None),
-            ("key.html", None),
-            ("galgo.toml", Some("the configuration")),
-            ("index.php", Some("the source of a program")),
-            ("tls/server.KEY", Some("named like a secret")),
-            ("id_ed25519", Some("named like a private key")),
-            ("id_ed25519.pub", None),
-            ("book.sqlite3", Some("named like a database or a backup")),
-            (".git/a.sh", None),
-        ];
-        for (path, want) in table {
-            assert_eq!(doubtful(&files, Path::new(path)), want, "{path}");
-        }
-    }
 
     #[test]
     fn the_summary_counts() {
         let mut report = CheckReport {
             out: Vec::new(),
             paint: Paint::plain(),
+            loader: None,
+            exposed: BTreeSet::new(),
             counts: Counts {
                 programs: 1,
                 routes: 2,

@@ -18,6 +18,7 @@
 mod asked;
 mod certificates;
 mod check;
+mod exposed;
 pub(crate) mod found;
 mod help;
 mod identity;

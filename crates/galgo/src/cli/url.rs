@@ -28,7 +28,7 @@ use galgo_spawn::words;
 
 use super::{
     asked::{UrlArgs, request},
-    check, identity,
+    identity,
     screen::lines,
     site::SiteArgs,
 };
@@ -39,6 +39,7 @@ use crate::{
     fault::Fault,
     handle::{at_index, index_of},
     hosts::HostFolder,
+    isolation,
     link::Link,
     log::LogTo,
     programs,
@@ -53,17 +54,41 @@ pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCo
     let config = site.load()?;
     identity::assume(&config)?;
     let (head, link) = request(&config, args, url)?;
-    let mut trace = UrlTrace {
-        said: String::new(),
-        config: &config,
-        link,
-        answered: None,
-        found: false,
-    };
+    let mut trace = UrlTrace::new(&config, link);
     trace.request(head);
     // Who closes the pipe has read enough.
     let _ = io::stdout().write_all(trace.said.as_bytes());
     Ok(ExitCode::SUCCESS)
+}
+
+/// A client from anywhere, without a password.
+pub(super) struct Anybody<'c> {
+    config: &'c Config,
+    /// What the URLs of a route begin with.
+    base: String,
+}
+
+impl<'c> Anybody<'c> {
+    /// Asks for paths of a route; `host`: the host whose folder of `sites` it is in.
+    pub(super) fn new(config: &'c Config, route: &Route, host: Option<&str>) -> Self {
+        let own = || route.host.as_ref().map(|hosts| hosts.example());
+        let host = host.map(str::to_owned).or_else(own);
+        let host = host.unwrap_or_else(|| "localhost".into());
+        // In TLS, where nobody is sent there first.
+        let base = format!("https://{host}{}", programs::encoded(route.path.as_bytes()));
+        Self { config, base }
+    }
+
+    /// Whether the path below the route is answered by a file, or by a program that starts.
+    pub(super) fn gets(&self, below: &[u8]) -> bool {
+        let url = format!("{}{}", self.base, programs::encoded(below));
+        let Ok((head, link)) = request(self.config, &UrlArgs::anybody(), &url) else {
+            return false;
+        };
+        let mut trace = UrlTrace::new(self.config, link);
+        trace.request(head);
+        !trace.is_guarded && (trace.runs || trace.answered == Some(200))
+    }
 }
 
 struct UrlTrace<'c> {
@@ -74,6 +99,24 @@ struct UrlTrace<'c> {
     answered: Option<u16>,
     /// `try` has found the path that is asked for now.
     found: bool,
+    /// A password or an authorizer may keep the client out.
+    is_guarded: bool,
+    /// A program or an application answers.
+    runs: bool,
+}
+
+impl<'c> UrlTrace<'c> {
+    fn new(config: &'c Config, link: Link) -> Self {
+        Self {
+            said: String::new(),
+            config,
+            link,
+            answered: None,
+            found: false,
+            is_guarded: false,
+            runs: false,
+        }
+    }
 }
 
 /// Each step returns the path that is asked for instead, where there is one.
@@ -160,6 +203,7 @@ impl UrlTrace<'_> {
             return None;
         }
         if route.authorizer.is_some() {
+            self.is_guarded = true;
             let program = route.judge().map(|cgi| words::path(cgi.root.path()));
             let who = program.unwrap_or_else(|| "its application".to_owned());
             let says = format!("{who} is asked; what follows is for those whom it allows");
@@ -231,6 +275,7 @@ impl UrlTrace<'_> {
                 let file = words::path(passwords.path());
                 let says = format!("a user of {file} must show one, else 401");
                 self.line("passwords", says);
+                self.is_guarded = true;
             }
             (AccessDecision::Trusted, Some(_)) => self.line("passwords", "not asked for"),
             (_, None) => {}
@@ -295,8 +340,17 @@ impl UrlTrace<'_> {
             return self.done(403);
         }
         if !found.module {
-            self.line("user", check::started(remit, &cgi.options, path));
+            self.line("user", isolation::started(remit, &cgi.options, path));
         }
+        let findings = programs::findings(self.config, cgi, found, path);
+        for finding in &findings {
+            let step = if finding.fails { "fails" } else { "warns" };
+            self.line(step, finding);
+        }
+        if findings.iter().any(|finding| finding.fails) {
+            return self.done(502);
+        }
+        self.runs = true;
         if let Some(cache) = &cgi.cache {
             let most = cache.most();
             self.line(
@@ -370,6 +424,7 @@ impl UrlTrace<'_> {
             FileAnswer::Elsewhere(name) => return self.again(at_index(head, name)),
             // This thread waits for any file system.
             FileAnswer::List(_) | FileAnswer::Waits => {
+                self.answered = Some(200);
                 self.line("answer", "200 a list of the folder");
             }
         }

@@ -191,6 +191,21 @@ fn says_which_steps_apply() {
 }
 
 #[test]
+fn a_program_that_cannot_start_is_named() {
+    let site = galgo_testkit::Site::new(crate::scene::GALGO);
+    site.program("lost.py", "#!/no/such/python\n");
+    site.program("fine", "#!/bin/sh\n");
+    let done = site.galgo(&["check", ".", "--url", "/cgi-bin/lost.py"]);
+    done.has_out("fails              interpreter `/no/such/python` does not exist");
+    done.has_out("answer             502 Bad Gateway");
+    let done = site.galgo(&["check", ".", "--url", "/cgi-bin/fine"]);
+    assert!(
+        !done.out.contains("fails") && !done.out.contains("answer"),
+        "{done:?}"
+    );
+}
+
+#[test]
 fn wrong_arguments_are_named() {
     let site = site();
     for (url, words) in [

@@ -12,6 +12,7 @@ use std::{
     io::{self, Write},
     path::Path,
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,12 +23,12 @@ use super::{
 };
 use crate::{
     cli::{identity, screen::lines, site::SiteArgs},
-    config::{Config, LogTo},
+    config::{Cgi, Config, LogTo, Route},
     described::near,
     programs, tick,
 };
 use findings::{Findings, Rounds};
-use pair::{ProgramPair, TRIAL, Uncompared};
+use pair::{LONGEST, ProgramPair, TRIAL, Uncompared};
 use progress::Progress;
 
 /// Times that each way is measured by GET, and asked by POST; and once more where something differs.
@@ -84,6 +85,59 @@ pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode,
     })
 }
 
+/// Loads programs as the server does, without a request.
+pub(crate) struct WarmLoader {
+    runtime: tokio::runtime::Runtime,
+    local: tokio::task::LocalSet,
+    caller: Caller,
+}
+
+impl WarmLoader {
+    /// Loads programs of this configuration.
+    pub(crate) fn new(mut config: Config) -> Result<Self, String> {
+        config.templates.wait = true;
+        let (runtime, local) = (event_loop()?, tokio::task::LocalSet::new());
+        let entered = runtime.enter();
+        let caller = Caller::new(config, LogTo::File("/dev/null".into()), None)?;
+        drop(entered);
+        Ok(Self {
+            runtime,
+            local,
+            caller,
+        })
+    }
+
+    /// Why a program stays cold; `None`: it starts warm.
+    pub(crate) fn obstacle(
+        &self,
+        route: &Arc<Route>,
+        cgi: &Arc<Cgi>,
+        url: &[u8],
+    ) -> Option<String> {
+        let owner = Owner {
+            route: route.clone(),
+            cgi: cgi.clone(),
+            url: url.to_vec(),
+        };
+        let pair = ProgramPair::of(&owner);
+        let load = async {
+            match pair?.load(&self.caller).await {
+                Ok(obstacle) => Ok(obstacle),
+                Err(Uncompared::Cold(why) | Uncompared::Fails(why)) => Ok(Some(why)),
+                Err(Uncompared::Endless | Uncompared::Late) => Ok(None),
+            }
+        };
+        let _entered = self.runtime.enter();
+        let loaded: Result<_, String> = self.local.block_on(&self.runtime, async {
+            tokio::select! {
+                loaded = load => loaded,
+                () = tick::run() => Ok(None), // never: it drives the clocks
+            }
+        });
+        loaded.unwrap_or_else(Some)
+    }
+}
+
 /// Every program of a site.
 fn all(config: &Config) -> Vec<Candidate> {
     let mut all = Vec::new();
@@ -92,8 +146,10 @@ fn all(config: &Config) -> Vec<Candidate> {
             continue;
         };
         for seen in programs::all(config, route, cgi) {
-            let programs::FileState::Program(found) = seen.state else {
-                continue;
+            let found = match seen.state {
+                programs::FileState::Program(found) => found,
+                programs::FileState::Module => Vec::new(),
+                programs::FileState::Other(_) => continue,
             };
             let owner = Owner {
                 route: route.clone(),
@@ -118,7 +174,12 @@ async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<bo
     for Candidate { name, pair } in candidates {
         progress.begin(name);
         let compared = match pair {
-            Ok(pair) => compare(caller, name, pair, &progress).await,
+            Ok(pair) => {
+                let longest = caller.starters.warm.patience(LONGEST);
+                let compared = compare(caller, name, pair, &progress);
+                let compared = tokio::time::timeout(longest, compared).await;
+                compared.unwrap_or(Err(Uncompared::Late))
+            }
             Err(why) => Err(Uncompared::Fails(why.clone())),
         };
         let (said, wrong) = match compared {
@@ -127,6 +188,10 @@ async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<bo
             Err(Uncompared::Fails(why)) => (format!("{name}: fails: {why}"), true),
             Err(Uncompared::Endless) => {
                 let why = format!("its answer has no end within {TRIAL:?}");
+                (format!("{name}: not compared: {why}"), false)
+            }
+            Err(Uncompared::Late) => {
+                let why = format!("its answers took more than {LONGEST:?} together");
                 (format!("{name}: not compared: {why}"), false)
             }
         };

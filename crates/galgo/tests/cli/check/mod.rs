@@ -288,3 +288,50 @@ fn a_program_on_a_noexec_mount_is_not_told_to_chmod() {
     done.has_out("FAIL  cgi-bin/a: the program is on a file system that is mounted noexec (try: mount -o remount,exec ");
     assert!(!done.out.contains("chmod"), "{done:?}");
 }
+
+/// What Apache kept from everybody, and galgo does not; and scripts, whatever their names are.
+#[test]
+fn files_that_everybody_gets_are_named() {
+    let site = new_site();
+    let toml = "[[route]]\npath = \"/\"\nfiles = \"public\"\n[[route]]\npath = \"/kept/\"\nfiles = \"public/kept\"\naccess = { deny = [\"all\"] }\n\
+                [[route]]\npath = \"/gone.pl\"\nrespond = { status = 404 }\n[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n";
+    site.write("galgo.toml", toml);
+    let names = "<FilesMatch (\\.pm|localconfig.*)$>\n  Require all denied\n</FilesMatch>\n";
+    site.write("public/.htaccess", names);
+    site.write("public/localconfig", "secret");
+    site.write("public/index.html", "page");
+    site.write("public/gone.pl", "never answered");
+    site.write("public/data/.htaccess", "Deny from all\n");
+    site.write("public/data/params.json", "{}");
+    site.write("public/kept/.htaccess", "Require all denied\n");
+    site.write("public/kept/book.sqlite3", "never answered");
+    site.write("public/new/.htaccess", "Options -Indexes\n");
+    site.write(
+        "cgi-bin/.htaccess",
+        "<Files \"admin\">\nRequire all denied\n</Files>\n",
+    );
+    site.sh("admin", "");
+    let site =
+        site.file("public/tool", "#!/bin/sh\n", 0o755)
+            .file("public/notes", "#!/bin/sh\n", 0o644);
+    let done = site.galgo(&["check"]);
+    for line in [
+        "warn  public/.htaccess: galgo reads no .htaccess; this one denied (\\.pm|localconfig.*)$, and everybody gets localconfig (try: ",
+        "warn  public/data/.htaccess: galgo reads no .htaccess; this one denied everything, and everybody gets params.json (try: ",
+        "note  public/kept/.htaccess: galgo reads no .htaccess; this one denied everything, which nobody gets here either\n",
+        "note  public/new/.htaccess: galgo reads no .htaccess; this one denies nothing\n",
+        "warn  cgi-bin/.htaccess: galgo reads no .htaccess; this one denied admin, and everybody gets admin (try: ",
+        "warn  public/tool: is an executable script, and everybody may read it (try: move it away)\n",
+    ] {
+        done.has_out(line);
+    }
+    for name in ["gone.pl", "book.sqlite3", "public/notes"] {
+        assert!(!done.out.contains(name), "{name}: {}", done.out);
+    }
+    assert_eq!(
+        done.out.matches("kept/.htaccess").count(),
+        1,
+        "{}",
+        done.out
+    );
+}

@@ -11,6 +11,10 @@ fn says_which_programs_start_warm() {
     site.program("c.pl", "#!/usr/bin/perl -T\n");
     site.write("cgi-bin/d.pyx", "");
     site.program("e.js", "#!/usr/bin/env node\n");
+    site.program(
+        "f.pl",
+        "#!/usr/bin/perl\nBEGIN { $h = $ENV{HTTP_HOST}; $a = $ENV{REMOTE_ADDR}; }\n",
+    );
     site.write(
         "galgo.toml",
         "[[route]]\npath = '/'\ncgi = 'cgi-bin'\nstart = 'warm'\n[interpreters]\n'.pyx' = '/usr/bin/python3'\n",
@@ -33,6 +37,15 @@ fn says_which_programs_start_warm() {
     assert_eq!(lines[3], "ok    cgi-bin/d.pyx: starts warm");
     let node = "ok    cgi-bin/e.js: starts warm; parked, if it cannot be forked";
     assert_eq!(lines[4], node);
+    // As the server finds it when it loads the program.
+    assert!(
+        lines[5].starts_with(
+            "ok    cgi-bin/f.pl: starts cold, for it reads HTTP_HOST, REMOTE_ADDR while loading"
+        ),
+        "{lines:#?}"
+    );
+    let named = "load_env = { HTTP_HOST = \"\", REMOTE_ADDR = \"\" } in the route";
+    assert!(lines[5].contains(named), "{lines:#?}");
     assert_eq!(done.code, 0);
 }
 
@@ -249,4 +262,19 @@ fn an_endless_answer_is_given_up() {
     let pids = std::fs::read_to_string(site.path("pids")).unwrap();
     pids.lines()
         .for_each(|pid| assert_gone(pid.parse().unwrap()));
+}
+
+/// A module starts neither cold nor warm.
+#[test]
+fn a_module_is_no_failing_program() {
+    let module = wat::parse_str(r#"(module (func (export "_start")))"#).unwrap();
+    let site = new_site().file("cgi-bin/hello.wasm", module, 0o755);
+    for args in [
+        &["check", "--warm"][..],
+        &["check", "--warm", "cgi-bin/hello.wasm"],
+    ] {
+        let done = site.galgo(args);
+        assert_eq!(done.code, 0, "{done:?}");
+        done.has_out("cgi-bin/hello.wasm: stays cold: it is a WebAssembly module: ");
+    }
 }

@@ -29,6 +29,8 @@ use crate::{
 
 /// How long one request may take; one that streams without end is given up then.
 pub(super) const TRIAL: Duration = Duration::from_secs(10);
+/// How long all requests to a program may take.
+pub(super) const LONGEST: Duration = Duration::from_secs(60);
 /// How long a program may take to have two templates that know all its modules.
 const SETTLES: Duration = Duration::from_secs(5);
 /// The body of POST: a form that no program expects.
@@ -45,6 +47,8 @@ pub(super) enum Uncompared {
     Fails(String),
     /// A request was given up after [`TRIAL`].
     Endless,
+    /// All requests together were given up after [`LONGEST`].
+    Late,
 }
 
 /// What a request is made for.
@@ -67,6 +71,8 @@ pub(super) struct ProgramPair {
     owner: u32,
     /// What runs it.
     interpreter: Option<PathBuf>,
+    /// It is a WebAssembly module.
+    is_module: bool,
     /// It starts warm already.
     pub(super) is_set: bool,
 }
@@ -108,6 +114,7 @@ impl ProgramPair {
             url: owner.url.clone(),
             file: found.template_file(),
             owner: found.owner,
+            is_module: found.module,
             interpreter: found.interpreter,
             is_set: cgi.options.start == StartMode::Warm,
         })
@@ -115,6 +122,10 @@ impl ProgramPair {
 
     /// Loads it as a template, without a request. Returns why it did not load, which may be the program's own fault.
     pub(super) async fn load(&self, caller: &Caller) -> Result<Option<String>, Uncompared> {
+        if self.is_module {
+            let why = "it is a WebAssembly module: each request has a new instance of its compiled code, and `start` changes nothing";
+            return Err(Uncompared::Cold(why.into()));
+        }
         let kind = match &self.interpreter {
             Some(interpreter) => inspect::kind_by_interpreter(interpreter),
             None => inspect::kind(Path::new(OsStr::from_bytes(self.file.as_bytes()))),
