@@ -99,7 +99,11 @@ fn gaps_of(
             "a strict sandbox without Landlock (Linux 5.13): its programs may use every file that their user may, outside of \
              /tmp and /run where those are their own",
         ),
-        (loopback && !kernel().namespaces).then_some(
+        (strict.is_some() && effective_uid() == 0 && !kernel().namespaces).then_some(
+            "a strict sandbox without namespaces, which the kernel or a container refuses (unshare(2), mount(2)): /tmp, shared \
+             memory and the numbers of processes are the machine's",
+        ),
+        (loopback && !kernel().networks).then_some(
             "network = \"loopback\" takes root, which makes networks: its programs have none at all",
         ),
         (any(|o| o.limits.cpu_percent.is_some()) && !limit_held).then_some(
@@ -151,7 +155,7 @@ pub(super) fn held(options: &CgiOptions) -> String {
         false => "no /tmp, no /proc",
     };
     let network = match strict.network {
-        Network::Loopback if !kernel.namespaces => Network::None,
+        Network::Loopback if !kernel.networks => Network::None,
         network => network,
     };
     let calls = match kernel.filters {

@@ -1,13 +1,6 @@
 //! A process of the spawner's, of the same program: what is left to it of the spawner.
 
-use crate::{
-    claims::MarkRange,
-    inherited::close_all_but,
-    remote::{
-        message::pair,
-        shortage::{is_short, pause},
-    },
-};
+use crate::{claims::MarkRange, inherited::close_all_but, raw::syscall, remote::message::pair};
 use rustix::{
     fs::{Mode, OFlags, open},
     io::Errno,
@@ -16,14 +9,11 @@ use rustix::{
         set_parent_process_death_signal, setrlimit,
     },
     stdio::{dup2_stdin, dup2_stdout},
-    thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe},
 };
-use std::{
-    io,
-    os::fd::{AsFd, OwnedFd},
-};
+use std::{io, os::fd::OwnedFd};
 
-/// A process that does something, and its socket; `has_own_ids`: in a PID namespace of its own. For a process with one thread.
+/// A process that does something, and its socket; `has_own_ids`: it is the init of a PID namespace, where no program can signal
+/// it, and the kernel ends with it all that it has started. For a process with one thread.
 ///
 /// # Errors
 /// Something is short. If there is a process all the same, it is a child that nobody knows.
@@ -33,11 +23,14 @@ pub(super) fn fork(
     does: impl FnOnce(OwnedFd) -> Result<(), String>,
 ) -> io::Result<(Pid, OwnedFd, OwnedFd)> {
     let (ours, theirs) = pair()?;
-    let here = has_own_ids.then(own_ids).transpose()?;
     let spawner = getpid();
-    // SAFETY: this process has one thread, so that the child has all there is of it: no lock is held by a thread
+    // No process can enter its own PID namespace again if that belongs to a user namespace above: a child has one from its start,
+    // and this process never leaves its own.
+    let own_ids = if has_own_ids { libc::CLONE_NEWPID } else { 0 };
+    let flags = (libc::SIGCHLD | own_ids) as usize;
+    // SAFETY: as fork(2). This process has one thread, so that the child has all there is of it: no lock is held by a thread
     // that is not there.
-    let pid = match unsafe { libc::fork() } {
+    let pid = match unsafe { syscall(libc::SYS_clone, [flags, 0, 0, 0, 0, 0]) } {
         0 => {
             close_all_but([Some(&theirs)]);
             let ready = mark(marks)
@@ -53,35 +46,11 @@ pub(super) fn fork(
             // SAFETY: ends the process; what the spawner would do at its end is not this one's to do.
             unsafe { libc::_exit(code) }
         }
+        errno @ ..0 => return Err(io::Error::from_raw_os_error(-errno as i32)),
         pid => pid,
     };
-    let failed = io::Error::last_os_error();
-    let returns = |here: &OwnedFd| {
-        move_into_link_name_space(here.as_fd(), Some(LinkNameSpaceType::ProcessID))
-    };
-    while let Some(Err(e)) = here.as_ref().map(returns) {
-        // INVARIANT: who may make a namespace may have children in its own again.
-        assert!(
-            is_short(e),
-            "no children in this process's own PID namespace: {e}"
-        );
-        pause();
-    }
-    if pid < 0 {
-        return Err(failed);
-    }
-    let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+    let pid = Pid::from_raw(pid as i32).ok_or(Errno::SRCH)?;
     Ok((pid, pidfd_open(pid, PidfdFlags::empty())?, ours))
-}
-
-/// Has the next children be in a PID namespace of their own, the first of them its init; what is to be entered after that. Such
-/// a helper no program can signal, and the kernel ends with it all that it has started.
-fn own_ids() -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let here = open("/proc/self/ns/pid", flags, Mode::empty())?;
-    // SAFETY: no descriptors are unshared. This process starts no threads.
-    unsafe { unshare_unsafe(UnshareFlags::NEWPID) }?;
-    Ok(here)
 }
 
 /// In a child of the spawner: whatever it starts is known as a helper's, also when the helper has ended.

@@ -1,7 +1,8 @@
 //! What of a strict sandbox this kernel has, and this process the right to.
 
-use super::install;
+use super::{install, namespaces};
 use crate::{domain, raw::syscall};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::sync::OnceLock;
 
 /// What there is.
@@ -11,33 +12,57 @@ pub struct Kernel {
     pub landlock: u32,
     /// Filters of system calls.
     pub filters: bool,
-    /// This process may make mount and PID namespaces.
+    /// This process may make mount and PID namespaces, and mount there what programs need.
     pub namespaces: bool,
+    /// It may make network namespaces, too.
+    pub networks: bool,
 }
 
 /// What there is: looked at by the first call, which must come before the process gives up root's rights.
 pub fn kernel() -> Kernel {
     static KERNEL: OnceLock<Kernel> = OnceLock::new();
-    *KERNEL.get_or_init(|| Kernel {
-        landlock: domain::abi(),
-        filters: install::is_available(),
-        namespaces: may_make_namespaces(),
+    *KERNEL.get_or_init(|| {
+        let (namespaces, networks) = may_make_namespaces();
+        Kernel {
+            landlock: domain::abi(),
+            filters: install::is_available(),
+            namespaces,
+            networks,
+        }
     })
 }
 
-/// Whether a child can be made in namespaces of its own.
-fn may_make_namespaces() -> bool {
-    let flags = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::SIGCHLD;
-    // SAFETY: as fork(2): the child has a copy of this memory, takes no lock and makes but one system call, which ends it.
+/// The exit status of a child that may not make networks.
+const NO_NETWORKS: i32 = 2;
+
+/// Whether a child can be made in namespaces of its own and mount there; whether it can make a network. By the calls that make
+/// helpers: a filter may refuse some of them.
+fn may_make_namespaces() -> (bool, bool) {
+    let flags = libc::CLONE_NEWPID | libc::SIGCHLD;
+    // SAFETY: as fork(2): the child has a copy of this memory, takes no lock, allocates nothing, and ends.
     let pid = unsafe { syscall(libc::SYS_clone, [flags as usize, 0, 0, 0, 0, 0]) };
     match pid {
-        // SAFETY: ends the child.
-        0 => unsafe { libc::_exit(0) },
+        0 => {
+            // SAFETY: no descriptors are unshared; the child has one thread.
+            let may = |flags| unsafe { unshare_unsafe(flags) }.is_ok();
+            let status = match may(UnshareFlags::NEWNS | UnshareFlags::NEWIPC) {
+                true if namespaces::can_mount() => match may(UnshareFlags::NEWNET) {
+                    true => 0,
+                    false => NO_NETWORKS,
+                },
+                _ => 1,
+            };
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(status) }
+        }
         1.. => {
             let mut status = 0;
             // SAFETY: one live number. The child is this process's own, and was made a moment ago.
-            unsafe { libc::waitpid(pid as i32, &raw mut status, 0) == pid as i32 && status == 0 }
+            let ended = unsafe { libc::waitpid(pid as i32, &raw mut status, 0) };
+            let exited =
+                (ended == pid as i32 && libc::WIFEXITED(status)).then(|| libc::WEXITSTATUS(status));
+            (matches!(exited, Some(0 | NO_NETWORKS)), exited == Some(0))
         }
-        _ => false,
+        _ => (false, false),
     }
 }

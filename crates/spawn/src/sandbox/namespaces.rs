@@ -147,6 +147,14 @@ pub(crate) fn enter_ipc() -> Ipc {
     Ipc::Own
 }
 
+/// In new namespaces: whether what [`enter`] and [`mount_own`] need can be mounted. Allocates nothing.
+pub(super) fn can_mount() -> bool {
+    let done = keep_mounts()
+        .and_then(|()| cover_queues())
+        .and_then(|()| cover(TEMPORARY[0], None));
+    done.is_ok()
+}
+
 /// What the machine mounts later is seen; what is mounted here is not the machine's.
 fn keep_mounts() -> Result<(), Errno> {
     let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;

@@ -34,7 +34,7 @@ impl Network {
     /// What this kernel can make of it.
     pub(super) fn here(self) -> Self {
         match self {
-            Self::Loopback if !kernel().namespaces => Self::None,
+            Self::Loopback if !kernel().networks => Self::None,
             other => other,
         }
     }

@@ -7,7 +7,7 @@ use galgo_testkit::{Server, Site, file::compile};
 /// The system calls of a server that can be made to fail.
 #[derive(Debug, Clone, Copy)]
 pub struct Calls {
-    /// With a `+` in front: also those of all processes that the server starts.
+    /// With commas between them. With a `+` in front: also those of all processes that the server starts.
     pub name: &'static str,
     /// Only those with these bits in this argument.
     pub argument: u32,
@@ -47,6 +47,15 @@ pub fn fail(server: &Server, skip: u64, count: u64, error: rustix::io::Errno) {
     let to = control(&server.site);
     let new = format!("{to}.new");
     fs::write(&new, format!("{skip} {count} {}\n", error.raw_os_error())).unwrap();
+    fs::rename(new, to).unwrap();
+}
+
+/// From now on each call of that name fails.
+pub fn fail_each(site: &Site, name: &str, error: rustix::io::Errno) {
+    let to = control(site);
+    let new = format!("{to}.new");
+    let order = format!("0 {} {} {name}\n", u32::MAX, error.raw_os_error());
+    fs::write(&new, order).unwrap();
     fs::rename(new, to).unwrap();
 }
 

@@ -51,6 +51,7 @@ pub fn tests() -> Vec<Test> {
         hosts::wrong::tests(),
         strict::tests(),
         strict::links::tests(),
+        strict::refused::tests(),
         strict::replaced::tests(),
         strict::said::tests(),
         workers::tests(),

@@ -1,6 +1,7 @@
 //! What `sandbox = "strict"`, and a table, keep programs from; and what works all the same.
 
 pub(super) mod links;
+pub(super) mod refused;
 pub(super) mod replaced;
 pub(super) mod said;
 

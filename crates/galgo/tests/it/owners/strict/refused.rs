@@ -1,0 +1,118 @@
+//! A kernel, a container or a filter refuses a call that a strict sandbox needs: galgo serves with what there is, and never panics.
+
+use crate::{
+    harness::{
+        inject::{self, Calls, fail_each},
+        list, needs_root, new_site,
+    },
+    owners::helpers,
+};
+use galgo_testkit::{Server, Site, eventually, wait_until};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process},
+};
+
+list![
+    in_a_user_namespace_of_its_own,
+    namespaces_that_are_refused_are_not_used,
+    calls_of_helpers_that_fail,
+    calls_of_the_spawner_that_fail,
+    calls_of_starts_that_fail,
+];
+
+fn strict() -> Site {
+    new_site().defaults("sandbox = \"strict\"\nstart = \"cold\"")
+}
+
+/// As in a rootless container with the machine's PID namespace, which no process there may enter again.
+fn in_a_user_namespace_of_its_own() {
+    needs_root();
+    let site = new_site().defaults("sandbox = \"strict\"");
+    let server = site
+        .through(&["unshare", "--user", "--map-root-user"])
+        .start();
+    for _ in 0..3 {
+        assert_eq!(server.get("/cgi-bin/t?head&out=a").text(), "a");
+    }
+    assert!(!server.errors().contains("without namespaces"));
+}
+
+/// The start finds that out.
+fn namespaces_that_are_refused_are_not_used() {
+    needs_root();
+    for name in ["+unshare", "+mount"] {
+        let site = Calls::all(name).of(strict());
+        fail_each(&site, &name[1..], Errno::PERM);
+        let server = site.start();
+        server.says("a strict sandbox without namespaces");
+        assert_eq!(server.get("/cgi-bin/t?head&out=a").text(), "a", "{name}");
+    }
+}
+
+/// Each of these calls fails in server, spawner, helpers and programs while a helper and a program are started.
+fn each_fails(calls: &'static str) {
+    needs_root();
+    let all = Calls::all(calls);
+    let start = || all.of(strict()).start();
+    let mut server = start();
+    for name in calls.trim_start_matches('+').split(',') {
+        for error in [Errno::PERM, Errno::NOSYS, Errno::INVAL] {
+            end_helpers(&server);
+            fail_each(&server.site, name, error);
+            // Whatever it answers. The server may end, in words.
+            let mut client = server.connect();
+            client.get("/cgi-bin/t?head&out=a");
+            let status = client.head().status;
+            let known = [0, 200, 403, 404, 500, 502, 503, 504];
+            assert!(known.contains(&status), "{name} {error}: {status}");
+            inject::heal(&server);
+            let said = server.errors();
+            assert!(!said.contains("panicked"), "{name} {error}: {said}");
+            if !serves(&server) {
+                server = start();
+            }
+        }
+    }
+}
+
+/// Whether a program answers again.
+fn serves(server: &Server) -> bool {
+    eventually("an answer, or the end of the server", || {
+        if std::net::TcpStream::connect(server.address()).is_err() {
+            return Some(false);
+        }
+        let mut client = server.connect();
+        client.get("/cgi-bin/t?head&out=a");
+        (client.head().status == 200).then_some(true)
+    })
+}
+
+/// The next request has a helper made.
+fn end_helpers(server: &Server) {
+    for helper in helpers(server) {
+        let pid = Pid::from_raw(helper as i32).unwrap();
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    wait_until("the end of helpers", || helpers(server).is_empty());
+}
+
+fn calls_of_helpers_that_fail() {
+    each_fails(
+        "+unshare,mount,mount_setattr,move_mount,open_tree,landlock_create_ruleset,landlock_add_rule,\
+         landlock_restrict_self,seccomp,prctl,setgroups,setresgid,setresuid,setfsuid,chdir,umask,readlinkat",
+    );
+}
+
+fn calls_of_the_spawner_that_fail() {
+    each_fails(
+        "+clone,pidfd_open,prlimit64,socketpair,sendmsg,recvmsg,ppoll,wait4,waitid,kill,pidfd_send_signal,dup3,\
+         memfd_create,getdents64,close_range",
+    );
+}
+
+fn calls_of_starts_that_fail() {
+    each_fails(
+        "+execve,execveat,openat2,statx,fstat,pipe2,setsid,setpgid,setpriority,inotify_init1,inotify_add_watch,getsockopt",
+    );
+}
