@@ -34,7 +34,11 @@ pub(super) fn all(config: &Config, route: &Route, host: Option<&str>) -> Vec<Exp
             CgiRoot::Folder { path, .. } => (path, None),
             CgiRoot::Program { .. } => return Vec::new(),
         },
-        _ => return Vec::new(),
+        Handler::Upstream(up) => match &up.scripts {
+            Some(CgiRoot::Folder { path, .. }) => (path, None),
+            _ => return Vec::new(),
+        },
+        Handler::Respond(_) => return Vec::new(),
     };
     let mut all = Vec::new();
     programs::walk(folder, DEPTH, &mut all);

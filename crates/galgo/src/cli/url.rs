@@ -394,6 +394,7 @@ impl UrlTrace<'_> {
                     "application",
                     format!("SCRIPT_NAME {name}, PATH_INFO {info}"),
                 );
+                self.runs = true;
             }
             Err(refusal) => return self.refused(refusal),
         }

@@ -74,8 +74,9 @@ impl ConfigText<'_> {
     fn log_to(&self, to: &raw::Text) -> Checked<Option<LogTo>> {
         Ok(Some(match to.get_ref().as_str() {
             "off" => return Ok(None),
-            "-" => LogTo::Stdout,
-            "stderr" => LogTo::Stderr,
+            // The server's user may not open these again, and nobody a socket, which each is under systemd.
+            "-" | "/dev/stdout" => LogTo::Stdout,
+            "stderr" | "/dev/stderr" => LogTo::Stderr,
             "" => return Err(self.error(to.span(), "is empty: write \"-\", \"stderr\" or a file")),
             file => LogTo::File(folder::absolute(self.folder(&to.span()), file)),
         }))

@@ -239,30 +239,19 @@ fn without_links(path: &Path) -> io::Result<File> {
 
 /// Opens for writing what is held by an O_PATH descriptor, and nothing else.
 fn reopen(entry: &OwnedFd) -> io::Result<File> {
-    let stat = fstat(entry)?;
-    let flags = match kind(&stat) {
-        // It cannot be opened by a name: under systemd, /dev/stderr is a socket of the journal.
-        FileType::Socket => return own_stream(&stat),
+    let flags = match kind(&fstat(entry)?) {
+        // No open(2) opens one.
+        FileType::Socket => {
+            return Err(io::Error::other(
+                "is a socket, which no log is written to: name a file, \"-\" or \"stderr\"",
+            ));
+        }
         // With a reader of our own, so that it opens before another one is there and stays when that one goes.
         FileType::Fifo => APPEND.difference(OFlags::WRONLY) | OFlags::RDWR,
         _ => APPEND,
     };
     let name = format!("/proc/self/fd/{}", entry.as_raw_fd());
     Ok(open(name, flags, Mode::empty())?.into())
-}
-
-/// The standard output or error that is this socket.
-fn own_stream(socket: &Stat) -> io::Result<File> {
-    let (out, err) = (io::stdout(), io::stderr());
-    for fd in [err.as_fd(), out.as_fd()] {
-        let own = fstat(fd)?;
-        if (own.st_dev, own.st_ino) == (socket.st_dev, socket.st_ino) {
-            return Ok(fd.try_clone_to_owned()?.into());
-        }
-    }
-    Err(io::Error::other(
-        "is a socket, which no log is written to: name a file, \"stdout\" or \"stderr\"",
-    ))
 }
 
 fn kind(stat: &Stat) -> FileType {
