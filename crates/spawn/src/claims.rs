@@ -7,7 +7,8 @@
 //! A mark is a value of RLIMIT_LOCKS, which Linux does not enforce, and which a process passes on to all that it starts. The marks of
 //! one server and of its helpers lie in one range ([`MarkRange`]), so that its guard finds all of them ([`crate::guard`]).
 
-use rustix::process::{Resource, Rlimit, getpid, getrlimit};
+use crate::refusable::limit_of;
+use rustix::process::{Resource, Rlimit, getpid};
 use std::sync::{
     OnceLock,
     atomic::{AtomicU32, AtomicU64, Ordering},
@@ -149,7 +150,7 @@ impl MarkRange {
     fn own() -> Self {
         static OWN: OnceLock<MarkRange> = OnceLock::new();
         *OWN.get_or_init(|| {
-            let limit = getrlimit(Resource::Locks).current;
+            let limit = limit_of(Resource::Locks).and_then(|limit| limit.current);
             let is_last = |last: &u64| last % Self::OF_PROCESS == Self::OF_PROCESS - 1;
             match limit.filter(is_last) {
                 Some(last) => Self {

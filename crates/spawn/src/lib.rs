@@ -28,6 +28,7 @@ mod queue;
 mod raw;
 pub mod readable;
 mod reaper;
+mod refusable;
 pub mod remote;
 pub mod sandbox;
 mod start;
@@ -49,6 +50,7 @@ pub use listener::NamelessListener;
 pub use memory::give_back_memory;
 pub use queue::unacknowledged;
 pub use reaper::{end_orphans, keep_until_unread, wait_until_unread};
+pub use refusable::limit_of;
 pub use sandbox::{Outside, Sandbox};
 pub use start::{FailedLaunch, Launch, LaunchOutcome, Limits, MORE_MAX, Priority, Start};
 

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use galgo_front::accept::{CROWD, IN_A_ROW};
-use galgo_spawn::owners::{self, Remit, RunsAs};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use galgo_spawn::{
+    limit_of,
+    owners::{self, Remit, RunsAs},
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::{
     config::{Address, Config, Listen, Route, StartMode},
@@ -29,10 +32,14 @@ pub(super) fn allowed(config: &Config) -> Result<(), String> {
 
 /// The most descriptors worth having.
 const DESCRIPTORS: u64 = 1 << 20;
+/// The limit that most systems set, for want of another one.
+const FEW_DESCRIPTORS: u64 = 1024;
 
 /// Raises the soft limit of descriptors to the hard one; programs get theirs from `open_files`.
 pub(super) fn raise_descriptors() -> u64 {
-    let now = getrlimit(Resource::Nofile);
+    let Some(now) = limit_of(Resource::Nofile) else {
+        return FEW_DESCRIPTORS;
+    };
     let most = now.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
     let wanted = Rlimit {
         current: Some(most),

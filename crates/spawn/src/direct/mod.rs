@@ -16,15 +16,13 @@ use crate::{
     domain,
     env::STRING_MAX,
     error::{StartError, StartStage},
+    refusable::limit_of,
     sandbox::{Ipc, Sandbox},
     start::{FailedLaunch, Launch, LaunchOutcome, Limits, MORE_MAX, Priority, Start},
 };
 use child_side::ChildContext;
 use launches::{LaunchData, LaunchMemory, Launches};
-use rustix::{
-    io::fcntl_dupfd_cloexec,
-    process::{Resource, getrlimit},
-};
+use rustix::{io::fcntl_dupfd_cloexec, process::Resource};
 pub use signals::leave_signals_to_others;
 use slots::{StdioSlots, null};
 use stack::Stack;
@@ -343,7 +341,8 @@ fn pointers(args: &[CString]) -> Vec<*const c_char> {
 fn arguments_max() -> usize {
     const LEAST: u64 = 128 * 1024;
     const MOST: u64 = 6 * 1024 * 1024;
-    let stack = getrlimit(Resource::Stack).current.unwrap_or(u64::MAX);
+    let stack = limit_of(Resource::Stack).and_then(|limit| limit.current);
+    let stack = stack.unwrap_or(u64::MAX);
     (stack / 4).clamp(LEAST, MOST) as usize
 }
 

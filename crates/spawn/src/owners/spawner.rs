@@ -26,6 +26,7 @@ use crate::{
         message::{Order, OrderAnswer, receive},
         shortage::{is_short, pause},
     },
+    sandbox::kernel,
 };
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -74,6 +75,8 @@ pub fn serve(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), Strin
     // What a helper that ends leaves behind becomes a child of this process.
     let heir = set_child_subreaper(Some(getpid()));
     heir.map_err(|e| format!("cannot take over what helpers leave behind: {e}"))?;
+    // Looked at before the first helper: what is refused later is an error then, and no reason to have less.
+    kernel();
     let mut spawner = SpawnerProcess {
         socket,
         remits: ConfiguredRemits::default(),

@@ -5,7 +5,9 @@
 //! what is put back below it. Such a mount is read-only, unless it is listed to be written to.
 
 use super::listed_file::ListedFile;
-use crate::{domain::AccessRights, leftover, raw::syscall, trusted_path::hold};
+use crate::{
+    domain::AccessRights, leftover, raw::syscall, refusable::set_umask, trusted_path::hold,
+};
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd},
     fs::{
@@ -99,7 +101,7 @@ pub(super) fn mount_own(
         })
         .collect();
     // The folders made here are for others to enter.
-    rustix::process::umask(Mode::from_raw_mode(0o22));
+    set_umask(Mode::from_raw_mode(0o22));
     for KeptTree { path, tree, .. } in kept {
         let failed = |e: io::Error| {
             io::Error::new(e.kind(), format!("mounting {} again: {e}", path.display()))
