@@ -48,6 +48,7 @@ pub use file_id::FileId;
 pub use inherited::{first_is_from, inherited, may_close_ranges};
 pub use listener::NamelessListener;
 pub use memory::give_back_memory;
+pub use own_child::kill;
 pub use queue::unacknowledged;
 pub use reaper::{end_orphans, keep_until_unread, wait_until_unread};
 pub use refusable::limit_of;

@@ -264,6 +264,14 @@ fn send_signal(pidfd: BorrowedFd<'_>, signal: i32, flags: usize) -> io::Result<(
     unsafe { call_on_program(libc::SYS_pidfd_send_signal, args) }
 }
 
+/// Kills the process of a pidfd (SIGKILL).
+///
+/// # Errors
+/// The kernel's: it has ended.
+pub fn kill(process: impl AsFd) -> io::Result<()> {
+    send_signal(process.as_fd(), libc::SIGKILL, 0)
+}
+
 /// Whether there is a process in the group of `pidfd`, be it one that this process may not signal.
 fn is_anybody(pidfd: BorrowedFd<'_>) -> bool {
     let args = [pidfd.as_raw_fd() as usize, 0, 0, PROCESS_GROUP, 0, 0];

@@ -57,6 +57,11 @@ impl Clocks {
         }
     }
 
+    /// How long a response head may take.
+    pub fn first_length(&self) -> Duration {
+        self.lengths[0]
+    }
+
     /// The response head is whole: the first clock stops.
     pub fn first_byte(&mut self) {
         self.first = None;

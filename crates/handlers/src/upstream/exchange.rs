@@ -2,6 +2,7 @@
 //! at once: both directions, the client, the clocks.
 
 mod over;
+mod taken;
 mod waiting;
 
 use std::{
@@ -29,6 +30,7 @@ use crate::{
     spool::Stored,
     upstream::lease::UpstreamLease,
 };
+use taken::{Untaken, poll_untaken};
 
 /// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
 /// a usual one.
@@ -48,6 +50,8 @@ pub struct Exchange {
     /// Output that waits for a slow client; it comes behind what is in `out`.
     pub(crate) spill: Spill,
     heard: usize,
+    /// Looks whether the worker of modules takes the request.
+    untaken: Option<Untaken>,
     again: bool,
     /// The connection has ended before all of the request was read.
     unread: bool,
@@ -89,6 +93,9 @@ pub trait InstanceLease: std::fmt::Debug {
 
     /// How the instance has ended, if the connection ended before it could say that.
     fn gone(&self) -> Exit;
+
+    /// The worker has not taken the request in time: another takes its place.
+    fn stuck(&self);
 
     /// Keeps the connection for another request.
     fn give_back(self: Box<Self>, conn: Sock);
@@ -181,6 +188,14 @@ impl Exchange {
 
     /// Boxed from the beginning: it is large, and passed from hand to hand.
     fn new(start: ExchangeStart, wire: ResponseFraming, head: Vec<u8>) -> Box<Self> {
+        // An instance need not read its body: the kernel does not tell it from a request that is not taken.
+        let is_whole = start.bodiless && start.file.is_none();
+        let untaken = match start.lease {
+            ExchangeLease::Instance(_) if is_whole => {
+                Untaken::within(start.clocks.first_length(), head.len())
+            }
+            _ => None,
+        };
         let framed = matches!(wire, ResponseFraming::Fastcgi(_));
         let sending = Sending::new(head, framed, start.file, start.bodiless);
         Box::new(Self {
@@ -196,6 +211,7 @@ impl Exchange {
             out: Out::default(),
             spill: Spill::default(),
             heard: 0,
+            untaken,
             again: start.again,
             unread: false,
             verdict: None,
@@ -246,9 +262,18 @@ impl Exchange {
             }
             let raw = self.out.buffer();
             let (sending, clocks) = (&mut self.sending, &mut self.clocks);
+            let untaken = &mut self.untaken;
             let read = poll_fn(|cx| match link.conn.poll_read_later(raw, cx) {
                 Poll::Ready(read) => Poll::Ready(Ok(Some(read))),
                 Poll::Pending => {
+                    if let ExchangeLease::Instance(lease) = &link.lease
+                        && poll_untaken(untaken, &link.conn, cx).is_ready()
+                    {
+                        lease.stuck();
+                        // As if the worker had ended: the next one is asked.
+                        let ended = io::ErrorKind::ConnectionReset.into();
+                        return Poll::Ready(Ok(Some(Err(ended))));
+                    }
                     poll_pump(sending, clocks, &link.conn, client, cx).map_ok(|()| None)
                 }
             });

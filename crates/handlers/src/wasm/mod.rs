@@ -375,6 +375,14 @@ impl InstanceLease for ModuleLease {
         KILLED
     }
 
+    fn stuck(&self) {
+        match &self.lease {
+            ModuleWorker::Shared(lease) => lease.stuck(),
+            ModuleWorker::Own(worker) => worker.give_up(),
+        }
+        self.idle.close_slot(self.worker());
+    }
+
     fn give_back(self: Box<Self>, conn: Sock) {
         let worker = Some(self.worker());
         self.idle.put(conn, self.home, worker, self.most);

@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -73,6 +73,7 @@ pub(crate) struct OwnWorker {
     child: Child,
     pub(super) idle: Arc<UpstreamIdlePool>,
     began: Instant,
+    given_up: AtomicBool,
     used: Mutex<Instant>,
 }
 
@@ -99,6 +100,10 @@ impl OwnWorkers {
         }
         let worker = Arc::new(start(resources, owners, remit, uid).await?);
         *lock(&place.worker) = Some(worker.clone());
+        if *self.ended.borrow() {
+            // One of the last requests has it: it ends with that.
+            lock(&self.places).remove(&key);
+        }
         let leaves = leaves(
             Arc::downgrade(self),
             (key, worker.number),
@@ -181,7 +186,9 @@ impl WorkerPlace {
     /// The worker, where it may be asked.
     fn usable(&self) -> Option<Arc<OwnWorker>> {
         let mut own = lock(&self.worker);
-        let gone = own.take_if(|own| own.has_ended() || own.began.elapsed() >= LIFE);
+        let gone = own.take_if(|own| {
+            own.has_ended() || own.given_up.load(Ordering::Relaxed) || own.began.elapsed() >= LIFE
+        });
         let worker = own.clone();
         drop(own);
         drop(gone);
@@ -192,6 +199,11 @@ impl WorkerPlace {
 impl OwnWorker {
     pub(super) fn has_ended(&self) -> bool {
         self.child.has_exited().unwrap_or(true)
+    }
+
+    /// It takes no requests: the next one has another worker started.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
     }
 
     /// A new connection to it.
@@ -253,6 +265,7 @@ async fn start(
         child,
         idle: Arc::default(),
         began: Instant::now(),
+        given_up: AtomicBool::new(false),
         used: Mutex::new(Instant::now()),
     })
 }

@@ -8,6 +8,7 @@ mod connection;
 mod environ;
 mod hooks;
 mod http;
+mod hung;
 mod linker;
 mod own;
 mod run;
@@ -34,6 +35,7 @@ use galgo_proto::fcgi::RecordType;
 use galgo_spawn::{inherited, trusted_path::resolve};
 use galgo_wasm::wire::{self, Message, RunOutcome, WorkerSetup};
 use rustix::process::Resource;
+use tokio::runtime::Runtime;
 
 use crate::{
     limits,
@@ -41,13 +43,11 @@ use crate::{
     say::say,
 };
 use connection::{RunRequest, ServerConnection};
+use hung::event_loop;
 pub(crate) use linker::{check_module, component_kind};
 use own::{NotFound, Own, ProgramResult};
+use run::Served;
 use shared::{CodeSource, Worker};
-
-/// Threads that do the file operations of one instance, which does one at a time; another where one is
-/// stuck.
-const FILE_THREADS: usize = 4;
 
 /// Serves the server's socket, standard input, until that is closed, for a user's own modules: by what its keeper says, over
 /// descriptor 4.
@@ -103,7 +103,7 @@ fn run(mut setup: WorkerSetup, source: CodeSource) -> Result<(), String> {
     worker.threads.store(1, Ordering::Relaxed);
     let runtime = event_loop().map_err(|e| format!("a thread has no event loop: {e}"))?;
     wire::send_message(&*socket, wire::READY, &[]).map_err(|e| e.to_string())?;
-    take(&worker, &socket, &runtime);
+    take(&worker, &socket, runtime);
     drop(held);
     Ok(())
 }
@@ -126,14 +126,6 @@ fn hold_folders(setup: &mut WorkerSetup) -> Vec<OwnedFd> {
         }
     }
     held
-}
-
-/// What a thread waits with for its guest.
-fn event_loop() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(FILE_THREADS)
-        .build()
 }
 
 fn confine(setup: &WorkerSetup) -> Result<Option<&'static str>, String> {
@@ -160,7 +152,7 @@ fn confine(setup: &WorkerSetup) -> Result<Option<&'static str>, String> {
 }
 
 /// Takes connections from the socket until it is closed, which ends the process: the server is gone.
-fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, runtime: &tokio::runtime::Runtime) {
+fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, mut runtime: Runtime) {
     let mut bytes = Vec::new();
     loop {
         worker.waiting.fetch_add(1, Ordering::SeqCst);
@@ -178,7 +170,13 @@ fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, runtime: &tokio::runtime::R
         match Message::decode(message) {
             // A thread that serves a connection comes back when that is closed. The next ones would wait for it.
             Some(Message::Connect) if !attended => fds.into_iter().for_each(refuse),
-            Some(Message::Connect) => fds.into_iter().for_each(|fd| worker.serve(runtime, fd)),
+            Some(Message::Connect) => {
+                for fd in fds {
+                    if worker.serve(&runtime, fd) == Served::Cancelled {
+                        hung::leave_behind(worker, &mut runtime);
+                    }
+                }
+            }
             Some(Message::Load(key)) => drop(worker.program(&key)),
             Some(Message::Forget(key)) => worker.forget(&key),
             _ => say("a message that makes no sense"),
@@ -197,7 +195,7 @@ fn another(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) -> bool {
     let started = event_loop().and_then(|runtime| {
         thread.spawn(move || {
             let _own = Thread(&theirs.threads);
-            take(&theirs, &socket, &runtime);
+            take(&theirs, &socket, runtime);
         })
     });
     if started.is_err() {
@@ -224,14 +222,14 @@ fn refuse(fd: OwnedFd) {
 
 impl Worker {
     /// Answers the requests of a connection, until the server closes it.
-    fn serve(&self, runtime: &tokio::runtime::Runtime, fd: OwnedFd) {
+    fn serve(&self, runtime: &Runtime, fd: OwnedFd) -> Served {
         let connection = Arc::new(ServerConnection::new(fd));
         // Code that still holds it belongs to the request before: no other request is answered on it then.
         while Arc::strong_count(&connection) == 1
             && let Some(mut request) = connection.request()
         {
             let _running = self.ticker.running();
-            let done = match self.found(&mut request) {
+            let served = match self.found(&mut request) {
                 Ok(program) => run::run(self, &program, &request, &connection, runtime),
                 Err(NotFound { ended, why }) => {
                     if !why.is_empty() {
@@ -240,10 +238,11 @@ impl Worker {
                     run::end(&connection, ended, runtime)
                 }
             };
-            if !done {
-                return;
+            if served != Served::Heard {
+                return served;
             }
         }
+        Served::Heard
     }
 
     /// The program that a request is for, which may be held to limits of its own.

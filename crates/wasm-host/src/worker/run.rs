@@ -19,17 +19,30 @@ use super::{
     stdio::Waiter,
 };
 
+/// How an instance ends that the server has given up.
+const CANCELLED: Status = Status::Signal(SIGTERM);
 /// Bytes of a backtrace that go to standard error.
 const BACKTRACE: usize = 16 << 10;
 
-/// Runs an instance to its end; whether the server has heard all of it.
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Served {
+    /// The server has heard how it ended.
+    Heard,
+    /// The server has not.
+    Unheard,
+    /// The server has given it up, and the instance was ended.
+    Cancelled,
+}
+
+/// Runs an instance to its end.
 pub(super) fn run(
     worker: &Worker,
     program: &LinkedProgram,
     request: &RunRequest,
     connection: &Arc<ServerConnection>,
     runtime: &Runtime,
-) -> bool {
+) -> Served {
     let began = processor();
     let component = !matches!(program, LinkedProgram::Command(_));
     let state = InstanceState::new(
@@ -57,13 +70,20 @@ pub(super) fn run(
         max_rss: memory,
     };
     // What the store holds is given back after the server has its answer.
-    end(connection, RunOutcome::Exit(exit), runtime)
+    let served = end(connection, RunOutcome::Exit(exit), runtime);
+    match status {
+        CANCELLED => Served::Cancelled,
+        _ => served,
+    }
 }
 
-/// Says how a request ended, behind its output; whether the server has heard all of it.
-pub(super) fn end(connection: &ServerConnection, ended: RunOutcome, runtime: &Runtime) -> bool {
+/// Says how a request ended, behind its output.
+pub(super) fn end(connection: &ServerConnection, ended: RunOutcome, runtime: &Runtime) -> Served {
     connection.end(ended);
-    connection.push() || runtime.block_on(Meanwhile::new(connection).pushed())
+    match connection.push() || runtime.block_on(Meanwhile::new(connection).pushed()) {
+        true => Served::Heard,
+        false => Served::Unheard,
+    }
 }
 
 async fn status(
@@ -154,7 +174,7 @@ fn verdict(e: &wasmtime::Error, connection: &ServerConnection) -> Status {
     }
     // A signal stands for each way to trap: the one that ends a native program of the same fault.
     let signal = match (e.downcast_ref::<StopReason>(), e.downcast_ref::<Trap>()) {
-        (Some(StopReason::Cancelled), _) => return Status::Signal(SIGTERM),
+        (Some(StopReason::Cancelled), _) => return CANCELLED,
         (Some(StopReason::Cpu), _) => SIGXCPU,
         (_, Some(Trap::UnreachableCodeReached)) => SIGILL,
         (_, Some(Trap::IntegerDivisionByZero | Trap::IntegerOverflow)) => SIGFPE,

@@ -46,6 +46,8 @@ pub(super) struct Worker {
     pub(super) waiting: AtomicUsize,
     pub(super) threads: AtomicUsize,
     pub(super) most: usize,
+    /// Threads that hang.
+    pub(super) hung: AtomicUsize,
     /// Files, folders, sockets and other resources that one instance may hold.
     pub(super) resources: usize,
     pub(super) ticker: Ticker,
@@ -67,6 +69,7 @@ impl Worker {
             programs: Mutex::default(),
             waiting: AtomicUsize::new(0),
             threads: AtomicUsize::new(0),
+            hung: AtomicUsize::new(0),
             most: usize::try_from(instances).unwrap_or(1),
             resources: limits::descriptors(instances),
             ticker: Ticker::default(),

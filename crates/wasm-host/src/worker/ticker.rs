@@ -45,6 +45,11 @@ impl Ticker {
         }
     }
 
+    /// Whether no guest runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.0.running.load(Ordering::SeqCst) == 0
+    }
+
     pub(super) fn running(&self) -> RunningGuest<'_> {
         self.0.running.fetch_add(1, Ordering::SeqCst);
         if self.0.rests.load(Ordering::SeqCst) {

@@ -34,6 +34,11 @@ impl WorkerLease {
         self.link.number
     }
 
+    /// The worker takes no requests: another takes its place.
+    pub fn stuck(&self) {
+        self.runtime.is_stuck(&self.link);
+    }
+
     /// A new connection to the worker: variables, with a [`wire::Run`] among them, go over it next, of one request
     /// after the other.
     ///

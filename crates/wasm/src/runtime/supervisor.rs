@@ -50,6 +50,21 @@ impl Runtime {
         Ok(())
     }
 
+    /// This worker has not taken a request: ends it, and has another take its place at once, for it may not end.
+    pub(super) fn is_stuck(self: &Arc<Self>, worker: &WorkerHandle) {
+        let mut supervision = lock(&self.supervision);
+        let link = supervision
+            .link
+            .take_if(|link| link.number == worker.number);
+        let Some(stuck) = link else { return };
+        supervision.supervisor = None;
+        drop(supervision);
+        let _ = galgo_spawn::kill(&stuck.process);
+        self.say("the wasm worker takes no requests: it is stopped, or the file systems of its modules hang; another is started");
+        // Where there is no thread for it, the next request is told.
+        let _ = self.start();
+    }
+
     /// A module's code is in the cache: where that is another folder than the worker may read, another worker takes
     /// its place, which ends with its last request.
     pub(super) fn has_cache(self: &Arc<Self>) {
