@@ -5,7 +5,7 @@ use std::{
     io::{self, Read},
     os::unix::{
         ffi::OsStrExt,
-        fs::{OpenOptionsExt, PermissionsExt},
+        fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
@@ -22,7 +22,7 @@ use galgo_spawn::{
 };
 
 use crate::{
-    config::{Cgi, CgiRoot, Config, Route},
+    config::{Application, Cgi, CgiRoot, Config, Route},
     fault::Fault,
 };
 
@@ -222,6 +222,19 @@ pub(super) fn denied(
         checked.map_err(|e| e.to_string())
     });
     checked.err()
+}
+
+/// Why the workers of an application cannot start; `run`: their program. The files of one that runs as another user are for that
+/// user to execute.
+pub(super) fn worker_fault(config: &Config, up: &Application, run: &Path) -> Option<String> {
+    let remit = up.remit.as_deref();
+    let owner = run.metadata().map_or(0, |meta| meta.uid());
+    if remit.is_some() {
+        return denied(remit, owner, false, run);
+    }
+    let found = inspect::check(run, &config.path);
+    let fault = found.into_iter().find(|finding| finding.fails);
+    fault.map(|finding| finding.to_string())
 }
 
 /// Why this user finds no program in a folder, or only those whose names are known.

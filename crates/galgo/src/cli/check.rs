@@ -31,7 +31,7 @@ use crate::{
     },
     described::near,
     isolation,
-    programs::{self, FileState, Seen, Severity, denied},
+    programs::{self, FileState, Seen, Severity},
 };
 
 /// Looks at the configuration and at all programs.
@@ -137,7 +137,9 @@ impl<W: Write> CheckReport<W> {
 
     fn route(&mut self, config: &Config, route: &Arc<Route>, host: Option<&str>) -> io::Result<()> {
         self.counts.routes += 1;
-        route.upstreams().try_for_each(|up| self.upstream(up))?;
+        route
+            .upstreams()
+            .try_for_each(|up| self.upstream(config, up))?;
         for cgi in route.programs().into_iter().chain(route.judge()) {
             self.programs(config, route, cgi)?;
         }
@@ -210,7 +212,7 @@ impl<W: Write> CheckReport<W> {
     }
 
     /// Whether an application takes connections there.
-    fn upstream(&mut self, up: &Application) -> io::Result<()> {
+    fn upstream(&mut self, config: &Config, up: &Application) -> io::Result<()> {
         let kind = match up.role {
             Role::AUTHORIZER => "authorizer",
             _ => up.protocol.name(),
@@ -218,7 +220,7 @@ impl<W: Write> CheckReport<W> {
         let (verdict, name, says) = match &up.to {
             To::Workers(workers) => {
                 let (run, remit) = (&*workers.run, up.remit.as_deref());
-                let (verdict, says) = match denied(remit, isolation::owner(run), false, run) {
+                let (verdict, says) = match programs::worker_fault(config, up, run) {
                     Some(why) => (Severity::Fails, why),
                     None => (Severity::Fine, isolation::started(remit, &up.options, run)),
                 };

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::{
     body::Response,
-    config::{Application, Cgi, Config, Files, Handler, Route},
+    config::{Application, Cgi, Config, Files, Handler, Route, To},
     described::describe,
     fault::Fault,
     handle::{at_index, index_of},
@@ -380,6 +380,12 @@ impl UrlTrace<'_> {
     }
 
     fn application(&mut self, up: &Application, head: &Head, route: &Arc<Route>) -> Option<Target> {
+        if let To::Workers(workers) = &up.to
+            && let Some(why) = programs::worker_fault(self.config, up, &workers.run)
+        {
+            self.line("fails", format!("{}: {why}", words::path(&workers.run)));
+            return self.done(502);
+        }
         match script::script(up, &route.path, head.target.url_path()) {
             Ok(UpstreamPath::Folder) => self.response("answer", &files::to_slash(head)),
             Ok(UpstreamPath::Script(found)) => {

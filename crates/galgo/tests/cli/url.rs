@@ -198,6 +198,12 @@ fn a_program_that_cannot_start_is_named() {
     let done = site.galgo(&["check", ".", "--url", "/cgi-bin/lost.py"]);
     done.has_out("fails              interpreter `/no/such/python` does not exist");
     done.has_out("answer             502 Bad Gateway");
+    let toml = "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n[[route]]\npath = \"/app\"\nfastcgi = { run = [\"cgi-bin/lost.py\"] }\n";
+    site.write("galgo.toml", toml);
+    let why = "lost.py: interpreter `/no/such/python` does not exist";
+    site.galgo(&["check", ".", "--url", "/app"]).has_out(why);
+    site.galgo(&["check"])
+        .has_out("FAIL  fastcgi cgi-bin/lost.py: interpreter `/no/such/python` does not exist");
     let done = site.galgo(&["check", ".", "--url", "/cgi-bin/fine"]);
     assert!(
         !done.out.contains("fails") && !done.out.contains("answer"),
