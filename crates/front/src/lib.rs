@@ -16,6 +16,7 @@
 //! | `conn` | one connection, request by request |
 //! | `http2` | one connection, many requests at once |
 //! | [`mod@run`] | an event loop as it runs |
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod accept;
 mod conn;

@@ -9,7 +9,7 @@ use galgo_handlers::{
     files::{self, FileAnswer},
     program::{self, ProgramContext},
     resources::Resources,
-    respond,
+    respond::{self, Respond},
     script::{self, AmongFiles, FoundProgram, UpstreamPath, UpstreamScript},
     status,
     steps::redirect,
@@ -142,12 +142,17 @@ pub(crate) async fn handle(
             };
             Box::pin(answer_later(cx, request, head, (route, files, rest), later)).await
         }
-        // It redirects, and not this request.
-        Handler::Respond(_) if route.steps.as_ref().is_some_and(|s| s.redirect.is_some()) => {
-            Err(Fault::NotFound.into())
-        }
-        Handler::Respond(respond) => Ok(respond::answer(respond)),
+        Handler::Respond(respond) => by_constant(route, respond),
     }
+}
+
+/// Answers from memory. A route that redirects answers nothing else.
+fn by_constant(route: &Route, respond: &Respond) -> Result<Response, Instead> {
+    let redirects = route.steps.as_ref().is_some_and(|s| s.redirect.is_some());
+    if redirects {
+        return Err(Fault::NotFound.into());
+    }
+    Ok(respond::answer(respond))
 }
 
 /// Answers with a list, once its client has room for it, or with a file whose file system may hang.

@@ -17,6 +17,7 @@
 //! | [`cache`] | answers of programs that are kept for a moment |
 //! | [`status`] | what becomes of a failed request |
 //! | [`context`], [`resources`], [`shared`] | what all of them may use |
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod application;
 pub mod application_settings;

@@ -1,6 +1,7 @@
 //! What the bytes mean: HTTP/1 heads and bodies, HTTP/2 heads, request targets, CGI variables, CGI responses,
 //! FastCGI, SCGI, preconditions and ranges. Pure functions: no I/O, no clock, no async.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod cgi;
 pub mod coding;

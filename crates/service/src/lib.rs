@@ -14,6 +14,7 @@
 //! | [`phase`] | whether the server takes requests, or is about to end |
 //! | [`peer`], [`id`] | the address that limits count by; ids of requests |
 //! | [`mod@lock`] | how a lock is taken |
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod admission;
 pub mod body;

@@ -3,7 +3,7 @@
 //!
 //! Nothing here sleeps for a fixed time: [`eventually`] waits for a state. A test that meets what it did not expect
 //! ends there, so every function panics where it cannot do what it says.
-
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test ends where it meets what it did not expect
 
 pub mod accounts;

@@ -10,6 +10,7 @@
 //! | [`load`] | compiled code from the cache, made ready to run |
 //! | [`limits`], [`sandbox`] | what both may take of the machine, and what they give up |
 //! | [`say`] | what they say on standard error |
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod compile;
 mod engine;

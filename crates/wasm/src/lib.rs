@@ -13,6 +13,7 @@
 //! | [`code`] | compiled code in the cache: written, found, checked |
 //! | [`module`] | what a file says about itself |
 //! | [`lock`] | how locks are taken |
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod code;
 mod encoding;
