@@ -78,7 +78,7 @@ pub(crate) async fn serve<S: SiteService>(
     let share = site.settings().spool.share_of(Peer::of(link.remote_ip));
     drop(site);
     let link = Rc::new(link);
-    let mut served = Served {
+    let mut served = ServedConnection {
         event_loop,
         lease,
         member,
@@ -101,7 +101,7 @@ pub(crate) async fn serve<S: SiteService>(
     {
         served.refused.log(&fault);
     }
-    let Served {
+    let ServedConnection {
         connection,
         sock,
         mut streams,
@@ -152,7 +152,7 @@ async fn shake_hands(
 }
 
 /// A connection that is being served.
-struct Served<'l, S: SiteService> {
+struct ServedConnection<'l, S: SiteService> {
     event_loop: &'l Rc<EventLoop<S>>,
     lease: &'l IdleEntry<'l>,
     member: &'l Member<'l>,
@@ -170,7 +170,7 @@ struct Served<'l, S: SiteService> {
     most: usize,
 }
 
-impl<S: SiteService> Served<'_, S> {
+impl<S: SiteService> ServedConnection<'_, S> {
     /// Serves until the connection is over.
     async fn run(&mut self) -> Result<(), h2::Error> {
         let mut phase = self.event_loop.shared.phase.clone();
