@@ -1,6 +1,6 @@
 //! The signals that the main thread waits for.
 
-use std::io;
+use std::{io, os::unix::net::UnixStream};
 
 use rustix::{
     fs::{Mode, OFlags},
@@ -41,6 +41,8 @@ impl Signals {
     /// Watches them by a runtime for the main thread.
     pub(super) fn watch() -> io::Result<(Runtime, Self)> {
         let terminal = terminal() && !ignores_hangup();
+        // tokio panics where it cannot have one.
+        UnixStream::pair()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;

@@ -25,16 +25,21 @@ impl Calls {
 
     /// Has the server of `site` ask before these.
     pub fn of(self, site: Site) -> Site {
-        let inject = compile(site.folder(), "inject", include_str!("inject.c"), &[]);
-        let control = control(&site);
-        let words: [&str; 5] = [
-            &inject.to_string_lossy(),
-            self.name,
-            &self.argument.to_string(),
-            &self.mask.to_string(),
-            &control,
-        ];
+        let words = self.wrapped(&site);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         site.through(&words)
+    }
+
+    /// The command line that a server of `site` is appended to.
+    pub fn wrapped(self, site: &Site) -> [String; 5] {
+        let inject = compile(site.folder(), "inject", include_str!("inject.c"), &[]);
+        [
+            inject.to_string_lossy().into_owned(),
+            self.name.to_owned(),
+            self.argument.to_string(),
+            self.mask.to_string(),
+            control(site),
+        ]
     }
 }
 

@@ -11,6 +11,7 @@ list![
     heads_far_too_large_get_431_and_a_line,
     a_head_that_ends_the_connection_has_a_line,
     many_refusals_are_counted,
+    curl_is_told_in_tls,
     nobody_is_told_of_a_fragment,
 ];
 
@@ -266,6 +267,29 @@ fn many_refusals_are_counted() {
     drop(client);
     watch.after(&["client_error"; 50]);
     server.says("more requests were refused within a second");
+}
+
+fn curl_is_told_in_tls() {
+    let (server, url) = tls::serve_tls(new_site());
+    let watch = Watch::begin(&server);
+    let url = url + "/cgi-bin/t?filter={\"cardtype\":2}";
+    let says = [
+        "-g",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_version} %{http_code}",
+    ];
+    for (version, expected) in [("--http2", "2 400"), ("--http1.1", "1.1 502")] {
+        let said = tls::curl(&url, &[&[version], &says[..]].concat());
+        assert_eq!(String::from_utf8(said).unwrap(), expected);
+    }
+    watch.after(&[
+        "client_error",
+        "client_error",
+        "script_error",
+        "script_error",
+    ]);
 }
 
 /// `h2` hands over a path without its fragment: rules and programs see the same path.

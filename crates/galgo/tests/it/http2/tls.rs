@@ -26,7 +26,7 @@ pub fn serve_tls(site: Site) -> (Server, String) {
     (server, url)
 }
 
-fn curl(url: &str, arguments: &[&str]) -> Vec<u8> {
+pub fn curl(url: &str, arguments: &[&str]) -> Vec<u8> {
     let mut curl = Command::new("curl");
     curl.args(["-q", "-sS", "--max-time", "120", "--cacert"]);
     curl.arg(&own().certificate).args(arguments).arg(url);

@@ -8,6 +8,11 @@ use crate::{
     owners::helpers,
 };
 use galgo_testkit::{Server, Site, eventually, wait_until};
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
 use rustix::{
     io::Errno,
     process::{Pid, Signal, kill_process},
@@ -16,6 +21,7 @@ use rustix::{
 list![
     in_a_user_namespace_of_its_own,
     namespaces_that_are_refused_are_not_used,
+    a_start_with_a_call_that_fails,
     calls_of_helpers_that_fail,
     calls_of_the_spawner_that_fail,
     calls_of_starts_that_fail,
@@ -47,6 +53,68 @@ fn namespaces_that_are_refused_are_not_used() {
         let server = site.start();
         server.says("a strict sandbox without namespaces");
         assert_eq!(server.get("/cgi-bin/t?head&out=a").text(), "a", "{name}");
+    }
+}
+
+/// The server starts, or says why not.
+fn a_start_with_a_call_that_fails() {
+    needs_root();
+    for name in [
+        "clone",
+        "close_range",
+        "dup3",
+        "fchdir",
+        "fcntl",
+        "fstat",
+        "getdents64",
+        "getsockopt",
+        "inotify_init1",
+        "kill",
+        "landlock_create_ruleset",
+        "landlock_restrict_self",
+        "memfd_create",
+        "mount",
+        "openat2",
+        "pidfd_open",
+        "pipe2",
+        "ppoll",
+        "prctl",
+        "prlimit64",
+        "recvmsg",
+        "seccomp",
+        "sendmsg",
+        "setfsuid",
+        "setsockopt",
+        "socketpair",
+        "statx",
+        "umask",
+        "unshare",
+        "wait4",
+        "waitid",
+    ] {
+        let site = strict();
+        fail_each(&site, name, Errno::PERM);
+        let wrapped = Calls::all(name).wrapped(&site);
+        let mut command = Command::new(&wrapped[0]);
+        command.args(&wrapped[1..]).arg(env!("CARGO_BIN_EXE_galgo"));
+        command
+            .arg("serve")
+            .arg(site.folder())
+            .args(["-l", "127.0.0.1:0"]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut server = command.spawn().unwrap();
+        let said = BufReader::new(server.stdout.take().unwrap()).lines();
+        let is_up = said
+            .map_while(Result::ok)
+            .any(|line| line.starts_with("listening"));
+        server.kill().unwrap();
+        let ended = server.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(!said.contains("panicked"), "{name}: {said}");
+        assert!(is_up || said.contains("galgo: "), "{name}: {said}");
     }
 }
 
