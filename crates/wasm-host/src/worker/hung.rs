@@ -34,19 +34,23 @@ pub(super) fn event_loop() -> io::Result<Runtime> {
 
 /// A run was cancelled, maybe in the middle of a file operation. Threads that hang are left behind, with the event loop that they belong to: the next
 /// instance needs others.
-pub(super) fn leave_behind(worker: &Worker, runtime: &mut Runtime) {
+pub(super) fn leave_behind(worker: &Arc<Worker>, runtime: &mut Runtime) {
     let hang = hanging(runtime);
     if hang == 0 {
         return;
     }
     let all = worker.hung.fetch_add(hang, Ordering::SeqCst) + hang;
-    let next = event_loop();
-    if all >= MOST || worker.ticker.is_idle() || next.is_err() {
+    let left = event_loop().and_then(|next| {
+        let (old, worker) = (mem::replace(runtime, next), worker.clone());
+        thread::Builder::new().name("left".into()).spawn(move || {
+            // It waits for the threads: what is only slow, such as a name server, counts no longer when it has answered.
+            drop(old);
+            worker.hung.fetch_sub(hang, Ordering::SeqCst);
+        })
+    });
+    if all >= MOST || worker.ticker.is_idle() || left.is_err() {
         say("threads of modules hang in file systems: another worker takes the place of this one");
         std::process::exit(1);
-    }
-    if let Ok(next) = next {
-        mem::replace(runtime, next).shutdown_background();
     }
 }
 
