@@ -8,7 +8,10 @@ use std::{
 
 use regex::Regex;
 
-use super::url::Anybody;
+use super::{
+    asked::{UrlArgs, request},
+    url::UrlTrace,
+};
 use crate::{
     config::{CgiRoot, Config, Files, Handler, Route},
     programs::{self, Severity},
@@ -18,6 +21,36 @@ use crate::{
 const DEPTH: usize = 8;
 /// Files that a finding names; the others are counted.
 const NAMED: usize = 3;
+
+/// A client from anywhere, without a password.
+struct Anybody<'c> {
+    config: &'c Config,
+    /// What the URLs of a route begin with.
+    base: String,
+}
+
+impl<'c> Anybody<'c> {
+    /// Asks for paths of a route; `host`: the host whose folder of `sites` it is in.
+    fn new(config: &'c Config, route: &Route, host: Option<&str>) -> Self {
+        let own = || route.host.as_ref().map(|hosts| hosts.example());
+        let host = host.map(str::to_owned).or_else(own);
+        let host = host.unwrap_or_else(|| "localhost".into());
+        // In TLS, where nobody is sent there first.
+        let base = format!("https://{host}{}", programs::encoded(route.path.as_bytes()));
+        Self { config, base }
+    }
+
+    /// Whether the path below the route is answered by a file, or by a program that starts.
+    fn gets(&self, below: &[u8]) -> bool {
+        let url = format!("{}{}", self.base, programs::encoded(below));
+        let Ok((head, link)) = request(self.config, &UrlArgs::anybody(), &url) else {
+            return false;
+        };
+        let mut trace = UrlTrace::new(self.config, link);
+        trace.request(head);
+        trace.is_public()
+    }
+}
 
 /// What is said of a file.
 pub(super) struct ExposedFile {

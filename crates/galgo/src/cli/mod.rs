@@ -5,6 +5,7 @@
 //! | `serve`, `run`, `check`, `passwd` | one command each |
 //! | `help` | what `--help` says beyond the options |
 //! | `isolation` | what keeps programs apart |
+//! | `exposed` | files that everybody may read and hardly should |
 //! | `certificates` | what clients are shown |
 //! | `programs` | the programs of a route, and what is wrong with each |
 //! | `found` | the table of what is served |

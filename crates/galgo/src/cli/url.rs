@@ -61,37 +61,8 @@ pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// A client from anywhere, without a password.
-pub(super) struct Anybody<'c> {
-    config: &'c Config,
-    /// What the URLs of a route begin with.
-    base: String,
-}
-
-impl<'c> Anybody<'c> {
-    /// Asks for paths of a route; `host`: the host whose folder of `sites` it is in.
-    pub(super) fn new(config: &'c Config, route: &Route, host: Option<&str>) -> Self {
-        let own = || route.host.as_ref().map(|hosts| hosts.example());
-        let host = host.map(str::to_owned).or_else(own);
-        let host = host.unwrap_or_else(|| "localhost".into());
-        // In TLS, where nobody is sent there first.
-        let base = format!("https://{host}{}", programs::encoded(route.path.as_bytes()));
-        Self { config, base }
-    }
-
-    /// Whether the path below the route is answered by a file, or by a program that starts.
-    pub(super) fn gets(&self, below: &[u8]) -> bool {
-        let url = format!("{}{}", self.base, programs::encoded(below));
-        let Ok((head, link)) = request(self.config, &UrlArgs::anybody(), &url) else {
-            return false;
-        };
-        let mut trace = UrlTrace::new(self.config, link);
-        trace.request(head);
-        !trace.is_guarded && (trace.runs || trace.answered == Some(200))
-    }
-}
-
-struct UrlTrace<'c> {
+/// The steps of one request.
+pub(super) struct UrlTrace<'c> {
     said: String,
     config: &'c Config,
     link: Link,
@@ -106,7 +77,7 @@ struct UrlTrace<'c> {
 }
 
 impl<'c> UrlTrace<'c> {
-    fn new(config: &'c Config, link: Link) -> Self {
+    pub(super) fn new(config: &'c Config, link: Link) -> Self {
         Self {
             said: String::new(),
             config,
@@ -117,11 +88,16 @@ impl<'c> UrlTrace<'c> {
             runs: false,
         }
     }
+
+    /// Whether everybody gets a file, or the answer of a program that starts.
+    pub(super) fn is_public(&self) -> bool {
+        !self.is_guarded && (self.runs || self.answered == Some(200))
+    }
 }
 
 /// Each step returns the path that is asked for instead, where there is one.
 impl UrlTrace<'_> {
-    fn request(&mut self, mut head: Head) {
+    pub(super) fn request(&mut self, mut head: Head) {
         if self.config.tls.redirect && !self.link.https {
             let says = "308 to the same path of the `https://` listener";
             return self.line("redirect_to_https", says);
