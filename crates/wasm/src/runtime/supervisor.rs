@@ -138,8 +138,14 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     is_ready(&ours)?;
     let process = child.as_fd().try_clone_to_owned()?;
     let mut supervision = lock(&runtime.supervision);
-    // Another supervisor has taken over meanwhile: this worker ends with its socket.
-    if supervision.supervisor == Some(own) {
+    // Another supervisor has taken over meanwhile, or is to: compiled code is in a folder now that this worker may not read. It
+    // ends with its socket.
+    let reads = cache == folder(&runtime.cache());
+    if supervision.supervisor == Some(own) && !reads {
+        supervision.supervisor = None;
+        drop(supervision);
+        let _ = runtime.start();
+    } else if supervision.supervisor == Some(own) {
         let number = supervision.workers;
         supervision.workers += 1;
         supervision.link = Some(Arc::new(WorkerHandle {
