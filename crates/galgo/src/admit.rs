@@ -4,12 +4,10 @@ use std::{rc::Rc, sync::Arc};
 
 use galgo_handlers::{application, context::Answer, program};
 use galgo_proto::{fcgi::Role, h1::Head};
+use galgo_service::{body::Response, fault::Fault, request::Request};
 
 use crate::{
-    body::Response,
-    fault::Fault,
     handle::{Dispatch, Instead, said},
-    request::Request,
     route::{Authorizer, Route},
 };
 

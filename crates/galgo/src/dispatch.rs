@@ -29,19 +29,22 @@ use galgo_proto::{
 };
 
 pub use crate::handle::Dispatch;
-use crate::{
-    admit::{let_in, limit_rate, log_to},
+use galgo_service::{
     body::Response,
-    config::Sites,
     fault::Fault,
-    handle::{Instead, by_program, changed_for_handler, handle, is_file, said},
     id::Id,
     link::Link,
-    live,
     log::Level,
     request::{Named, Request},
-    route::{self, Handler, Route},
     service::{Left, Service},
+};
+
+use crate::{
+    admit::{let_in, limit_rate, log_to},
+    config::Sites,
+    handle::{Instead, by_program, changed_for_handler, handle, is_file, said},
+    live,
+    route::{self, Handler, Route},
     site::Site,
     waits::{host_by_thread, host_folder, tried_by_thread},
 };

@@ -16,13 +16,10 @@ use galgo_handlers::{
     waiting,
 };
 use galgo_proto::{h1::Head, target::Target};
+use galgo_service::{admission::ConcurrencyLimit, body::Response, fault::Fault, request::Request};
 
 use crate::{
-    admission::ConcurrencyLimit,
-    body::Response,
     config::{Cgi, Files},
-    fault::Fault,
-    request::Request,
     route::{self, Handler, Match, Route},
     site::Site,
 };

@@ -7,12 +7,11 @@ use std::{
 };
 
 use galgo_handlers::beneath;
+use galgo_service::{admission::ConcurrencyLimit, lock::lock};
 use tokio::time::Instant;
 
 use crate::{
-    admission::ConcurrencyLimit,
     config::{Config, Route, Sites},
-    lock::lock,
     route::{self, Match},
 };
 

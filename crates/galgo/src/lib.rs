@@ -18,9 +18,3 @@ pub mod route;
 pub mod serve;
 pub mod site;
 mod waits;
-
-use galgo_io::{address, tick};
-use galgo_service::{
-    admission, body, client, fault, id, link, lock, log, phase, request, service, spool,
-};
-use galgo_spawn::trusted_path;

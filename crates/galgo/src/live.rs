@@ -2,14 +2,16 @@
 
 use galgo_handlers::status::{self, STYLE, escape};
 use galgo_proto::h1::{Head, Method};
+use galgo_service::{
+    body::{Body, Response},
+    request::Request,
+};
 use galgo_spawn::words;
 
 use crate::{
-    body::{Body, Response},
     config::{Config, Handler, Route},
     described::describe,
     programs::{self, FileState, Seen, Severity},
-    request::Request,
     site::Site,
 };
 

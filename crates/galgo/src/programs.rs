@@ -15,16 +15,14 @@ use galgo_handlers::{
     wasm,
 };
 use galgo_proto::target::UrlPath;
+use galgo_service::fault::Fault;
 use galgo_spawn::{
     inspect::{self, Finding},
     owners::Remit,
     words,
 };
 
-use crate::{
-    config::{Application, Cgi, CgiRoot, Config, Route},
-    fault::Fault,
-};
+use crate::config::{Application, Cgi, CgiRoot, Config, Route};
 
 /// How deep below a program folder programs are looked for, and how many entries are looked at.
 const DEPTH: usize = 16;

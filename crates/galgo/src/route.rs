@@ -12,11 +12,9 @@ use galgo_handlers::{
     script::{self, FoundProgram},
     steps::Steps,
 };
-
-use galgo_spawn::owners::Remit;
-
-use crate::{admission::ConcurrencyLimit, fault::Fault, log::own::OwnLog, request::Named};
 use galgo_proto::{glob::Glob, hosts::Hosts};
+use galgo_service::{admission::ConcurrencyLimit, fault::Fault, log::own::OwnLog, request::Named};
+use galgo_spawn::owners::Remit;
 
 /// A route: what answers under a path.
 #[derive(Debug, PartialEq)]

@@ -20,6 +20,10 @@ use std::{io, sync::Arc, time::Duration};
 
 use galgo_front::shared::{Handle, Shared};
 use galgo_handlers::{upstream::WorkersThread, wasm};
+use galgo_service::{
+    log::{Level, Logs},
+    phase::Phase,
+};
 use galgo_spawn::{Direct, Outside, guard, identity::IdentityError, sandbox};
 use rustix::process::DumpableBehavior;
 use tokio::{runtime::Runtime, sync::watch};
@@ -29,11 +33,7 @@ pub use life::End;
 pub use program::Invocation;
 pub use sockets::Bound;
 
-use crate::{
-    config::{self, Config},
-    log::{Level, Logs},
-    phase::Phase,
-};
+use crate::config::{self, Config};
 use event_loops::EventLoops;
 use life::{EndReason, Life, Load};
 use notify::Notify;

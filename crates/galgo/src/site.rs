@@ -14,16 +14,18 @@ use galgo_handlers::{
 };
 use galgo_io::tls::Shown;
 use galgo_proto::fcgi::Role;
+use galgo_service::{
+    admission::{Admission, ConcurrencyLimit},
+    fault::Fault,
+    log::{ErrorLog, Logs},
+    spool::Spool,
+};
 use galgo_spawn::owners::Owners;
 
 use crate::{
-    admission::{Admission, ConcurrencyLimit},
     certificates::answers::Answers,
     config::{Config, Route},
-    fault::Fault,
     hosts::HostFolders,
-    log::{ErrorLog, Logs},
-    spool::Spool,
 };
 
 /// A configuration, and what was opened and started for it.

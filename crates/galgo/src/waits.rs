@@ -7,11 +7,11 @@ use std::{
 
 use galgo_handlers::{files::Files, steps::tries::Tried, waiting};
 use galgo_proto::h1::Head;
+use galgo_service::fault::Fault;
 use tokio::time::Instant;
 
 use crate::{
     config::Sites,
-    fault::Fault,
     hosts::HostFolder,
     route::{Handler, Match},
     site::Site,

@@ -5,26 +5,23 @@
 
 use std::{os::unix::ffi::OsStrExt, rc::Rc, sync::Arc};
 
+use galgo_io::sock::Sock;
 use galgo_proto::{
     fcgi::Role,
     h1::{BodyLen, Head},
     scgi,
     vars::Sink,
 };
+use galgo_service::{fault::Fault, log::LogSource, request::Request, spool::Stored};
 
 use crate::{
     application_settings::{Application, Protocol},
     backend::Backend,
     body_spool,
     context::{Answer, Context},
-    fault::Fault,
-    log::LogSource,
     relay::clock::Clocks,
     reply::{Answering, heard, may_repeat, wait_for},
-    request::Request,
     script::UpstreamScript,
-    sock::Sock,
-    spool::Stored,
     upstream::{
         Upstream, UpstreamLease,
         exchange::{Exchange, ExchangeLease, ExchangeStart},

@@ -10,13 +10,12 @@ use galgo_proto::{
     cgi::{Reply, ReplyKind},
     vars,
 };
+use galgo_service::{fault::Fault, producer::Producer};
 use galgo_spawn::{Status, words::how};
 
 use crate::{
     backend::Backend,
     context::Answer,
-    fault::Fault,
-    producer::Producer,
     reply::{Answering, Trouble},
     variables::USER,
 };

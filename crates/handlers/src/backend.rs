@@ -2,16 +2,17 @@
 
 use std::pin::Pin;
 
+use galgo_io::{out::Out, sock::Sock};
+use galgo_service::{
+    client::Client,
+    fault::Fault,
+    producer::{Boxed, OnExit, OutputEvent, Producer},
+    spool::SpoolShare,
+};
 use galgo_spawn::Exit;
 
 use crate::{
-    client::Client,
-    fault::Fault,
-    out::Out,
-    producer::{Boxed, OnExit, OutputEvent, Producer},
     relay::{clock::Clocks, program::RunningProgram},
-    sock::Sock,
-    spool::SpoolShare,
     upstream::exchange::Exchange,
 };
 

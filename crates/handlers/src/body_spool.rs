@@ -2,10 +2,10 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use crate::{
+use galgo_io::pool;
+use galgo_service::{
     client::Next,
     fault::Fault,
-    pool,
     request::Request,
     spool::{Full, Spool, Stored, within},
 };

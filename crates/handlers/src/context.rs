@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::{body::Response, resources::Resources, shared::HandlersShared};
+use galgo_service::body::Response;
+
+use crate::{resources::Resources, shared::HandlersShared};
 
 /// What every handler may use: what its event loop has, and what the configuration that the request began with has made.
 #[derive(Debug, Clone, Copy)]

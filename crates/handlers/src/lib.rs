@@ -53,9 +53,3 @@ pub mod variables;
 pub mod waiting;
 pub mod warm;
 pub mod wasm;
-
-use galgo_io::{address, off_loop, out, pool, rate_allowance, sock, tick};
-use galgo_service::{
-    admission, body, client, fault, id, link, lock, log, peer, phase, producer, request, spool,
-};
-use galgo_spawn::trusted_path;

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use galgo_io::{off_loop::off_loop, sock::register};
+use galgo_service::fault::Fault;
 use galgo_spawn::{
     Child, FailedLaunch, Launch, LaunchOutcome, Spawner, StartError, StartStage,
     owners::{ANSWERS_WITHIN, Deadline, HelperNeed, NotDone, Owners, Remit, TemplateUnderWay},
@@ -16,7 +18,7 @@ use galgo_spawn::{
 };
 use tokio::{io::Interest, time::timeout};
 
-use crate::{fault::Fault, off_loop::off_loop, program_settings::CgiOptions, sock::register};
+use crate::program_settings::CgiOptions;
 
 /// Helpers that may be gone, one after the other, before one has taken a start.
 const HELPERS: u32 = 3;

@@ -9,9 +9,8 @@ use std::{
     thread,
 };
 
+use galgo_service::{fault::Fault, lock::lock, peer::Peer};
 use tokio::sync::{Mutex as Turns, OwnedMutexGuard, oneshot};
-
-use crate::{fault::Fault, lock::lock, peer::Peer};
 
 /// Requests of one address that wait for their turn; beyond: 503. A browser may send 100 at once over HTTP/2.
 const MOST: usize = 128;

@@ -5,9 +5,8 @@
 
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
+use galgo_service::{fault::Fault, lock::lock, peer::Peer};
 use tokio::time::Instant;
-
-use crate::{fault::Fault, lock::lock, peer::Peer};
 
 /// Addresses that are remembered, of each route: about 3 MiB. Where there are more, those that have asked least lately are forgotten,
 /// and begin anew: who has so many addresses gains nothing by having one of them forgotten.

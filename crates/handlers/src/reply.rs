@@ -8,6 +8,7 @@ use std::{
     task::Poll,
 };
 
+use galgo_io::{pool, rate_allowance::poll_once};
 use galgo_proto::{
     Fields, Parsed,
     cgi::{Reply, ReplyBody, ReplyError, ReplyKind, ReplyLimits, ReplyScan, nph},
@@ -15,23 +16,23 @@ use galgo_proto::{
     fields::is_one_of,
     h1::{Head, Method},
 };
+use galgo_service::{
+    body::{Body, Output, Response},
+    client::UnreadAnswers,
+    fault::Fault,
+    log::{Level, LogSource},
+    producer::{OutputEvent, Producer},
+    request::Request,
+};
 use galgo_spawn::{Exit, Status, words::how};
 use tokio::time::{Instant, timeout};
 
 use crate::{
     backend::Backend,
-    body::{Body, Output, Response},
-    client::UnreadAnswers,
     context::{Answer, Context},
-    fault::Fault,
     files::{Files, waits::send_for_program},
-    log::{Level, LogSource},
-    pool,
-    producer::{OutputEvent, Producer},
     program_settings::CgiOptions,
-    rate_allowance::poll_once,
     relay::program::LINGER,
-    request::Request,
     sendfile::{self, Sendfile},
     status,
     upstream::exchange::Exchange,

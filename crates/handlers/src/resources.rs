@@ -9,18 +9,18 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::{Spawner, owners::Owners};
-use rustix::fs::{Mode, OFlags};
-use tokio::{sync::watch, time::timeout};
-
-use crate::{
+use galgo_service::{
     fault::Fault,
     id::Id,
     link::Link,
     log::{ErrorLog, Level, time::first_of_second, told::NamedClients},
     phase::Phase,
-    template_settings::TemplateSettings,
 };
+use galgo_spawn::{Spawner, owners::Owners};
+use rustix::fs::{Mode, OFlags};
+use tokio::{sync::watch, time::timeout};
+
+use crate::template_settings::TemplateSettings;
 
 /// After this time it is said how many more requests were refused.
 const COUNTED: Duration = Duration::from_secs(1);

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use galgo_proto::Fields;
-
-use crate::body::{Body, Response};
+use galgo_service::body::{Body, Response};
 
 /// A constant answer from memory.
 #[derive(Debug, Clone, PartialEq)]

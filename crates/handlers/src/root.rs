@@ -11,12 +11,13 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use galgo_spawn::trusted_path;
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2},
     io::Errno,
 };
 
-use crate::{beneath, trusted_path};
+use crate::beneath;
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 

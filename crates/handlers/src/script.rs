@@ -8,6 +8,10 @@ use std::{
 };
 
 use galgo_proto::target::UrlPath;
+use galgo_service::{
+    fault::{Fault, is_shortage},
+    request::Named,
+};
 use galgo_spawn::{FileId, inspect, words};
 use rustix::{
     fs::{CWD, FileType, ResolveFlags, Stat, fstat},
@@ -17,11 +21,9 @@ use rustix::{
 use crate::{
     application_settings::Application,
     beneath::{self, NAME},
-    fault::{Fault, is_shortage},
     links,
     modules::is_module,
     program_settings::Cgi,
-    request::Named,
     root::{CgiRoot, Folder},
     waiting::look,
 };

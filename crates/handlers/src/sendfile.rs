@@ -12,8 +12,9 @@ use galgo_proto::{
     h1::{Head, Method},
     target::Target,
 };
+use galgo_service::{body::Response, fault::Fault};
 
-use crate::{body::Response, fault::Fault, files::Files};
+use crate::files::Files;
 
 /// The folders out of which programs may have files sent in place of a body of their own.
 #[derive(Debug, Default, PartialEq)]

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use galgo_service::spool::Spool;
+use galgo_service::{admission::Admission, lock::lock, spool::Spool};
 
-use crate::{admission::Admission, lock::lock, password_gate::Gate};
+use crate::password_gate::Gate;
 
 /// Shared by the handlers of all event loops.
 #[derive(Debug)]

@@ -2,17 +2,16 @@
 //! machine a page that shows the cause.
 
 use galgo_proto::{fields::is_one_of, h1::Version};
-
-use crate::context::Context;
-use crate::{
+use galgo_service::{
     body::{Body, Response},
     fault::Fault,
     link::{Link, is_loopback},
     log::Level,
     request::Request,
-    resources::Resources,
-    shared::HandlersShared,
 };
+
+use crate::context::Context;
+use crate::{resources::Resources, shared::HandlersShared};
 
 /// Notes a failed request in its access log entry and, where the operator or an author can act on it, in the error log.
 pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {

@@ -4,14 +4,13 @@ use galgo_proto::{
     h1::Head,
     vars::{self, Dropped, Sink},
 };
-
-use crate::{
+use galgo_service::{
     fault::Fault,
     log::{Level, LogSource},
-    program_settings::CgiOptions,
     request::Request,
-    shared::HandlersShared,
 };
+
+use crate::{program_settings::CgiOptions, shared::HandlersShared};
 
 /// What routing and the route's configuration say.
 pub(crate) struct ScriptVars<'a> {

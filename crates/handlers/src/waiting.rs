@@ -13,13 +13,15 @@ use std::{
     time::Duration,
 };
 
+use galgo_io::off_loop::off_loop;
+use galgo_service::{fault::Fault, lock::lock};
 use rustix::{
     fs::{CWD, ResolveFlags, Stat, fstat},
     io::Errno,
 };
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::{beneath, fault::Fault, lock::lock, off_loop::off_loop, root::Folder};
+use crate::{beneath, root::Folder};
 
 /// How long a file system may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -11,7 +11,9 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::{fault::Fault, rate_allowance::Holding, sock::Sock};
+use galgo_io::{rate_allowance::Holding, sock::Sock};
+
+use crate::fault::Fault;
 
 /// What comes next of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,6 +30,3 @@ pub mod producer;
 pub mod request;
 pub mod service;
 pub mod spool;
-
-use galgo_io::{out, rate_allowance, sock, tick};
-use galgo_spawn::trusted_path;

@@ -11,17 +11,15 @@ use std::{
     task::Poll,
 };
 
-use galgo_spawn::{Exit, Status};
-
-use crate::{
-    client::Client,
-    fault::Fault,
+use galgo_io::{
     out::Out,
     rate_allowance::{GIVES_WAY, poll_once},
     sock::Sock,
-    spool::SpoolShare,
     tick,
 };
+use galgo_spawn::{Exit, Status};
+
+use crate::{client::Client, fault::Fault, spool::SpoolShare};
 
 /// A client that has let a write wait for so many ticks reads slower than its program prints.
 const TICKS: u32 = 2;

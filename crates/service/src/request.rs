@@ -2,13 +2,11 @@
 
 use std::{cell::RefCell, rc::Rc};
 
+use galgo_io::rate_allowance::Holding;
 use galgo_proto::h1::{Head, Method};
 use tokio::time::Instant;
 
-use crate::{
-    client::Client, id::Id, link::Link, log::access::AccessEntry, peer::Peer,
-    rate_allowance::Holding,
-};
+use crate::{client::Client, id::Id, link::Link, log::access::AccessEntry, peer::Peer};
 
 /// What a front server says of the program it means (fcgiwrap's contract).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,8 +3,7 @@
 use std::{collections::HashMap, sync::Mutex};
 
 use galgo_proto::h1::Method;
-
-use crate::{
+use galgo_service::{
     body::{Body, Response},
     lock::lock,
     request::Request,

@@ -8,15 +8,13 @@ use std::{
 };
 
 use galgo_io::tls::{Certificate, date};
+use galgo_service::log::{ErrorLog, Level};
+use galgo_spawn::trusted_path::read_all;
 use tokio::sync::watch;
 
 use super::{
     settings::{FilesVersion, FromFiles},
     work::CertificateWork,
-};
-use crate::{
-    log::{ErrorLog, Level},
-    trusted_path::read_all,
 };
 
 /// How often files are looked at. Two calls of stat(2) for each certificate; a watch would have to follow every link and

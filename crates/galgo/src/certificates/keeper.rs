@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, io, sync::Arc};
 
+use galgo_service::log::ErrorLog;
 use tokio::sync::watch;
 
 use super::{answers::Answers, files::CertificateFiles, renewal::Renewal, work::CertificateWork};
-use crate::log::ErrorLog;
 
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]

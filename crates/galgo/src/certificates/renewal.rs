@@ -7,6 +7,7 @@ use std::{
 };
 
 use galgo_io::tls::{Certificate, date};
+use galgo_service::log::{ErrorLog, Level};
 use tokio::sync::watch;
 
 use super::{
@@ -16,7 +17,6 @@ use super::{
     store::Store,
     work::CertificateWork,
 };
-use crate::log::{ErrorLog, Level};
 
 /// Another server that orders at the moment is waited for in steps of this.
 const OTHERS: Duration = Duration::from_secs(5);

@@ -25,7 +25,10 @@ use std::{
 };
 
 use galgo_io::tls::Certificate;
-use galgo_spawn::identity::{Identity, effective_uid};
+use galgo_spawn::{
+    identity::{Identity, effective_uid},
+    trusted_path,
+};
 use rustix::{
     fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, fchmod, flock, fstat, mkdirat, openat},
     io::Errno,
@@ -33,7 +36,6 @@ use rustix::{
 };
 
 use super::settings::Automatic;
-use crate::trusted_path;
 
 /// The file of the account.
 pub(super) const ACCOUNT: &str = "account.json";

@@ -3,9 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use galgo_proto::h1::Head;
+use galgo_service::link::Link;
 use galgo_spawn::words;
 
-use crate::{config::Config, link::Link};
+use crate::config::Config;
 
 /// What is asked.
 #[derive(Debug, clap::Args)]

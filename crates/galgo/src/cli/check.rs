@@ -196,7 +196,7 @@ impl<W: Write> CheckReport<W> {
 
     /// Whether bodies can wait in files; without any, output waits in its program.
     fn spool(&mut self, config: &Config) -> io::Result<()> {
-        let Err(e) = crate::spool::probe(&config.spool) else {
+        let Err(e) = galgo_service::spool::probe(&config.spool) else {
             return Ok(());
         };
         let needed = config.routes.iter().any(|route| takes_bodies_in(route));
@@ -204,7 +204,7 @@ impl<W: Write> CheckReport<W> {
             true => Severity::Fails,
             false => Severity::Warns,
         };
-        let folder = crate::spool::folder(&config.spool);
+        let folder = galgo_service::spool::folder(&config.spool);
         let folder = folder.display();
         let says =
             format!("no file can be made in {folder}: {e} (try: name another folder as `spool`)");

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use galgo_spawn::{identity::effective_uid, words};
+use galgo_spawn::{identity::effective_uid, trusted_path, words};
 
 use super::{
     found, identity,
@@ -20,7 +20,6 @@ use crate::{
     config::Config,
     isolation,
     serve::{End, Inherited, Invocation, Passed, ReadyServer},
-    trusted_path,
 };
 
 #[derive(Debug, Clone, clap::Args)]

@@ -24,6 +24,7 @@ use galgo_handlers::{
     },
 };
 use galgo_proto::{h1::Head, status::reason, target::Target};
+use galgo_service::{body::Response, fault::Fault, link::Link, log::LogTo};
 use galgo_spawn::words;
 
 use super::{
@@ -33,16 +34,11 @@ use super::{
     site::SiteArgs,
 };
 use crate::{
-    body::Response,
     config::{Application, Cgi, Config, Files, Handler, Route, To},
     described::describe,
-    fault::Fault,
     handle::{at_index, index_of},
     hosts::HostFolder,
-    isolation,
-    link::Link,
-    log::LogTo,
-    programs,
+    isolation, programs,
     route::{self, Match},
 };
 

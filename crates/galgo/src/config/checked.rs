@@ -21,12 +21,8 @@ use galgo_spawn::{
 pub use galgo_front::settings::{Http, Listen, Speaks};
 
 pub use crate::{
-    address::Address,
-    admission::AdmissionSettings,
     certificates::settings::Automatic,
-    log::{LogFormat, LogSettings, LogTo},
     route::{Handler, Route},
-    spool::SpoolSettings,
 };
 pub use galgo_handlers::{
     application_settings::{Application, Protocol, To, Workers},
@@ -38,6 +34,12 @@ pub use galgo_handlers::{
     root::{CgiRoot, Folder},
     sendfile::Sendfile,
     template_settings::TemplateSettings,
+};
+pub use galgo_io::address::Address;
+pub use galgo_service::{
+    admission::AdmissionSettings,
+    log::{LogFormat, LogSettings, LogTo},
+    spool::SpoolSettings,
 };
 
 /// Everything the server was told.

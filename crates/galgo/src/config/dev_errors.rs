@@ -2,11 +2,12 @@
 
 use std::io::IsTerminal;
 
+use galgo_service::link::is_loopback;
+
 use super::{
     checked::{Address, Config, DevErrors, Speaks},
     units::Switch,
 };
-use crate::link::is_loopback;
 
 impl DevErrors {
     pub(super) fn of(typed: Option<&Switch>) -> Self {

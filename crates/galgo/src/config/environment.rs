@@ -9,6 +9,7 @@ use std::{
 
 use galgo_spawn::{
     identity::{effective_uid, name_of},
+    trusted_path,
     words::argument,
 };
 
@@ -16,7 +17,6 @@ use super::{
     error::{Checked, ConfigText},
     raw::{self, RawRoute, Typed, first_place},
 };
-use crate::trusted_path;
 
 impl ConfigText<'_> {
     /// The variables of a route: its own, those of its file, and those that the server passes on, in this order of rank.

@@ -8,10 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use galgo_spawn::trusted_path::others_part;
 use toml::de::{DeTable, DeValue};
 
 use super::raw;
-use crate::trusted_path::others_part;
 
 /// Why a configuration cannot be used: `galgo.toml:7:1: unknown key "lisen"; did you mean "listen"?`
 #[derive(Debug, Clone, PartialEq, Eq)]

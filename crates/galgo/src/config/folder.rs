@@ -9,10 +9,9 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use galgo_spawn::readable;
+use galgo_spawn::{readable, trusted_path::read_all};
 
 use super::{checked::Folder, error::ConfigError};
-use crate::trusted_path::read_all;
 
 /// `typed` from `folder`, without `.` segments and doubled slashes; `..` and links stay as they are.
 pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {

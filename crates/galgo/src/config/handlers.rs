@@ -11,7 +11,7 @@ use std::{
 
 use galgo_handlers::{cache::AnswerCache, modules::is_module, root};
 use galgo_proto::glob::Glob;
-use galgo_spawn::inspect;
+use galgo_spawn::{inspect, trusted_path};
 use rustix::fs::Access;
 use toml::Spanned;
 
@@ -23,7 +23,6 @@ use super::{
     host_names::RawHosts,
     raw::{self, Raw, RawRespond, RawRoute, first_place, place, where_typed},
 };
-use crate::trusted_path;
 
 /// Bytes of a file that a `respond` route keeps in memory.
 const MAX_RESPOND: u64 = 16 << 20;

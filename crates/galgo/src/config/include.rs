@@ -10,6 +10,7 @@ use std::{
 };
 
 use galgo_proto::glob::Glob;
+use galgo_spawn::trusted_path::resolve;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -24,7 +25,6 @@ use super::{
     read::Misread,
     units::{Size, Time, Value},
 };
-use crate::trusted_path::resolve;
 
 const NO_FILE: &str =
     "no file has such a name, so there is no route: write one, or correct the pattern";

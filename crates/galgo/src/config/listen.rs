@@ -2,12 +2,13 @@
 
 use std::{fmt, str::FromStr};
 
+use galgo_io::address::fits;
+
 use super::{
     checked::{Address, Config, Listen, PassedName, Speaks},
     error::{Checked, ConfigText},
     raw::RawConfig,
 };
-use crate::address::fits;
 
 /// An address, or the name of a socket that a service manager passes.
 #[derive(Debug, Clone, PartialEq, Eq)]

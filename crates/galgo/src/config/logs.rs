@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use galgo_service::log::own::OwnLog;
+
 use super::{
     checked::{Config, LogFormat, LogSettings, LogTo, Placed},
     error::{Checked, ConfigText},
     folder,
     raw::{self, RawConfig, RawRoute, Typed, place},
 };
-use crate::log::own::OwnLog;
 
 /// The logs that routes have of their own, each once.
 pub(super) fn own(routes: &[Placed]) -> Vec<LogTo> {

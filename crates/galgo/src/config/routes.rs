@@ -3,6 +3,7 @@
 use std::{cmp::Reverse, ops::Range, path::Path, sync::Arc};
 
 use galgo_proto::{glob::Glob, hosts::Hosts};
+use galgo_spawn::trusted_path::others_part;
 use toml::Spanned;
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
     raw::{self, Raw, RawConfig, RawRoute, Typed, where_typed},
     userdir,
 };
-use crate::trusted_path::others_part;
 
 const HANDLERS: &str = "`cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 

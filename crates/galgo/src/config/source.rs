@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use galgo_spawn::identity::Identity;
+use galgo_spawn::{
+    identity::Identity,
+    trusted_path::{others_part, starter},
+};
 
 use super::{
     check,
@@ -15,7 +18,6 @@ use super::{
     folder::{self, unopened},
     routes::nothing,
 };
-use crate::trusted_path::{others_part, starter};
 
 impl Config {
     /// Reads a configuration file.

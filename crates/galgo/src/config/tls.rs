@@ -7,7 +7,7 @@ use std::{
 };
 
 use galgo_io::tls::{Certificate, Clients, UserIs};
-
+use galgo_spawn::trusted_path::read_all;
 use toml::Spanned;
 
 use super::{
@@ -20,10 +20,7 @@ use super::{
         where_typed,
     },
 };
-use crate::{
-    certificates::settings::{FilesVersion, FromFiles, LETS_ENCRYPT, public_host},
-    trusted_path::read_all,
-};
+use crate::certificates::settings::{FilesVersion, FromFiles, LETS_ENCRYPT, public_host};
 
 impl ConfigText<'_> {
     /// Reads all certificates and keys.

@@ -3,7 +3,9 @@
 use std::{os::unix::ffi::OsStrExt, path::Component, sync::Arc, time::Duration};
 
 use galgo_handlers::modules::is_module;
+use galgo_io::address::fits;
 use galgo_proto::fcgi::Role;
+use galgo_spawn::trusted_path::resolve;
 use toml::Spanned;
 
 use super::{
@@ -15,7 +17,7 @@ use super::{
     folder,
     raw::{self, Raw, RawRoute, RawTo, RawWorkers, first_place, place, where_typed},
 };
-use crate::{address::fits, route::Authorizer, trusted_path::resolve};
+use crate::route::Authorizer;
 
 /// Workers where the route does not say.
 const WORKERS: usize = 4;

@@ -12,17 +12,18 @@ use galgo_handlers::{
     resources::{Resources, null},
 };
 use galgo_proto::h1::HeadLimits;
-use galgo_service::{client::Whole, id::Ids, log::access::AccessEntry};
+use galgo_service::{
+    body::Body,
+    client::Whole,
+    id::Ids,
+    log::{Logs, access::AccessEntry},
+    phase::Phase,
+};
 use galgo_spawn::Spawner;
 use tokio::sync::watch;
 
 use super::*;
-use crate::{
-    body::Body,
-    config::{Config, LogSettings, LogTo},
-    log::Logs,
-    phase::Phase,
-};
+use crate::config::{Config, LogSettings, LogTo};
 
 /// The most that glibc's `malloc` takes from a cache of its thread: what is larger costs three times as much.
 const CACHED: usize = 1032;

@@ -3,7 +3,11 @@
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use galgo_front::shared::all_come_to;
-use galgo_spawn::Outside;
+use galgo_service::{
+    log::{Level, Logs},
+    phase::Phase,
+};
+use galgo_spawn::{Outside, trusted_path::last_looked_for};
 use rustix::process::Signal as Sent;
 use tokio::{
     sync::{oneshot, watch},
@@ -22,12 +26,7 @@ use super::{
     signals::{Signals, either, pends},
     upgrade::{self, Starter, UpgradeOutcome, told_to_stop},
 };
-use crate::{
-    config::Config,
-    log::{Level, Logs},
-    phase::Phase,
-    trusted_path::last_looked_for,
-};
+use crate::config::Config;
 
 /// How serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

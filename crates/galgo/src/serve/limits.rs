@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use galgo_front::accept::{CROWD, IN_A_ROW};
+use galgo_service::link::is_loopback;
 use galgo_spawn::{
     limit_of,
     owners::{self, Remit, RunsAs},
@@ -12,7 +13,6 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use crate::{
     config::{Address, Config, Listen, Route, StartMode},
     hosts,
-    link::is_loopback,
 };
 
 /// Root without a user to become serves this machine only.

@@ -12,7 +12,7 @@ use galgo_spawn::{
     Child, Direct,
     identity::effective_uid,
     owners::{Owners, Remit, SpawnerBackend, spawner},
-    words,
+    trusted_path, words,
 };
 use tokio::{io::Interest, sync::oneshot};
 
@@ -20,10 +20,7 @@ use super::{
     inherited::{PASSED_TO_FIRST, Passed, REPLACES_BY_SPAWNER},
     program::{Invocation, NextProcess},
 };
-use crate::{
-    config::{Config, remit_of},
-    trusted_path,
-};
+use crate::config::{Config, remit_of};
 
 /// Whether the spawner can use the configuration; in words.
 pub(super) type SpawnerRead = oneshot::Receiver<Result<(), String>>;

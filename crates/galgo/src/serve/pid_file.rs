@@ -7,9 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use galgo_spawn::trusted_path;
 use rustix::{fs::OFlags, process::geteuid};
-
-use crate::trusted_path;
 
 /// Its file, which appears under its name when the server serves.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ use galgo_front::{
 use galgo_handlers::{script, upstream::WorkersThread};
 use galgo_io::tls::{Shown, TlsServer};
 use galgo_proto::target::UrlPath;
+use galgo_service::log::{Level, Logs, Reopening};
 use galgo_spawn::{FileId, sandbox::VisibleFiles};
 use tokio::sync::oneshot;
 
@@ -28,7 +29,6 @@ use crate::{
     certificates::{answers::Answers, keeper::Keeper, store::Store, work::CertificateWork},
     config::{Address, Config, Route, Speaks},
     dispatch::Dispatch,
-    log::{Level, Logs, Reopening},
     programs,
     site::Site,
 };

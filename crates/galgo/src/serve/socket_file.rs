@@ -18,7 +18,10 @@ use std::{
 };
 
 use galgo_front::listener::new_socket;
-use galgo_spawn::identity::{Identity, effective_uid};
+use galgo_spawn::{
+    identity::{Identity, effective_uid},
+    trusted_path,
+};
 use rustix::{
     fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags},
     io::Errno,
@@ -26,7 +29,7 @@ use rustix::{
     process::geteuid,
 };
 
-use crate::{config::Config, trusted_path};
+use crate::config::Config;
 
 /// The file that binding a Unix socket made.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::{io, os::fd::OwnedFd};
 
 use galgo_front::{listener::Listener, settings::Listen};
-use galgo_spawn::identity::effective_uid;
+use galgo_spawn::{identity::effective_uid, trusted_path::others_account};
 use rustix::process::geteuid;
 
 use super::{
@@ -11,10 +11,7 @@ use super::{
     inherited::{Inherited, shown},
     socket_file::{self, SocketFile},
 };
-use crate::{
-    config::{Address, Config, Speaks},
-    trusted_path::others_account,
-};
+use crate::config::{Address, Config, Speaks};
 
 /// An address that is listened on.
 #[derive(Debug)]

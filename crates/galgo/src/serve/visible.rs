@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 
 use galgo_handlers::{files::Files, root::CgiRoot, sendfile::Sendfile};
 use galgo_service::spool;
-use galgo_spawn::sandbox::{
-    FileAccess::{self, Change, Make, Read},
-    VisibleFiles,
+use galgo_spawn::{
+    sandbox::{
+        FileAccess::{self, Change, Make, Read},
+        VisibleFiles,
+    },
+    trusted_path::resolve,
 };
 
 use crate::{
     certificates::store,
     config::{Address, Config, Handler, LogTo, Route},
-    trusted_path::resolve,
 };
 
 /// Beside what the system's libraries read: users, groups and hosts, whose files are replaced by others when one is added; where the

@@ -12,8 +12,7 @@ use galgo_proto::{
     fields::{is_one_of, lists},
     h1::{BodyLen, Head, Method},
 };
-
-use crate::request::Request;
+use galgo_service::request::Request;
 
 /// Fields that a program is shown, besides Host, which is a part of the key.
 const SHOWN: [&str; 5] = [

@@ -7,13 +7,13 @@ use std::{
 };
 
 use galgo_proto::{Fields, h1::Head};
-use tokio::{sync::watch, time::Instant};
-
-use super::rules;
-use crate::{
+use galgo_service::{
     body::{Body, Response},
     lock::lock,
 };
+use tokio::{sync::watch, time::Instant};
+
+use super::rules;
 
 /// Bytes that the answers of one route take, with their keys and fields. The oldest make room.
 pub const ROOM: usize = 16 << 20;

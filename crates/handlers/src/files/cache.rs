@@ -9,17 +9,14 @@
 use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration};
 
 use galgo_proto::{Fields, cond, h1::Head};
-use galgo_spawn::FileId;
+use galgo_service::body::{Body, FilePart, Response};
+use galgo_spawn::{FileId, trusted_path};
 use rustix::fs::{AtFlags, OFlags, Stat, fstat, statat};
 use tokio::sync::Notify;
 
 use super::send::SMALL;
 use super::settings::Files;
-use crate::{
-    beneath,
-    body::{Body, FilePart, Response},
-    trusted_path,
-};
+use crate::beneath;
 
 /// Files kept for each thread, and their bytes together: past either all are dropped.
 const FILES: usize = 1024;

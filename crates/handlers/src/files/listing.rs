@@ -14,7 +14,8 @@ use galgo_proto::{
     cond::{self, CondOutcome, Validators},
     h1::Head,
 };
-use galgo_spawn::FileId;
+use galgo_service::body::{Body, Response};
+use galgo_spawn::{FileId, trusted_path};
 use rustix::{
     fs::{AtFlags, Dir, FileType, Stat, fstat, statat},
     io::Errno,
@@ -27,11 +28,7 @@ use super::{
     open::{self, OpenRefusal},
     page,
 };
-use crate::{
-    beneath,
-    body::{Body, Response},
-    trusted_path,
-};
+use crate::beneath;
 
 /// Entries that are looked at before the event loop goes on: some tenths of a millisecond.
 const PIECE: usize = 64;

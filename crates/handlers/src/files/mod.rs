@@ -26,11 +26,12 @@ pub use self::{
     cache::{OPEN, close_open},
     settings::Files,
 };
+use galgo_service::body::Response;
+
 use self::{
     listing::List,
     open::{OpenRefusal, Opened},
 };
-use crate::body::Response;
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 /// Forgets what is kept of all folders: a route may be gone, and its number become that of another.

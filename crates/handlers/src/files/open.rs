@@ -5,13 +5,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use galgo_service::body::Response;
 use rustix::{
     fs::{FileType, OFlags, Stat, fstat},
     io::Errno,
 };
 
 use super::settings::Files;
-use crate::{beneath, body::Response, root::Folder};
+use crate::{beneath, root::Folder};
 
 #[derive(Debug)]
 pub(super) enum Opened {

@@ -14,6 +14,7 @@ use galgo_proto::{
     h1::{Head, Method},
     range::{self, Ranges},
 };
+use galgo_service::body::{Body, BodyPart, FilePart, Response};
 use rustix::{
     buffer::spare_capacity,
     io::{Errno, pread},
@@ -25,7 +26,6 @@ use super::{
     types,
     variant::Representation,
 };
-use crate::body::{Body, BodyPart, FilePart, Response};
 
 /// Up to here a file is read at once, so that head and body leave in one write; beyond, sendfile wins.
 pub(super) const SMALL: u64 = 64 << 10;

@@ -23,6 +23,7 @@ use galgo_proto::{
     h1::{BodyLen, Version},
     target::Target,
 };
+use galgo_service::body::{Body, BodyPart};
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
     thread::CapabilitySet,
@@ -30,7 +31,6 @@ use rustix::{
 use tempfile::TempDir;
 
 use super::{send::SMALL, *};
-use crate::body::{Body, BodyPart};
 
 const SECRET: &[u8] = b"root:x:0:0 this must never be served";
 
@@ -143,7 +143,7 @@ fn decode(text: &str) -> Vec<u8> {
 
 /// What would be sent.
 fn bytes(body: &Body) -> Vec<u8> {
-    let piece = |p: &crate::body::FilePart| {
+    let piece = |p: &galgo_service::body::FilePart| {
         let file = fs::File::from(p.file.try_clone().unwrap());
         let mut buf = vec![0; usize::try_from(p.len).unwrap()];
         file.read_exact_at(&mut buf, p.offset).unwrap();

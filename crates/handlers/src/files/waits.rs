@@ -12,7 +12,16 @@ use std::{
     task::{Context as TaskContext, Poll, Waker},
 };
 
+use galgo_io::out::Out;
 use galgo_proto::{Fields, h1::Head, h1::Method};
+use galgo_service::{
+    body::{Body, FilePart, Output, Response},
+    client::Client,
+    fault::Fault,
+    log::LogSource,
+    producer::{Boxed, OutputEvent, Producer},
+    request::Request,
+};
 use galgo_spawn::FileId;
 use rustix::{
     fs::{OFlags, fstat},
@@ -22,14 +31,7 @@ use rustix::{
 use super::{Files, fresh, open::OpenRefusal};
 use crate::{
     beneath,
-    body::{Body, FilePart, Output, Response},
-    client::Client,
     context::Context,
-    fault::Fault,
-    log::LogSource,
-    out::Out,
-    producer::{Boxed, OutputEvent, Producer},
-    request::Request,
     root::{Folder, is_local},
     waiting::in_folder,
 };

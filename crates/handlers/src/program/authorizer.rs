@@ -6,17 +6,14 @@ use galgo_proto::{
     h1::{BodyLen, Head},
     target::UrlPath,
 };
+use galgo_service::{client::Bodiless, fault::Fault, log::LogSource, request::Request};
 
 use super::{ProgramRun, context::ProgramContext};
 use crate::{
     backend::Backend,
-    client::Bodiless,
     context::Answer,
-    fault::Fault,
-    log::LogSource,
     program_settings::Cgi,
     reply::Answering,
-    request::Request,
     script::{self, FoundProgram},
     waiting,
 };

@@ -6,22 +6,24 @@ use galgo_proto::{
     cond::CondOutcome,
     h1::{Head, Method},
 };
+use galgo_service::{
+    admission::ConcurrencyLimit,
+    body::{Body, Output, Response},
+    fault::Fault,
+    producer::OutputEvent,
+    request::Request,
+};
 use tokio::time::{Instant, timeout_at};
 
 use super::{answer as run, context::ProgramContext};
 use crate::{
-    admission::ConcurrencyLimit,
-    body::{Body, Output, Response},
     cache::{
         AnswerCache, rules,
         store::{BODY, Found, Kept, Making},
     },
     context::{Answer, Context},
-    fault::Fault,
-    producer::OutputEvent,
     program_settings::Cgi,
     reply::{DecidedBy, conditional, wait_for},
-    request::Request,
     script::FoundProgram,
     status,
 };

@@ -1,16 +1,14 @@
 //! An instance of a module for the request: its code, and a connection to the worker that runs it.
 
+use galgo_io::sock::Sock;
 use galgo_proto::{fcgi::Role, vars::Sink};
+use galgo_service::{admission::Permit, fault::Fault, spool::Stored};
 use tokio::time::Instant;
 
 use super::{super::reply, ProgramRun, context::ProgramContext, start::AFTER};
 use crate::{
-    admission::Permit,
-    fault::Fault,
     program_settings::Cgi,
     relay::clock::Clocks,
-    sock::Sock,
-    spool::Stored,
     upstream::exchange::{Exchange, ExchangeLease, ExchangeStart},
     wasm::{ModuleCode, ModuleLease},
 };

@@ -16,19 +16,21 @@ use galgo_proto::{
     fields::lists,
     h1::{BodyLen, Head},
 };
+use galgo_service::{
+    admission::{ConcurrencyLimit, Permit},
+    fault::Fault,
+    log::LogSource,
+    request::Request,
+};
 use galgo_spawn::Priority;
 
 use crate::{
-    admission::{ConcurrencyLimit, Permit},
     backend::Backend,
     body_spool,
     context::Answer,
-    fault::Fault,
-    log::LogSource,
     program_settings::Cgi,
     relay::process::at_start,
     reply::{self, Answering},
-    request::Request,
     script::FoundProgram,
 };
 pub use context::{ProgramContext, ProgramStarters};

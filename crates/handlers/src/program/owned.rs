@@ -2,6 +2,7 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
+use galgo_service::fault::Fault;
 use galgo_spawn::{
     Child, FailedLaunch, Launch, StartError,
     identity::effective_uid,
@@ -10,7 +11,6 @@ use galgo_spawn::{
 
 use super::ProgramRun;
 use crate::{
-    fault::Fault,
     owners::{self, AsUser},
     relay::pipes::Pipes,
     reply::wait_for,

@@ -6,7 +6,13 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
+use galgo_io::{off_loop::off_loop, tick};
 use galgo_proto::{cgi::search, h1::BodyLen, vars::Sink};
+use galgo_service::{
+    admission::Permit,
+    fault::{Fault, is_shortage},
+    spool::Stored,
+};
 use galgo_spawn::{
     Child, EnvBlock, FailedLaunch, Launch, LaunchOutcome, StartError, StartStage, inspect,
     owners::Deadline,
@@ -15,9 +21,6 @@ use tokio::time::Instant;
 
 use super::ProgramRun;
 use crate::{
-    admission::Permit,
-    fault::{Fault, is_shortage},
-    off_loop::off_loop,
     owners,
     program_settings::StartMode,
     relay::{
@@ -26,8 +29,6 @@ use crate::{
         program::{Origin, RunningProgram},
         pump::{Fed, feed},
     },
-    spool::Stored,
-    tick,
     variables::{self, Judged, ScriptVars},
     warm::{self, ReadyChild, TemplateChild, TemplateSetup},
 };

@@ -6,9 +6,11 @@ use std::{
     time::Duration,
 };
 
+use galgo_io::tick;
+use galgo_service::fault::Fault;
 use tokio::time::Instant;
 
-use crate::{fault::Fault, program_settings::CgiOptions, tick};
+use crate::program_settings::CgiOptions;
 
 /// The clocks of one request, looked at with every [`tick`].
 #[derive(Debug)]

@@ -2,13 +2,15 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use galgo_io::sock::Sock;
 use galgo_proto::h1::BodyLen;
+use galgo_service::spool::Stored;
 use rustix::{
     fs::{Mode, fchmod},
     pipe::{PipeFlags, pipe_with},
 };
 
-use crate::{relay::stdin::ProgramInput, sock::Sock, spool::Stored};
+use crate::relay::stdin::ProgramInput;
 
 /// The three standard streams: the program's ends, and ours.
 pub(crate) struct Pipes {

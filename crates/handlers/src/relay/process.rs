@@ -6,17 +6,15 @@ use std::{
     time::Duration,
 };
 
+use galgo_io::{sock::register, tick};
+use galgo_service::{
+    admission::{Crowding, Permit},
+    fault::Fault,
+};
 use galgo_spawn::{Child, Exit, Priority, Status, words::how};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     time::{Instant, sleep_until},
-};
-
-use crate::{
-    admission::{Crowding, Permit},
-    fault::Fault,
-    sock::register,
-    tick,
 };
 
 /// A process, registered with the event loop only when it has to be waited for.

@@ -5,6 +5,21 @@ mod waiting;
 
 use std::{io, time::Duration};
 
+use galgo_io::{
+    off_loop::off_loop,
+    out::Out,
+    pool,
+    sock::{Sock, WaitingInput, is_short},
+    tick,
+};
+use galgo_service::{
+    admission::Permit,
+    client::Client,
+    fault::{Fault, SHORT},
+    log::{Level, LogSource},
+    producer::OutputEvent,
+    spool::Stored,
+};
 use galgo_spawn::{Child, Exit, group_members, words::escape};
 use tokio::time::Instant;
 
@@ -17,21 +32,7 @@ use super::{
     stdin::ProgramInput,
     transfer::{PIPE_MOST, SILENCE, SPLICE_LEAST, Transfer, transfer},
 };
-use crate::{
-    admission::Permit,
-    client::Client,
-    fault::{Fault, SHORT},
-    log::{Level, LogSource},
-    off_loop::off_loop,
-    out::Out,
-    pool,
-    producer::OutputEvent,
-    program_settings::CgiOptions,
-    relay::pipes::ServerEnds,
-    sock::{Sock, WaitingInput, is_short},
-    spool::Stored,
-    tick,
-};
+use crate::{program_settings::CgiOptions, relay::pipes::ServerEnds};
 
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();

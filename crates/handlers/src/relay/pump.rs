@@ -7,17 +7,18 @@ use std::{
     time::Duration,
 };
 
+use galgo_io::sock::is_short;
+use galgo_service::{
+    client::{Client, Next, Spliced},
+    fault::{Fault, SHORT},
+};
+
 use super::{
     clock::Clocks,
     process::Process,
     stderr::StderrPipe,
     stdin::ProgramInput,
     transfer::{PIPE_MOST, Transfer, transfer},
-};
-use crate::{
-    client::{Client, Next, Spliced},
-    fault::{Fault, SHORT},
-    sock::is_short,
 };
 
 pub(super) enum PumpEnd {

@@ -3,12 +3,10 @@
 
 use std::{collections::VecDeque, io};
 
-use crate::{
+use galgo_io::{out::Out, pool, sock::Sock};
+use galgo_service::{
     fault::Fault,
-    out::Out,
-    pool,
     producer::{OutputEvent, slow},
-    sock::Sock,
     spool::{Charge, Full, SpoolShare, Stored, Task},
 };
 

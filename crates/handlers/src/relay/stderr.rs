@@ -2,11 +2,12 @@
 
 use std::convert::Infallible;
 
+use galgo_io::{pool, sock::Sock, tick};
+use galgo_service::log::LogSource;
 use galgo_spawn::words::escape;
 use tokio::time::Instant;
 
 use super::transfer::PIPE_MOST;
-use crate::{log::LogSource, pool, sock::Sock, tick};
 
 /// Standard error of a running program: its pipe, and its way to the log.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Standard input of a program: the write end of its pipe, and whether the request body has ended.
 
-use crate::sock::Sock;
+use galgo_io::sock::Sock;
 
 /// Standard input of a program. Only [`end`](Self::end) lets the program see the end of its input: a request that is given up
 /// must not make the part of its body that has come look like all of it.

@@ -2,25 +2,26 @@
 
 use std::{cell::RefCell, io::Write, net::Shutdown, os::unix::net::UnixStream, rc::Rc, sync::Arc};
 
+use galgo_io::{address::Address, sock::Sock};
 use galgo_proto::h1::HeadLimits;
-use galgo_spawn::Spawner;
-use tokio::{sync::watch, task::LocalSet};
-
-use super::*;
-use crate::{
-    address::Address,
+use galgo_service::{
     admission::{Admission, AdmissionSettings},
-    application_settings::{Application, Protocol, To},
     client::Whole,
     id::Ids,
     link::Link,
     log::{LogFormat, LogSettings, LogTo, Logs, access::AccessEntry},
     phase::Phase,
+    spool::{Spool, SpoolSettings},
+};
+use galgo_spawn::Spawner;
+use tokio::{sync::watch, task::LocalSet};
+
+use super::*;
+use crate::{
+    application_settings::{Application, Protocol, To},
     relay::clock::Clocks,
     resources::{Resources, null},
     shared::{HandlersShared, OncePerProgram},
-    sock::Sock,
-    spool::{Spool, SpoolSettings},
     template_settings::TemplateSettings,
     upstream::{
         Upstream,

@@ -1,8 +1,7 @@
 //! Who may ask at all: by address, method and host.
 
 use galgo_proto::{forwarded::Block, h1::Method};
-
-use crate::{body::Response, link::Link};
+use galgo_service::{body::Response, link::Link};
 
 /// A rule about clients.
 #[derive(Debug, Default, PartialEq)]

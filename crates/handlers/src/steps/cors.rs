@@ -4,8 +4,7 @@ use galgo_proto::{
     Fields,
     h1::{Head, Method},
 };
-
-use crate::body::Response;
+use galgo_service::body::Response;
 
 /// Which origins may read the responses of a route.
 #[derive(Debug, Default, PartialEq)]

@@ -1,9 +1,9 @@
 //! Pages of errors: a file or a program, which is asked once.
 
 use galgo_proto::{cond, fields::is_one_of, h1::Head};
+use galgo_service::body::{Body, Response};
 
 use super::redirect;
-use crate::body::{Body, Response};
 
 /// Which page an error has.
 #[derive(Debug, Default, Clone, PartialEq)]

@@ -7,8 +7,7 @@ use galgo_proto::{
     fields::{is_one_of, is_token},
     h1::Head,
 };
-
-use crate::body::Response;
+use galgo_service::body::Response;
 
 /// A field and its value.
 pub type Field = (String, String);

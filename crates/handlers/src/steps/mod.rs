@@ -13,8 +13,9 @@ pub mod tries;
 pub mod variables;
 
 use galgo_proto::h1::Head;
+use galgo_service::{body::Response, fault::Fault, link::Link, request::Request};
 
-use crate::{body::Response, context::Context, fault::Fault, link::Link, request::Request, status};
+use crate::{context::Context, status};
 use access::{Access, AccessDecision};
 use compress::Compress;
 use cors::Cors;

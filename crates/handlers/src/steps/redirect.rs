@@ -4,9 +4,9 @@ use galgo_proto::{
     h1::{BodyLen, Head, Method},
     target::Target,
 };
+use galgo_service::{body::Response, fault::Fault, link::Link};
 
 use super::template::{TargetTemplate, Values};
-use crate::{body::Response, fault::Fault, link::Link};
 
 /// Where a route sends its clients.
 #[derive(Debug, PartialEq)]

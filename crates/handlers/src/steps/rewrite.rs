@@ -1,6 +1,7 @@
 //! Paths that stand for others: the first rule that fits changes the request, once.
 
 use galgo_proto::{h1::Head, hosts::Hosts, target::Target};
+use galgo_service::{body::Response, link::Link};
 use regex::{
     Regex as TextRegex, RegexBuilder as TextRegexBuilder,
     bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder},
@@ -10,7 +11,6 @@ use super::{
     redirect,
     template::{Part, TargetTemplate, Values},
 };
-use crate::{body::Response, link::Link};
 
 /// What a compiled pattern may take.
 const SIZE: usize = 1 << 20;

@@ -1,10 +1,10 @@
 //! Variables that programs get for some requests: Apache's SetEnvIf.
 
 use galgo_proto::{h1::Head, hosts::Hosts};
+use galgo_service::{link::Link, request::Request};
 use regex::bytes::Regex;
 
 use super::access::Addresses;
-use crate::{link::Link, request::Request};
 
 /// A rule: where all conditions hold, the variables are set.
 #[derive(Debug, Default, PartialEq)]

@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 
-use galgo_spawn::identity::effective_uid;
+use galgo_io::{address::Address, sock::Sock, tick};
+use galgo_service::fault::{Fault, is_shortage};
+use galgo_spawn::{identity::effective_uid, trusted_path};
 use rustix::{
     io::Errno,
     net::{
@@ -17,12 +19,7 @@ use rustix::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::{
-    address::Address,
-    fault::{Fault, is_shortage},
-    sock::Sock,
-    tick, trusted_path, waiting,
-};
+use crate::waiting;
 
 const SHORT: Fault = Fault::Busy("no descriptors are left for another connection");
 const FULL: Fault = Fault::Busy("the application takes no more connections: its backlog is full");

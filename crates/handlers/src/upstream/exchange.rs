@@ -11,23 +11,19 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use galgo_io::{out::Out, pool, sock::Sock};
 use galgo_proto::{
     Parsed,
     fcgi::{self, Outcome, reply},
+};
+use galgo_service::{
+    client::Client, fault::Fault, log::LogSource, producer::OutputEvent, spool::Stored,
 };
 use galgo_spawn::Exit;
 
 use super::sending::{ID, Sending};
 use crate::{
-    client::Client,
-    fault::Fault,
-    log::LogSource,
-    out::Out,
-    pool,
-    producer::OutputEvent,
     relay::{clock::Clocks, pump::Fed, spill::Spill, stderr::StderrLog},
-    sock::Sock,
-    spool::Stored,
     upstream::lease::UpstreamLease,
 };
 use taken::{Untaken, poll_untaken};

@@ -7,10 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use galgo_io::sock::Sock;
+use galgo_service::lock::lock;
 use rustix::net::RecvFlags;
 use tokio::sync::watch;
-
-use crate::{lock::lock, sock::Sock};
 
 /// A connection that was idle for this long is closed, so that it does not hold a process of the application for nothing:
 /// as long as nginx's `keepalive_timeout` of an upstream. A request that needs such a process is seen sooner (`STARVED`).

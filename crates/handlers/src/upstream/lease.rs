@@ -9,21 +9,18 @@ use std::{
     time::{Duration, Instant},
 };
 
+use galgo_io::{pool, rate_allowance::Holding, sock::Sock, tick};
+use galgo_service::{
+    admission::{Admission, Permit},
+    fault::Fault,
+    lock::lock,
+    peer::Peer,
+};
 use galgo_spawn::owners::Owners;
 use tokio::sync::watch;
 
 use super::{connect, idle_pool::UpstreamIdlePool, slots::WorkerSlots};
-use crate::{
-    admission::{Admission, Permit},
-    application_settings::{Application, To},
-    fault::Fault,
-    lock::lock,
-    peer::Peer,
-    pool,
-    rate_allowance::Holding,
-    sock::Sock,
-    tick,
-};
+use crate::application_settings::{Application, To};
 
 /// Ticks without a byte on a new connection, after which it may be waiting for a process that an idle connection holds.
 const PATIENCE: usize = 2;
@@ -50,7 +47,7 @@ pub struct Upstream {
 #[derive(Debug)]
 enum UpstreamTarget {
     /// The account that decides what is at the path of a Unix socket, if it is another one.
-    Address(crate::address::Address, Option<u32>),
+    Address(galgo_io::address::Address, Option<u32>),
     Slots {
         slots: Arc<WorkerSlots>,
         /// Says that all workers are to be replaced; dropped with the last request, it says that they are to end.
@@ -65,7 +62,7 @@ impl Upstream {
     /// The sockets of its workers could not be made.
     pub fn new(
         config: &Application,
-        queue: &crate::admission::AdmissionSettings,
+        queue: &galgo_service::admission::AdmissionSettings,
         owners: Option<&Arc<Owners>>,
     ) -> io::Result<Self> {
         let owners = owners.filter(|_| config.remit.is_some());
@@ -81,7 +78,7 @@ impl Upstream {
         Ok(Self {
             to,
             // A limit of its own: an application that hangs takes no permit from others.
-            admission: Admission::new(&crate::admission::AdmissionSettings {
+            admission: Admission::new(&galgo_service::admission::AdmissionSettings {
                 running: config.running,
                 running_per_client: 0,
                 ..queue.clone()
@@ -290,13 +287,15 @@ async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
 
 #[cfg(test)]
 mod tests {
+    use galgo_io::address::Address;
+
     use super::*;
-    use crate::{address::Address, application_settings::Protocol, program_settings::CgiOptions};
+    use crate::{application_settings::Protocol, program_settings::CgiOptions};
 
     #[tokio::test]
     async fn an_answer_tells_how_long_the_next_will_be() {
         let (admission, options) = (
-            crate::admission::AdmissionSettings::default(),
+            galgo_service::admission::AdmissionSettings::default(),
             CgiOptions::default(),
         );
         let to = To::Address(Address::Unix("/nowhere".into()));

@@ -7,16 +7,15 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use galgo_io::{pool, sock::Sock};
 use galgo_proto::fcgi::{Header, RecordType};
-
-use crate::{
+use galgo_service::{
     client::{Client, Next},
     fault::Fault,
-    pool,
-    relay::pump::{Fed, unfed},
-    sock::Sock,
     spool::{Stored, Task},
 };
+
+use crate::relay::pump::{Fed, unfed};
 
 /// What is read at once of a body that was spooled.
 const PIECE: usize = 64 << 10;

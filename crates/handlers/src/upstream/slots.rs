@@ -11,11 +11,12 @@ use std::{
     },
 };
 
+use galgo_service::{admission::Permit, fault::Fault, lock::lock};
 use galgo_spawn::{NamelessListener, owners::Owners};
 use rustix::net::{Shutdown, accept, shutdown};
 use tokio::sync::{mpsc, watch};
 
-use crate::{admission::Permit, application_settings::Workers, fault::Fault, lock::lock};
+use crate::application_settings::Workers;
 
 #[derive(Debug)]
 pub(crate) struct WorkerSlots {

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use galgo_service::{admission::Permit, lock::lock, log::Level};
 use galgo_spawn::{Child, Exit, FileId, Spawner, Status, words::how};
 use tokio::{
     io::unix::AsyncFd,
@@ -20,7 +21,6 @@ use super::{
     worker_pool::WorkerPool,
     worker_start::{StartedWorker, version},
 };
-use crate::{admission::Permit, lock::lock, log::Level};
 
 pub(super) const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();

@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Weak};
 
+use galgo_service::log::ErrorLog;
 use galgo_spawn::owners::Remit;
 use tokio::sync::watch;
 
 use super::{lease::Upstream, slots::WorkerSlots};
-use crate::{application_settings::Application, log::ErrorLog, program_settings::CgiOptions};
+use crate::{application_settings::Application, program_settings::CgiOptions};
 
 /// What the workers of one route are started with.
 #[derive(Debug)]

@@ -12,6 +12,11 @@ use std::{
     sync::Arc,
 };
 
+use galgo_io::{
+    pool,
+    sock::{Sock, register},
+};
+use galgo_service::log::{ErrorLog, Level};
 use galgo_spawn::{
     Child, EnvBlock, FileId, Launch, Limits, Spawner, Start, StartError, StartStage, inspect,
     owners::Remit,
@@ -21,10 +26,8 @@ use tokio::io::{Interest, unix::AsyncFd};
 use super::worker_pool::WorkerPool;
 use crate::{
     application_settings::Workers,
-    log::{ErrorLog, Level},
-    owners, pool,
+    owners,
     relay::{pipes::pipe, stderr::Lines},
-    sock::{Sock, register},
 };
 
 /// A worker that runs, and what its program was when it was started.

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use galgo_io::{off_loop::off_loop, sock::register, tick};
+use galgo_service::{log::Level, phase::Phase};
 use galgo_spawn::{
     inspect,
     owners::StoppedTemplate,
@@ -25,9 +27,7 @@ use super::{
     setup::TemplateSetup,
     streams::{Said, Streams},
 };
-use crate::{
-    log::Level, off_loop::off_loop, phase::Phase, resources::Resources, sock::register, tick,
-};
+use crate::resources::Resources;
 
 /// Longer than a tick of the clock that files are dated by.
 const SETTLED: Duration = Duration::from_millis(20);

@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
+use galgo_io::sock::register;
 use galgo_spawn::owners::{NoTemplate, StoppedTemplate, TemplateStop, TemplateUnderWay};
 use tokio::io::Interest;
 
@@ -12,10 +13,7 @@ use super::{
     setup::TemplateSetup,
     streams::{Said, Streams},
 };
-use crate::{
-    owners::{self, AsUser},
-    sock::register,
-};
+use crate::owners::{self, AsUser};
 
 /// Has a template loaded, and waits until it has stopped.
 pub(super) async fn stop(

@@ -8,6 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use galgo_service::{
+    lock::lock,
+    log::{ErrorLog, Level},
+};
 use galgo_spawn::{FileId, owners::StoppedTemplate, template::TemplateKind};
 use tokio::sync::Notify;
 
@@ -17,11 +21,7 @@ use super::{
     order::{KeeperTask, LoadOrder},
     state::{Fit, PAUSE, PAUSE_MOST, TWINS, WarmState},
 };
-use crate::{
-    lock::lock,
-    log::{ErrorLog, Level},
-    program_settings::Cgi,
-};
+use crate::program_settings::Cgi;
 
 /// How a program stands.
 #[derive(Debug, Clone)]

@@ -7,14 +7,15 @@ use std::{
     time::Duration,
 };
 
+use galgo_service::log::ErrorLog;
+use galgo_spawn::{FileId, template::FileWatch};
+
 use super::{
     bounds::{TemplateShare, TemplateUsage},
     program::{About, WarmProgram},
 };
 use crate::template_settings::TemplateSettings;
-use galgo_spawn::{FileId, template::FileWatch};
-
-use crate::{log::ErrorLog, program_settings::Cgi, script::FoundProgram, trial};
+use crate::{program_settings::Cgi, script::FoundProgram, trial};
 
 /// The programs that are started warm, shared by all event loops.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use galgo_io::sock::register;
 use galgo_spawn::{
     Child, EnvBlock, Exit, Priority, Status,
     template::{ChildRequest, PreforkedChild, PreloadReport, TemplateKind, Uses},
@@ -23,7 +24,6 @@ use super::{
 };
 use crate::{
     context::Context, program_settings::Cgi, relay::program::Origin, script::FoundProgram,
-    sock::register,
 };
 
 /// A child that is asked for is there within some milliseconds. One that takes longer stands in a

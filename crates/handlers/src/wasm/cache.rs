@@ -6,13 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use galgo_spawn::identity::{Identity, effective_uid};
+use galgo_spawn::{
+    identity::{Identity, effective_uid},
+    trusted_path,
+};
 use rustix::{
     fs::{Access, AtFlags, CWD, Mode, OFlags, accessat},
     process::{Gid, Uid, geteuid},
 };
-
-use crate::trusted_path;
 
 /// Its folder: as `configured`; else where systemd says, where this user keeps such
 /// things, or where the system does.

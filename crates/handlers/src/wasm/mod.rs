@@ -14,6 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use galgo_io::sock::Sock;
+use galgo_service::{
+    admission::Permit,
+    fault::{Fault, is_shortage},
+    log::{ErrorLog, Level},
+};
 use galgo_spawn::{
     Exit, FileId, Limits,
     owners::{Layout, ModuleTerms, Owners, Remit, RunsAs},
@@ -27,14 +33,10 @@ use galgo_wasm::{
 };
 
 use crate::{
-    admission::Permit,
-    fault::{Fault, is_shortage},
     guest_access::GuestAccess,
-    log::{ErrorLog, Level},
     program_settings::Cgi,
     resources::Resources,
     script::FoundProgram,
-    sock::Sock,
     upstream::{exchange::InstanceLease, idle_pool::UpstreamIdlePool},
 };
 pub use cache::{doubt as cache_doubt, folder as cache_folder, prepare as prepare_cache};

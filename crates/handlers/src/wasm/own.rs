@@ -11,6 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use galgo_io::sock::{Sock, register};
+use galgo_service::{
+    fault::{Fault, is_shortage},
+    lock::lock,
+};
 use galgo_spawn::{
     Child, EnvBlock, Launch, Limits, Priority, Sandbox, StartError, StartStage,
     owners::{MODULES, Owners, Remit},
@@ -27,12 +32,9 @@ use tokio::{
 };
 
 use crate::{
-    fault::{Fault, is_shortage},
-    lock::lock,
     owners,
     relay::pipes::pipe,
     resources::Resources,
-    sock::{Sock, register},
     trial,
     upstream::{idle_pool::UpstreamIdlePool, log_errors},
 };

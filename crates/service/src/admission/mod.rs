@@ -19,15 +19,11 @@ use tokio::sync::oneshot;
 
 use cpu::{Period, period};
 pub use crowding::Crowding;
+use galgo_io::rate_allowance::{self, Holding};
 pub use limit::ConcurrencyLimit;
-use queue::{AddressLimits, Arrival, Freed, PermitQueue};
 
-use crate::{
-    fault::Fault,
-    lock::lock,
-    peer::Peer,
-    rate_allowance::{self, Holding},
-};
+use crate::{fault::Fault, lock::lock, peer::Peer};
+use queue::{AddressLimits, Arrival, Freed, PermitQueue};
 
 /// Programs running at once for each processor. Fewer leave it idle while a finished one is
 /// answered and the next is started; see bench/notes/server.md.
@@ -369,7 +365,7 @@ mod tests {
         let taken = before.try_admit();
         let mut waits = std::pin::pin!(before.admit(Peer::default(), None));
         assert!(
-            crate::rate_allowance::poll_once(waits.as_mut())
+            galgo_io::rate_allowance::poll_once(waits.as_mut())
                 .await
                 .is_pending()
         );
@@ -388,7 +384,7 @@ mod tests {
         {
             let mut waits = std::pin::pin!(permits.admit(Peer::default(), None));
             assert!(
-                crate::rate_allowance::poll_once(waits.as_mut())
+                galgo_io::rate_allowance::poll_once(waits.as_mut())
                     .await
                     .is_pending()
             );

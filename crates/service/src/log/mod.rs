@@ -18,14 +18,16 @@ use std::{
 use galgo_spawn::{
     Exit, Status,
     identity::Identity,
+    trusted_path,
     words::{escape, how},
 };
+
 use own::OwnLog;
 pub use settings::{LogFormat, LogSettings, LogTo};
 use target::LogTarget;
 pub use writer::LogWriter;
 
-use crate::{id::Id, lock::lock, trusted_path};
+use crate::{id::Id, lock::lock};
 
 /// The logs, shared by all event loops. Where they go may change, they stay.
 #[derive(Debug, Clone)]

@@ -13,7 +13,10 @@ use std::{
     path::Path,
 };
 
-use galgo_spawn::identity::Identity;
+use galgo_spawn::{
+    identity::Identity,
+    trusted_path::{self, PathEnd},
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2},
@@ -22,7 +25,6 @@ use rustix::{
 };
 
 use super::settings::LogTo;
-use crate::trusted_path::{self, PathEnd};
 
 /// How long a log that takes nothing in is waited for before lines are given up.
 const PATIENCE: Timespec = Timespec {

@@ -9,6 +9,14 @@ use galgo_handlers::{
     shared::HandlersShared,
 };
 use galgo_proto::h1::Head;
+use galgo_service::{
+    client::Client,
+    id::Ids,
+    link::Link,
+    log::{Logs, access::AccessEntry},
+    phase::Phase,
+    request::Request,
+};
 use galgo_spawn::{Spawner, sandbox::Prepared};
 use tokio::{
     runtime::{Builder, Runtime},
@@ -16,13 +24,7 @@ use tokio::{
 };
 
 use crate::{
-    client::Client,
     config::{Config, LogTo},
-    id::Ids,
-    link::Link,
-    log::{Logs, access::AccessEntry},
-    phase::Phase,
-    request::Request,
     site,
 };
 

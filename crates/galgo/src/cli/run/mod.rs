@@ -15,16 +15,13 @@ pub(super) mod warm;
 use std::{os::unix::ffi::OsStrExt, process::ExitCode};
 
 use galgo_handlers::{context::Answer, program, script, steps::redirect};
+use galgo_io::tick;
+use galgo_service::{client::Whole, phase::Phase};
 use galgo_spawn::sandbox::Prepared;
 use tokio::time::Instant;
 
 use super::screen::lines;
-use crate::{
-    client::Whole,
-    config::{Cgi, LogTo},
-    phase::Phase,
-    tick,
-};
+use crate::config::{Cgi, LogTo};
 use args::{RunArgs, Show};
 use caller::{Caller, event_loop};
 use own_cache::OwnCache;

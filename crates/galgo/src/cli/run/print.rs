@@ -7,16 +7,16 @@ use std::{
 
 use galgo_handlers::status::hint;
 use galgo_proto::status::reason;
-use galgo_spawn::words::how;
-use tokio::sync::oneshot;
-
-use crate::{
+use galgo_service::{
     body::{Body, Output, Response},
-    cli::screen::{Screen, lines},
     fault::Fault,
     log::access::AccessEntry,
     request::Request,
 };
+use galgo_spawn::words::how;
+use tokio::sync::oneshot;
+
+use crate::cli::screen::{Screen, lines};
 
 /// Prints one response.
 #[derive(Debug)]

@@ -3,13 +3,13 @@
 use std::{ffi::OsStr, io::Read, net::SocketAddr, os::unix::ffi::OsStrExt, path::Path, rc::Rc};
 
 use galgo_proto::{h1::Head, hosts::Hosts};
+use galgo_service::link::Link;
 use galgo_spawn::words;
 
 use super::{args::RunArgs, site::ProgramPlace};
 use crate::{
     cli::found::first_tcp,
     config::{Config, Route},
-    link::Link,
     programs,
 };
 

@@ -16,6 +16,8 @@ use std::{
     time::Duration,
 };
 
+use galgo_io::tick;
+
 use super::{
     caller::{Caller, event_loop},
     signals::{CommandSignals, INTERRUPTED},
@@ -25,7 +27,7 @@ use crate::{
     cli::{identity, screen::lines, site::SiteArgs},
     config::{Cgi, Config, LogTo, Route},
     described::near,
-    programs, tick,
+    programs,
 };
 use findings::{Findings, Rounds};
 use pair::{LONGEST, ProgramPair, TRIAL, Uncompared};

@@ -2,8 +2,10 @@
 
 use std::{fs, path::Path};
 
+use galgo_service::log::own::OwnLog;
+
 use super::{parse, site};
-use crate::{config::LogTo, log::own::OwnLog};
+use crate::config::LogTo;
 
 const MAIN: &str = "include = \"sites/*.toml\"\n[[route]]\npath = \"/\"\nfiles = \"public\"\n";
 

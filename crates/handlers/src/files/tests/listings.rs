@@ -1,7 +1,8 @@
 //! Listings, and what is remembered.
 
+use galgo_io::rate_allowance::poll_once;
+
 use super::*;
-use crate::rate_allowance::poll_once;
 
 fn listing(site: &Site, target: &str) -> String {
     let r = site.get(target);

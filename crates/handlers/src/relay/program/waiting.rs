@@ -2,6 +2,9 @@
 
 use std::pin::Pin;
 
+use galgo_io::sock::Sock;
+use galgo_service::{client::Client, fault::Fault, producer::OutputEvent, spool::SpoolShare};
+
 use super::{
     super::{
         pump::PumpEnd,
@@ -9,7 +12,6 @@ use super::{
     },
     RunningProgram,
 };
-use crate::{client::Client, fault::Fault, producer::OutputEvent, sock::Sock, spool::SpoolShare};
 
 impl RunningProgram {
     /// The next output that waits becomes that which is sent.

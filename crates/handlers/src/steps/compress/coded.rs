@@ -2,21 +2,19 @@
 
 use std::{cell::Cell, pin::Pin, sync::Arc};
 
-use galgo_spawn::Exit;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use super::coder::Coder;
-use crate::{
+use galgo_io::{out::Out, pool, tick};
+use galgo_service::{
     body::too_short,
     client::Client,
     fault::Fault,
     log::LogSource,
-    out::Out,
-    pool,
     producer::{Boxed, OnExit, OutputEvent, Producer},
     spool::SpoolShare,
-    tick,
 };
+use galgo_spawn::Exit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::coder::Coder;
 
 /// Bytes that are coded before other requests go on.
 const PIECE: usize = 32 << 10;

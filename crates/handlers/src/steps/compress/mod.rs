@@ -14,6 +14,11 @@ use galgo_proto::{
     fields::lists,
     h1::{Head, Method},
 };
+use galgo_service::{
+    body::{Body, Output, Response},
+    log::LogSource,
+    request::Request,
+};
 
 use self::{
     coded::{Coded, CoderPermit},
@@ -21,12 +26,7 @@ use self::{
     stored::StoredBody,
 };
 use super::headers::{TypePattern, media_type};
-use crate::{
-    body::{Body, Output, Response},
-    context::Context,
-    log::LogSource,
-    request::Request,
-};
+use crate::context::Context;
 
 /// A body of this size is coded at once: that takes an event loop a millisecond or so.
 const AT_ONCE: usize = 32 << 10;

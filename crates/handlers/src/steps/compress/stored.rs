@@ -2,16 +2,14 @@
 
 use std::{future::ready, sync::Arc};
 
-use rustix::{buffer::spare_capacity, io::pread};
-
-use crate::{
+use galgo_io::{out::Out, pool};
+use galgo_service::{
     body::{Body, FilePart},
     client::Client,
     fault::Fault,
-    out::Out,
-    pool,
     producer::{Boxed, OutputEvent, Producer},
 };
+use rustix::{buffer::spare_capacity, io::pread};
 
 #[derive(Debug)]
 enum Rest {

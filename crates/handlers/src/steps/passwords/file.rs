@@ -7,11 +7,13 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use galgo_spawn::FileId;
+use galgo_io::off_loop::off_loop;
+use galgo_service::lock::lock;
+use galgo_spawn::{FileId, trusted_path};
 use rustix::fs::{fstat, stat};
 
 use super::hash::{self, HashScheme};
-use crate::{lock::lock, off_loop::off_loop, root::is_local, trusted_path, waiting::for_owner};
+use crate::{root::is_local, waiting::for_owner};
 
 /// A larger file is an error: 16 MiB are some 200,000 users.
 const MOST: u64 = 16 << 20;

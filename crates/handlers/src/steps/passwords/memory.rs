@@ -6,9 +6,8 @@ use blake2::{
     Blake2sMac256,
     digest::{FixedOutput, KeyInit, Mac},
 };
+use galgo_service::lock::lock;
 use rustix::rand::{GetRandomFlags, getrandom};
-
-use crate::lock::lock;
 
 /// As many are remembered.
 const MOST: usize = 4096;

@@ -13,14 +13,13 @@ mod memory;
 use std::{io, ops::BitOr, path::Path, sync::Arc, time::Duration};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use galgo_io::off_loop::off_loop;
 use galgo_proto::{Fields, h1::Head};
+use galgo_service::{body::Response, fault::Fault, log::Level, request::Request};
 use galgo_spawn::readable::denied;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::{
-    body::Response, context::Context, fault::Fault, log::Level, off_loop::off_loop,
-    request::Request, status,
-};
+use crate::{context::Context, status};
 use file::{Users, UsersFile};
 use memory::VerifiedPasswords;
 

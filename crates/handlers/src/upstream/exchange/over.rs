@@ -4,13 +4,11 @@
 use std::time::Duration;
 
 use galgo_proto::fcgi;
+use galgo_service::fault::Fault;
 use galgo_spawn::Exit;
 
 use super::{Exchange, ExchangeLease, ID, ResponseEnd, ResponseFraming, open};
-use crate::{
-    fault::Fault,
-    relay::{process::unfinished, program::LINGER},
-};
+use crate::relay::{process::unfinished, program::LINGER};
 
 impl Exchange {
     /// What the end of the connection means.

@@ -6,10 +6,9 @@ use std::{
     time::Duration,
 };
 
+use galgo_io::{sock::Sock, tick};
 use galgo_spawn::unacknowledged;
 use tokio::time::Instant;
-
-use crate::{sock::Sock, tick};
 
 /// How long a worker may take, and the least: a process that others slow down is not stopped.
 const TAKES: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(5));

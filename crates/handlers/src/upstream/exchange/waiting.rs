@@ -2,8 +2,9 @@
 
 use std::pin::Pin;
 
+use galgo_service::{client::Client, fault::Fault, producer::OutputEvent};
+
 use super::{Exchange, open, pump};
-use crate::{client::Client, fault::Fault, producer::OutputEvent};
 
 impl Exchange {
     /// Goes on while `io` waits for a client that did not take everything at once.

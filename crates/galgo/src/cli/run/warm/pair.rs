@@ -10,6 +10,12 @@ use std::{
 
 use galgo_handlers::{context::Answer, program, script, warm::About};
 use galgo_proto::{Fields, target::UrlPath};
+use galgo_service::{
+    body::{Body, Response},
+    client::Whole,
+    fault::Fault,
+    request::Request,
+};
 use galgo_spawn::{Exit, inspect, template::Unfit, words::how};
 use tokio::time::Instant;
 
@@ -19,12 +25,8 @@ use super::{
     progress::Progress,
 };
 use crate::{
-    body::{Body, Response},
-    client::Whole,
     config::{Cgi, CgiOptions, CgiRoot, Route, StartMode},
-    fault::Fault,
     programs,
-    request::Request,
 };
 
 /// How long one request may take; one that streams without end is given up then.
