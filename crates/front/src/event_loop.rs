@@ -190,9 +190,10 @@ impl<S: SiteService> EventLoop<S> {
     pub(crate) fn taken(&self, began: Instant) -> Duration {
         let site = self.site.borrow();
         let settings = site.settings();
-        match settings.access_log.is_some() || settings.own_logs {
-            true => began.elapsed(),
-            false => Duration::ZERO,
+        if settings.access_log.is_some() || settings.own_logs {
+            began.elapsed()
+        } else {
+            Duration::ZERO
         }
     }
 

@@ -146,9 +146,10 @@ impl<T> Turns<T> {
                 continue;
             };
             let next = std::iter::from_fn(|| line.get_mut().pop_front()).find(&waits);
-            match line.get().is_empty() {
-                true => drop(line.remove()),
-                false => self.order.push_back(peer),
+            if line.get().is_empty() {
+                drop(line.remove())
+            } else {
+                self.order.push_back(peer)
             }
             if next.is_some() {
                 return next;

@@ -41,9 +41,10 @@ pub(crate) fn describe(config: &Config, route: &Route) -> String {
 fn sent(redirect: &Redirect) -> String {
     let status = redirect.status;
     let always = redirect.https.is_none() && redirect.port.is_none();
-    let rest = match always {
-        true => "",
-        false => " for some, 404 for others",
+    let rest = if always {
+        ""
+    } else {
+        " for some, 404 for others"
     };
     format!("redirect, {status} {}{rest}", reason(status))
 }

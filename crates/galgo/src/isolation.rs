@@ -77,18 +77,16 @@ fn gaps_of(
     scopes: bool,
 ) -> impl Iterator<Item = &'static str> {
     let any = |of: fn(&CgiOptions) -> bool| group.options.iter().any(|options| of(options));
-    let apart = match any(|o| o.sandbox == Sandbox::Off) {
-        true => Some(
+    let apart = if any(|o| o.sandbox == Sandbox::Off) {
+        Some(
             "sandbox = \"off\": its programs can signal and kill the server and each other, look into each other, and make \
              every system call",
-        ),
-        false => any(|o| !o.no_new_privs).then_some(match root || !scopes {
-            true => "no_new_privs = false: its programs may make every system call",
-            false => {
+        )
+    } else {
+        any(|o| !o.no_new_privs).then_some(if root || !scopes { "no_new_privs = false: its programs may make every system call" } else { 
                 "its programs are not kept apart, for that takes no_new_privs = true or root: they can signal and kill the \
                  server and each other, look into each other, and make every system call"
-            }
-        }),
+             })
     };
     let strict = group.options.iter().find_map(|o| o.strict.as_ref());
     let loopback = strict.is_some_and(|strict| strict.network == Network::Loopback);
@@ -134,9 +132,10 @@ fn limits(limits: &Limits, helped: bool) -> String {
         format!("{key} by {by}")
     });
     let words: Vec<_> = words.collect();
-    match words.is_empty() {
-        true => String::new(),
-        false => format!("; limits: {}", words.join(", ")),
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!("; limits: {}", words.join(", "))
     }
 }
 
@@ -150,17 +149,19 @@ pub(super) fn held(options: &CgiOptions) -> String {
         0 => "files not kept",
         _ => "files by Landlock",
     };
-    let own = match kernel.namespaces {
-        true => "/tmp, /proc and processes of its own",
-        false => "no /tmp, no /proc",
+    let own = if kernel.namespaces {
+        "/tmp, /proc and processes of its own"
+    } else {
+        "no /tmp, no /proc"
     };
     let network = match strict.network {
         Network::Loopback if !kernel.networks => Network::None,
         network => network,
     };
-    let calls = match kernel.filters {
-        true => "system calls by seccomp",
-        false => "system calls not kept",
+    let calls = if kernel.filters {
+        "system calls by seccomp"
+    } else {
+        "system calls not kept"
     };
     format!(" ({files}, {own}, network {}, {calls})", network.name())
 }
@@ -189,9 +190,10 @@ pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Pat
 /// program can read what the server can.
 pub(super) fn user(uid: u32) -> String {
     let name = name_of(uid);
-    match uid == effective_uid() {
-        true => format!("{name}, the server's own user"),
-        false => name.to_string(),
+    if uid == effective_uid() {
+        format!("{name}, the server's own user")
+    } else {
+        name.to_string()
     }
 }
 

@@ -213,9 +213,10 @@ pub(super) fn denied(
     let uid = remit.user(owner);
     let known = remit.identity(uid).map_err(|e| e.to_string());
     let checked = known.and_then(|_| {
-        let checked = match is_module {
-            true => remit.check_module(path, uid),
-            false => remit.check(path, uid),
+        let checked = if is_module {
+            remit.check_module(path, uid)
+        } else {
+            remit.check(path, uid)
         };
         checked.map_err(|e| e.to_string())
     });
@@ -262,12 +263,13 @@ fn refused(path: &Path, why: String) -> Finding {
     let of_mode = path
         .metadata()
         .is_ok_and(|m| m.permissions().mode() & 0o111 == 0);
-    let (says, mend) = match of_mode {
-        true => (
+    let (says, mend) = if of_mode {
+        (
             "the program is not executable".into(),
             format!("chmod +x {}", words::argument(path)),
-        ),
-        false => (why, String::new()),
+        )
+    } else {
+        (why, String::new())
     };
     Finding {
         says,

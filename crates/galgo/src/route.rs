@@ -188,9 +188,10 @@ pub fn leads_on(
             return false;
         };
         let rest = rest.strip_suffix(b"/").unwrap_or(rest);
-        match rest.is_empty() {
-            true => route.names.is_some() && route.answers_name(name.as_bytes()),
-            false => name.as_bytes().starts_with(rest),
+        if rest.is_empty() {
+            route.names.is_some() && route.answers_name(name.as_bytes())
+        } else {
+            name.as_bytes().starts_with(rest)
         }
     };
     if !routes.iter().any(|route| begins(&route)) {
@@ -344,9 +345,10 @@ pub fn named<'c, 'p>(
         .filter_map(owns)
         // Else the route that is tried first.
         .reduce(|a, b| if b.0 > a.0 { b } else { a })?;
-    let rest = match asked {
-        true => path.get(route.path.len()..).unwrap_or_default(),
-        false => below,
+    let rest = if asked {
+        path.get(route.path.len()..).unwrap_or_default()
+    } else {
+        below
     };
     let found = script::inside(cgi, &route.path, below, named);
     Some(Owned {

@@ -197,9 +197,12 @@ fn open(config: &Config, inherited: &mut Inherited) -> Result<(New, CertificateS
 /// killed then ends none of them itself (PR_SET_PDEATHSIG takes the same user).
 fn give_up_rights(config: &Config, has_guard: bool, logs: &Logs) -> Result<(), String> {
     if let Some(identity) = &config.identity {
-        become_by(identity, |identity| match has_guard {
-            true => identity.assume_apart(),
-            false => identity.assume(),
+        become_by(identity, |identity| {
+            if has_guard {
+                identity.assume_apart()
+            } else {
+                identity.assume()
+            }
         })?;
         // Their threads take the user's rights, too.
         logs.flush();

@@ -147,9 +147,10 @@ impl Site {
     /// keeps no connection any longer.
     pub fn succeeded_by(&self, next: &Self) {
         for asked in &self.upstreams {
-            match next.asks(&asked.upstream) {
-                true => asked.upstream.renew(),
-                false => asked.upstream.close(),
+            if next.asks(&asked.upstream) {
+                asked.upstream.renew()
+            } else {
+                asked.upstream.close()
             }
         }
     }

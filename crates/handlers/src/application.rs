@@ -108,9 +108,10 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         let (file, length) = self.body().await?;
         let lease = self.lease().await?;
         // An idle connection may be closed by now: only a request that may be repeated tries one.
-        let idle = match self.may_repeat() {
-            true => lease.idle_connection(),
-            false => None,
+        let idle = if self.may_repeat() {
+            lease.idle_connection()
+        } else {
+            None
         };
         let exchange = match idle {
             Some(conn) => self.begin(conn, true, lease, (file, length))?,

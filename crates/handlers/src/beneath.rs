@@ -98,9 +98,10 @@ pub(crate) fn resolve(
     how: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
     let stays = how.contains(ResolveFlags::BENEATH) && !may_wait();
-    let how = match stays {
-        true => how | ResolveFlags::NO_XDEV,
-        false => how,
+    let how = if stays {
+        how | ResolveFlags::NO_XDEV
+    } else {
+        how
     };
     let mut tried = 1;
     loop {

@@ -249,9 +249,12 @@ impl Answering<'_, '_, '_> {
             let client = &mut *self.request.client;
             let event = {
                 let mut next = pin!(program.event(client));
-                poll_fn(|cx| match unread.is_full() {
-                    true => Poll::Ready(None),
-                    false => next.as_mut().poll(cx).map(Some),
+                poll_fn(|cx| {
+                    if unread.is_full() {
+                        Poll::Ready(None)
+                    } else {
+                        next.as_mut().poll(cx).map(Some)
+                    }
                 })
                 .await
             };

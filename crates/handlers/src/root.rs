@@ -105,9 +105,10 @@ impl Folder {
     /// # Errors
     /// [`beneath::WAITS`]: this thread must not wait for its file system.
     pub(crate) fn at_hand(&self) -> Result<BorrowedFd<'_>, Errno> {
-        match self.is_local || beneath::may_wait() {
-            true => Ok(self.fd.as_fd()),
-            false => Err(beneath::refuse()),
+        if self.is_local || beneath::may_wait() {
+            Ok(self.fd.as_fd())
+        } else {
+            Err(beneath::refuse())
         }
     }
 

@@ -125,9 +125,10 @@ pub fn among_files<'p>(
         let whole = [path.clean, name.as_bytes()].concat();
         match locate(&cgi.root, route_path, &whole) {
             Ok((.., length)) if length == whole.len() => {
-                return Ok(match cgi.is_program(name.as_bytes()) {
-                    true => AmongFiles::Index(whole),
-                    false => AmongFiles::File,
+                return Ok(if cgi.is_program(name.as_bytes()) {
+                    AmongFiles::Index(whole)
+                } else {
+                    AmongFiles::File
                 });
             }
             Err(busy @ Fault::Busy(_)) => return Err(busy),

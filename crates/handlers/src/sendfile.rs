@@ -64,9 +64,10 @@ pub(super) fn take<'h>(
 ) -> Result<Option<(&'h Files, Vec<u8>)>, Fault> {
     let asked = asked(sendfile, reply);
     let found = asked.then(|| found(sendfile, &reply.fields)).transpose()?;
-    match passed_on {
-        true => listened(sendfile).for_each(|name| reply.fields.remove(&[name])),
-        false => reply.fields.remove(&FIELDS),
+    if passed_on {
+        listened(sendfile).for_each(|name| reply.fields.remove(&[name]))
+    } else {
+        reply.fields.remove(&FIELDS)
     }
     Ok(found)
 }

@@ -165,9 +165,10 @@ pub fn floods() {
 /// for news.
 #[inline]
 pub fn poll_left(cx: &mut Context<'_>) -> Poll<()> {
-    match is_over() {
-        false => Poll::Ready(()),
-        true => put_off(cx),
+    if is_over() {
+        put_off(cx)
+    } else {
+        Poll::Ready(())
     }
 }
 

@@ -166,9 +166,10 @@ impl Trusted {
         if !self.covers(peer) {
             return Ok(None);
         }
-        let origin = match self.fields.contains(&ForwardedField::Forwarded) {
-            true => self.forwarded(fields)?,
-            false => self.x_forwarded(fields)?,
+        let origin = if self.fields.contains(&ForwardedField::Forwarded) {
+            self.forwarded(fields)?
+        } else {
+            self.x_forwarded(fields)?
         };
         Ok((origin != ForwardedParams::default()).then_some(origin))
     }
@@ -207,9 +208,10 @@ impl Trusted {
 
     fn x_forwarded(&self, fields: &Fields) -> Result<ForwardedParams, Unreadable> {
         let list = |field: ForwardedField| -> Vec<&[u8]> {
-            match self.fields.contains(&field) {
-                true => fields.all(field.name()).flat_map(elements).collect(),
-                false => Vec::new(),
+            if self.fields.contains(&field) {
+                fields.all(field.name()).flat_map(elements).collect()
+            } else {
+                Vec::new()
             }
         };
         let mut origin = ForwardedParams::default();

@@ -206,9 +206,10 @@ fn path<'p>(known: &HeadVariables<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError
         ));
     }
     // nginx's PATH_INFO without a split, and that of some others, is the whole path again.
-    match script_name == path_info {
-        true => Ok((script_name, b"")),
-        false => Ok((script_name, path_info)),
+    if script_name == path_info {
+        Ok((script_name, b""))
+    } else {
+        Ok((script_name, path_info))
     }
 }
 

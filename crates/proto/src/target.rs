@@ -289,9 +289,12 @@ impl Marks {
         if self.0 & Self::HIGH == 0 {
             return str::from_utf8(raw).ok().map(Cow::from);
         }
-        let encoded = raw.iter().map(|&b| match b.is_ascii() {
-            true => char::from(b).to_string(),
-            false => format!("%{b:02X}"),
+        let encoded = raw.iter().map(|&b| {
+            if b.is_ascii() {
+                char::from(b).to_string()
+            } else {
+                format!("%{b:02X}")
+            }
         });
         Some(encoded.collect::<String>().into())
     }

@@ -315,9 +315,10 @@ impl Client for Whole {
     }
 
     fn limit(&mut self, most: u64) -> Result<(), Fault> {
-        match self.body.len() as u64 > most {
-            true => Err(TOO_LARGE),
-            false => Ok(()),
+        if self.body.len() as u64 > most {
+            Err(TOO_LARGE)
+        } else {
+            Ok(())
         }
     }
 

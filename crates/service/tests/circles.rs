@@ -133,9 +133,10 @@ fn spaced(text: &str) -> String {
     let mut spaced = String::new();
     for (_, code) in sources::code(text) {
         for c in code.chars().chain(['\n']) {
-            match c.is_alphanumeric() || c == '_' || c == ':' {
-                true => spaced.push(c),
-                false => spaced.extend([' ', c, ' ']),
+            if c.is_alphanumeric() || c == '_' || c == ':' {
+                spaced.push(c)
+            } else {
+                spaced.extend([' ', c, ' '])
             }
         }
     }

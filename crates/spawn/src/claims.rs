@@ -64,9 +64,10 @@ impl ProcessMark {
     pub(crate) fn limits(&self) -> [u64; 2] {
         let own = MarkRange::own();
         let mark = own.first + self.0;
-        match self.0 < MARKS {
-            true => [mark; 2],
-            false => [mark, own.last()],
+        if self.0 < MARKS {
+            [mark; 2]
+        } else {
+            [mark, own.last()]
         }
     }
 }

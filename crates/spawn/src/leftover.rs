@@ -101,13 +101,12 @@ impl Leftovers {
     /// Looks at them once. Returns the time until the next look.
     fn look(&mut self, now: Instant) -> Duration {
         let is_round = self.round.is_none_or(|last| now - last >= ROUND);
-        let before = match is_round {
-            true => {
-                self.round = Some(now);
-                kill_templates_with_children();
-                mem::take(&mut self.zombies)
-            }
-            false => HashSet::new(),
+        let before = if is_round {
+            self.round = Some(now);
+            kill_templates_with_children();
+            mem::take(&mut self.zombies)
+        } else {
+            HashSet::new()
         };
         self.marks.values_mut().for_each(|mark| mark.quiet += 1);
         let killed_before = mem::take(&mut self.killed);
@@ -116,9 +115,10 @@ impl Leftovers {
                 self.end(pid, mark, now);
             } else if is_round && is_zombie(pid) {
                 // A child that has just started may not be claimed yet: only a zombie that is met twice is reaped.
-                match before.contains(&pid) {
-                    true => drop(waitid(WaitId::Pid(pid), ENDED)),
-                    false => drop(self.zombies.insert(pid)),
+                if before.contains(&pid) {
+                    let _ = waitid(WaitId::Pid(pid), ENDED);
+                } else {
+                    self.zombies.insert(pid);
                 }
             }
         }
@@ -256,9 +256,10 @@ pub(crate) fn signal_all_below(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) ->
 fn send(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) -> bool) -> Result<(), Errno> {
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     // Whose number it is is known only while the descriptor is open.
-    match mark_of(pid.as_raw_pid()).is_some_and(to_end) {
-        true => pidfd_send_signal(pidfd, signal),
-        false => Err(Errno::SRCH),
+    if mark_of(pid.as_raw_pid()).is_some_and(to_end) {
+        pidfd_send_signal(pidfd, signal)
+    } else {
+        Err(Errno::SRCH)
     }
 }
 

@@ -111,9 +111,10 @@ pub fn read(path: &Path) -> io::Result<File> {
 pub fn read_all(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     read(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > MOST {
-        true => Err(io::Error::other("is larger than 16M")),
-        false => Ok(bytes),
+    if bytes.len() as u64 > MOST {
+        Err(io::Error::other("is larger than 16M"))
+    } else {
+        Ok(bytes)
     }
 }
 

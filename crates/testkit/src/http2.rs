@@ -131,10 +131,7 @@ async fn requests(
         let (mut gives, mut answers) = (pin!(gives), pin!(answers));
         let (given, whole) = tokio::select! {
             given = &mut gives => (given?, answers.await?),
-            whole = &mut answers => match whole? {
-                true => (gives.await?, true),
-                false => (false, false),
-            },
+            whole = &mut answers => if whole? { (gives.await?, true) } else { (false, false) },
         };
         if !given || !whole || asked.closes {
             return Ok(());
@@ -176,9 +173,10 @@ impl Asked {
             fields.remove(name);
         }
         let host = fields.remove(header::HOST)?;
-        let target = match target.starts_with('/') {
-            true => format!("http://{}{target}", host.to_str().ok()?),
-            false => target.to_owned(),
+        let target = if target.starts_with('/') {
+            format!("http://{}{target}", host.to_str().ok()?)
+        } else {
+            target.to_owned()
         };
         let request = Request::builder().method(method).uri(target);
         let mut request = request.version(Version::HTTP_2).body(()).ok()?;

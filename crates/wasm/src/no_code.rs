@@ -41,9 +41,10 @@ impl NoCode {
 
     /// An error of the system while we did `what`.
     pub(crate) fn io(what: &str, e: &io::Error) -> Self {
-        let whose = match is_shortage(e) {
-            true => ModuleFault::Shortage,
-            false => ModuleFault::Ours,
+        let whose = if is_shortage(e) {
+            ModuleFault::Shortage
+        } else {
+            ModuleFault::Ours
         };
         Self::new(whose, format!("{what}: {e}"))
     }

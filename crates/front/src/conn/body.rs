@@ -189,9 +189,10 @@ impl RequestBody {
     /// is too large is refused by its size, before its data is here.
     fn within(&self, announced: u64) -> Result<(), Fault> {
         let here = self.taken.saturating_add((self.ahead + self.ready) as u64);
-        match here.saturating_add(announced) > self.limit {
-            true => Err(TOO_LARGE),
-            false => Ok(()),
+        if here.saturating_add(announced) > self.limit {
+            Err(TOO_LARGE)
+        } else {
+            Ok(())
         }
     }
 

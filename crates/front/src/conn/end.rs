@@ -28,9 +28,10 @@ pub(super) async fn rest_of_body(input: &mut Input, body: &mut RequestBody) -> A
         match body.next(&mut input.buf) {
             Ok(Next::End) => {
                 let owed = body.owed();
-                return match owed.is_empty() || input.sock.try_write(&owed).is_ok() {
-                    true => After::KeepAlive,
-                    false => After::Reset,
+                return if owed.is_empty() || input.sock.try_write(&owed).is_ok() {
+                    After::KeepAlive
+                } else {
+                    After::Reset
                 };
             }
             Ok(Next::Data(n)) if body.taken() - start <= DRAIN => {

@@ -352,9 +352,10 @@ mod tests {
                 let (got, fault) = spliced(&mut incoming).await;
                 assert!(!incoming.is_over() && got == b"01234");
                 assert_eq!(incoming.has_half_closed(), ends);
-                match ends {
-                    true => assert!(matches!(fault, Fault::Gone(_)), "{fault:?}"),
-                    false => assert!(matches!(fault, Fault::Client(408, _)), "{fault:?}"),
+                if ends {
+                    assert!(matches!(fault, Fault::Gone(_)), "{fault:?}")
+                } else {
+                    assert!(matches!(fault, Fault::Client(408, _)), "{fault:?}")
                 }
             }
         });

@@ -85,9 +85,10 @@ async fn serve<S: SiteService>(event_loop: &Rc<EventLoop<S>>, floods: &Floods, a
     // Not moved out: each connection would have room for it twice.
     if let Some(conn) = &mut conn {
         floods.come_from(conn.link.remote_ip);
-        match conn.speaks == Speaks::H2c || conn.input.sock.alpn_is(tls::H2) {
-            true => Box::pin(conn.http2()).await,
-            false => conn.serve().await,
+        if conn.speaks == Speaks::H2c || conn.input.sock.alpn_is(tls::H2) {
+            Box::pin(conn.http2()).await
+        } else {
+            conn.serve().await
         }
     }
 }

@@ -63,9 +63,10 @@ impl ConnectionSender {
             // Boxed, so that other responses need no room for it.
             return Box::pin(self.program(event_loop, service, request, response, output)).await;
         }
-        let framing = match request.is_bodiless(response.status) {
-            true => Framing::Bodiless,
-            false => Framing::Length(body.len()),
+        let framing = if request.is_bodiless(response.status) {
+            Framing::Bodiless
+        } else {
+            Framing::Length(body.len())
         };
         let keep_alive = keeps_alive(event_loop, request, framing);
         self.closing = !keep_alive;
@@ -194,9 +195,10 @@ impl ConnectionSender {
         let line = DeferredLogLine::new(event_loop, request, sent);
         let Err(fault) = result else {
             line.finish(*output);
-            return match keep_alive {
-                true => After::KeepAlive,
-                false => After::Close,
+            return if keep_alive {
+                After::KeepAlive
+            } else {
+                After::Close
             };
         };
         service.cut(request, &fault);

@@ -65,9 +65,10 @@ impl ConnectionSender {
 
     /// Writes the end of a response, where it has one of its own and that has not been written.
     pub(super) async fn end(&mut self) -> io::Result<()> {
-        match self.ended || !matches!(self.wire, WireFormat::FastCgi { .. }) {
-            true => Ok(()),
-            false => self.write(&mut [], true).await,
+        if self.ended || !matches!(self.wire, WireFormat::FastCgi { .. }) {
+            Ok(())
+        } else {
+            self.write(&mut [], true).await
         }
     }
 

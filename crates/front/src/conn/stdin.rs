@@ -65,9 +65,10 @@ impl Stdin {
                 return Ok(Next::More);
             }
             let Some(header) = Header::parse(buf.bytes()).map_err(|_| BROKEN)? else {
-                return Ok(match self.ended && buf.is_empty() {
-                    true => Next::End,
-                    false => Next::More,
+                return Ok(if self.ended && buf.is_empty() {
+                    Next::End
+                } else {
+                    Next::More
                 });
             };
             buf.consume(HEADER);

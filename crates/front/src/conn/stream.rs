@@ -118,16 +118,13 @@ impl ConnectionOutput<'_, '_, '_> {
         let status = ends.then_some(*status);
         // Pinned here: by value each layer below would have room for it twice.
         let (mut few, many);
-        let parts = match out.is_one() {
-            true => {
-                few = [head, before, &out.front()[..len], after].map(IoSlice::new);
-                &mut few[..]
-            }
-            false => {
-                let ours = [head, before].into_iter();
-                many = ours.chain(first(out.parts(), len)).chain([after]);
-                &mut many.map(IoSlice::new).collect::<Vec<_>>()
-            }
+        let parts = if out.is_one() {
+            few = [head, before, &out.front()[..len], after].map(IoSlice::new);
+            &mut few[..]
+        } else {
+            let ours = [head, before].into_iter();
+            many = ours.chain(first(out.parts(), len)).chain([after]);
+            &mut many.map(IoSlice::new).collect::<Vec<_>>()
         };
         let client = &mut *self.request.client;
         let producer = &mut *self.output.producer;
@@ -177,9 +174,10 @@ impl ConnectionOutput<'_, '_, '_> {
         self.follow(len - moved).await?;
         self.sent += len as u64;
         self.output.excess |= len == left && n > left;
-        match chunked {
-            true => self.frame(b"\r\n", false).await,
-            false => Ok(()),
+        if chunked {
+            self.frame(b"\r\n", false).await
+        } else {
+            Ok(())
         }
     }
 

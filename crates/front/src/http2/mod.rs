@@ -182,14 +182,12 @@ impl<S: SiteService> ServedConnection<'_, S> {
                 self.connection.graceful_shutdown();
             }
             if self.streams.is_empty() && pause.is_none() {
-                let goes_on = match draining {
-                    true => self.last().await?,
-                    false => self.idle(&mut phase).await?,
+                let goes_on = if draining {
+                    self.last().await?
+                } else {
+                    self.idle(&mut phase).await?
                 };
-                match goes_on {
-                    true => continue,
-                    false => return Ok(()),
-                }
+                if goes_on { continue } else { return Ok(()) }
             }
             // A request that waits in `h2` takes less memory than one that is being answered.
             let unread = self.unread.is_full();
@@ -247,9 +245,10 @@ impl<S: SiteService> ServedConnection<'_, S> {
         }
         // The first request of a connection may be on its way: its client has not been told yet how many there may be.
         let asked = self.asked;
-        let waiting = self.lease.enter(match asked {
-            true => AwaitedRequest::Next,
-            false => AwaitedRequest::First,
+        let waiting = self.lease.enter(if asked {
+            AwaitedRequest::Next
+        } else {
+            AwaitedRequest::First
         });
         let came = tokio::select! {
             biased;
@@ -306,10 +305,11 @@ impl<S: SiteService> ServedConnection<'_, S> {
 
     /// Ends a connection on which no request is being answered: GOAWAY names the last one that was.
     async fn end(&mut self) -> Result<(), h2::Error> {
-        match self.connection.has_streams() {
+        if self.connection.has_streams() {
             // A response waits for the client to read it.
-            true => self.connection.graceful_shutdown(),
-            false => self.connection.abrupt_shutdown(Reason::NO_ERROR),
+            self.connection.graceful_shutdown();
+        } else {
+            self.connection.abrupt_shutdown(Reason::NO_ERROR);
         }
         let goodbye = async {
             while let Some(came) = next(&mut self.connection, &self.refused, true).await {
@@ -346,9 +346,10 @@ async fn next<S: SiteService>(
 ) -> Option<Result<IncomingStream, h2::Error>> {
     poll_fn(|cx| {
         loop {
-            let came = match wanted {
-                true => connection.poll_accept(cx),
-                false => connection.poll_closed(cx).map(|end| end.err().map(Err)),
+            let came = if wanted {
+                connection.poll_accept(cx)
+            } else {
+                connection.poll_closed(cx).map(|end| end.err().map(Err))
             };
             for fault in refused.refusals.take() {
                 refused.log(&fault);

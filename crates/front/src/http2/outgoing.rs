@@ -90,10 +90,7 @@ impl Outgoing {
                 return Ok(());
             }
         }
-        match ends {
-            true => self.send(data, true),
-            false => Ok(()),
-        }
+        if ends { self.send(data, true) } else { Ok(()) }
     }
 
     /// Counts `data` among what waits.
@@ -117,9 +114,10 @@ impl Outgoing {
                 return Ok(());
             }
         }
-        match ends {
-            true => self.send_piece(piece, true),
-            false => Ok(()),
+        if ends {
+            self.send_piece(piece, true)
+        } else {
+            Ok(())
         }
     }
 

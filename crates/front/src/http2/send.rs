@@ -119,9 +119,10 @@ impl StreamSender {
             self.out.send(piece.into(), ends && offset == end)?;
             tokio::task::consume_budget().await;
         }
-        match ends && part.len == 0 {
-            true => self.out.send(Bytes::new(), true),
-            false => Ok(()),
+        if ends && part.len == 0 {
+            self.out.send(Bytes::new(), true)
+        } else {
+            Ok(())
         }
     }
 
@@ -161,9 +162,10 @@ impl StreamSender {
         request.entry.borrow_mut().status = response.status;
         let gone = matches!(fault, Fault::Gone(_));
         line.abandon(*output, gone);
-        self.out.reset(match gone {
-            true => Reason::CANCEL,
-            false => Reason::INTERNAL_ERROR,
+        self.out.reset(if gone {
+            Reason::CANCEL
+        } else {
+            Reason::INTERNAL_ERROR
         });
     }
 }
@@ -224,9 +226,12 @@ impl StreamOutput<'_, '_, '_> {
         let client = &mut *self.request.client;
         {
             let mut next = pin!(self.output.producer.next_event(client));
-            let event = poll_fn(|cx| match out.is_full() {
-                true => Poll::Ready(None),
-                false => next.as_mut().poll(cx).map(Some),
+            let event = poll_fn(|cx| {
+                if out.is_full() {
+                    Poll::Ready(None)
+                } else {
+                    next.as_mut().poll(cx).map(Some)
+                }
             });
             if let Some(event) = event.await {
                 return event.map(Some);

@@ -166,9 +166,10 @@ impl Unread {
             false if self.charge.reach((MAX_UNREAD - FREE_UNREAD) as u64) => MAX_UNREAD,
             false => return 0,
         };
-        match needed <= all {
-            true => want.min(all - here),
-            false => 0,
+        if needed <= all {
+            want.min(all - here)
+        } else {
+            0
         }
     }
 

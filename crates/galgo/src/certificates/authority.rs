@@ -214,9 +214,10 @@ async fn prove(order: &mut Order, given: &mut Given<'_>) -> Done<()> {
         if authorization.status == AuthorizationStatus::Valid {
             continue;
         }
-        let kind = match given.stage.over_http {
-            true => ChallengeType::Http01,
-            false => ChallengeType::TlsAlpn01,
+        let kind = if given.stage.over_http {
+            ChallengeType::Http01
+        } else {
+            ChallengeType::TlsAlpn01
         };
         let Some(mut challenge) = authorization.challenge(kind.clone()) else {
             let words = format!("the authority takes no proof by {kind:?}");

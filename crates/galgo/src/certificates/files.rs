@@ -61,12 +61,13 @@ impl CertificateFiles {
                 }
             };
             // Without files nothing wakes the thread.
-            let changed = match work.files.is_empty() {
-                true => self.work.changed().await,
-                false => tokio::select! {
+            let changed = if work.files.is_empty() {
+                self.work.changed().await
+            } else {
+                tokio::select! {
                     changed = self.work.changed() => changed,
                     () = look => Ok(()),
-                },
+                }
             };
             if changed.is_err() {
                 return;

@@ -244,9 +244,10 @@ fn usable(pem: &str, host: &str) -> Result<Certificate, OrderFailure> {
         failure(FailureKind::Refused, words)
     };
     let read = Certificate::from_pem(pem.as_bytes(), pem.as_bytes()).map_err(wrong)?;
-    match read.names().iter().any(|name| name == host) {
-        true => Ok(read),
-        false => Err(wrong(format!("it is for {}", read.names().join(", ")))),
+    if read.names().iter().any(|name| name == host) {
+        Ok(read)
+    } else {
+        Err(wrong(format!("it is for {}", read.names().join(", "))))
     }
 }
 

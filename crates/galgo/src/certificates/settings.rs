@@ -55,9 +55,10 @@ pub fn public_host(typed: &str) -> Result<String, &'static str> {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
-    match host.len() <= 253 && host.split('.').all(label) {
-        true => Ok(host),
-        false => Err("is no host: write it as in \"www.example.org\" (punycode: \"xn--…\")"),
+    if host.len() <= 253 && host.split('.').all(label) {
+        Ok(host)
+    } else {
+        Err("is no host: write it as in \"www.example.org\" (punycode: \"xn--…\")")
     }
 }
 

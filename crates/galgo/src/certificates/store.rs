@@ -199,9 +199,12 @@ pub fn folder(settings: &Automatic, becomes: Option<&Identity>) -> PathBuf {
         let value = std::env::var_os(name).map(PathBuf::from);
         value.filter(|path| path.is_absolute())
     };
-    let own = || match geteuid().is_root() || becomes.is_some() {
-        true => None,
-        false => var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share"))),
+    let own = || {
+        if geteuid().is_root() || becomes.is_some() {
+            None
+        } else {
+            var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share")))
+        }
     };
     let system = || var("STATE_DIRECTORY").or_else(|| Some(own()?.join("galgo")));
     let state = settings.state.clone().or_else(system);

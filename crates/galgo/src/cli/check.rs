@@ -200,9 +200,10 @@ impl<W: Write> CheckReport<W> {
             return Ok(());
         };
         let needed = config.routes.iter().any(|route| takes_bodies_in(route));
-        let verdict = match needed {
-            true => Severity::Fails,
-            false => Severity::Warns,
+        let verdict = if needed {
+            Severity::Fails
+        } else {
+            Severity::Warns
         };
         let folder = galgo_service::spool::folder(&config.spool);
         let folder = folder.display();
@@ -249,9 +250,10 @@ impl<W: Write> CheckReport<W> {
             }
             FileState::Program(found) if !found.is_empty() => {
                 found.iter().try_for_each(|finding| {
-                    let verdict = match finding.fails {
-                        true => Severity::Fails,
-                        false => Severity::Warns,
+                    let verdict = if finding.fails {
+                        Severity::Fails
+                    } else {
+                        Severity::Warns
                     };
                     self.print(verdict, &path, &finding.to_string())
                 })
@@ -346,9 +348,10 @@ fn kept_module(cgi: &Cgi, module: &Path) -> String {
     if cgi.upgrade {
         says.push("`upgrade` is for processes: no connection is given to it".to_owned());
     }
-    match says.is_empty() {
-        true => String::new(),
-        false => format!("is a module; {}", says.join("; ")),
+    if says.is_empty() {
+        String::new()
+    } else {
+        format!("is a module; {}", says.join("; "))
     }
 }
 

@@ -41,9 +41,10 @@ impl Paint {
     }
 
     fn sgr(self, code: &str, text: &str) -> String {
-        match self.0 {
-            true => format!("\x1b[{code}m{text}\x1b[0m"),
-            false => text.to_owned(),
+        if self.0 {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
         }
     }
 }

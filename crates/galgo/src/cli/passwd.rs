@@ -127,9 +127,10 @@ fn change(file: &Path, user: &str, mut line: Option<String>) -> io::Result<bool>
     }
     let mut new = Vec::new();
     for before in text.lines() {
-        match own(before) {
-            true => new.extend(line.take()),
-            false => new.push(before.to_owned()),
+        if own(before) {
+            new.extend(line.take())
+        } else {
+            new.push(before.to_owned())
         }
     }
     new.extend(line);

@@ -86,9 +86,12 @@ impl Config {
             ListenAt::Address(one) => {
                 // At port 0 each gets a port of its own.
                 let any_port = matches!(&one.address, Address::Tcp(at) if at.port() == 0);
-                let same = |other: &Listen| match any_port {
-                    true => *other == one,
-                    false => other.address == one.address,
+                let same = |other: &Listen| {
+                    if any_port {
+                        *other == one
+                    } else {
+                        other.address == one.address
+                    }
                 };
                 if self.listen.iter().any(same) {
                     return twice(&one);

@@ -78,9 +78,10 @@ impl<'de, T: Deserialize<'de> + OrText> Visitor<'de> for TextOrVisitor<T> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        match T::takes(text) {
-            true => Ok(TextOr::Text(text.to_owned())),
-            false => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+        if T::takes(text) {
+            Ok(TextOr::Text(text.to_owned()))
+        } else {
+            Err(E::invalid_value(de::Unexpected::Str(text), &self))
         }
     }
 

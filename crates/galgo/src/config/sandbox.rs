@@ -134,13 +134,12 @@ impl ConfigText<'_> {
         let mut constants = constants_of_server(&config.path);
         let mut variables: Vec<_> = names.chain(["REDIRECT_URL".to_owned()]).collect();
         let mut warm = Vec::new();
-        match authorized {
-            true => {
-                variables.extend(cgi.env.iter().map(|(name, _)| name.clone()));
-                // Without a request they have the values that are configured.
-                warm.extend(cgi.env.iter().cloned());
-            }
-            false => constants.extend(cgi.env.iter().cloned()),
+        if authorized {
+            variables.extend(cgi.env.iter().map(|(name, _)| name.clone()));
+            // Without a request they have the values that are configured.
+            warm.extend(cgi.env.iter().cloned());
+        } else {
+            constants.extend(cgi.env.iter().cloned())
         }
         warm.extend(cgi.load_env.iter().cloned());
         let running = config.admission.running;

@@ -162,9 +162,10 @@ impl ConfigText<'_> {
         where_typed(&route.root, |typed| {
             let path = self.path(typed)?;
             // php-fpm takes no path with `..` in it, wherever that leads.
-            let path = match path.components().any(|c| c == Component::ParentDir) {
-                true => resolve(&path).map_or(path, |found| found.path),
-                false => path,
+            let path = if path.components().any(|c| c == Component::ParentDir) {
+                resolve(&path).map_or(path, |found| found.path)
+            } else {
+                path
             };
             CgiRoot::open(&path).map_err(|e| self.unopened(typed, &path, &e))
         })
@@ -205,12 +206,11 @@ impl ConfigText<'_> {
         }
         let name = |typed: &raw::Text| {
             let name = self.index(typed)?;
-            match is_script(&name) {
-                true => Ok(name),
-                false => {
-                    let message = format!("{name:?} is no script: add its ending to `scripts`");
-                    Err(self.error(typed.span(), message))
-                }
+            if is_script(&name) {
+                Ok(name)
+            } else {
+                let message = format!("{name:?} is no script: add its ending to `scripts`");
+                Err(self.error(typed.span(), message))
             }
         };
         names.get_ref().iter().map(name).collect()

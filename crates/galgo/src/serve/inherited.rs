@@ -312,9 +312,10 @@ fn queue(asked: Address, fd: OwnedFd) -> Result<(Address, OwnedFd), String> {
         }
         (asked, real) => asked == real,
     };
-    match same {
-        true => Ok((asked, fd)),
-        false => Err(not(format!("it listens on {real}"))),
+    if same {
+        Ok((asked, fd))
+    } else {
+        Err(not(format!("it listens on {real}")))
     }
 }
 
@@ -412,14 +413,15 @@ impl Passed {
     fn none_such(&self) -> String {
         let names = self.0.iter().map(|one| format!("\"fd:{}\"", one.name));
         let names: Vec<_> = names.collect();
-        match names.is_empty() {
-            true => "no service manager has passed a socket to this process. Start it by its socket unit \
+        if names.is_empty() {
+            "no service manager has passed a socket to this process. Start it by its socket unit \
                      (systemctl start NAME.socket), or name an address"
-                .into(),
-            false => format!(
+                .into()
+        } else {
+            format!(
                 "there is no other socket of that name. Those that were passed are {}; FileDescriptorName= of the socket unit names them",
                 names.join(", ")
-            ),
+            )
         }
     }
 }

@@ -117,10 +117,7 @@ impl Life {
                     self.running.shared.logs.reopen();
                     way.reopened = true;
                 }
-                _ = signals.reload.recv(), if reloads => match signals.has_lost_terminal() {
-                    true => return EndReason::Told,
-                    false => self.read(&load, &mut way),
-                },
+                _ = signals.reload.recv(), if reloads => if signals.has_lost_terminal() { return EndReason::Told } else { self.read(&load, &mut way) },
                 config = is_read(&mut way.config) => self.reload(config, &mut way),
                 _ = settled(&mut way.taken) => self.taken(std::mem::replace(&mut way.again, true)),
                 read = spawner_has_read(&mut way.next) => self.reloaded(read, &mut way),

@@ -95,9 +95,10 @@ fn templates(config: &Config) -> usize {
         programs.is_some_and(|cgi| cgi.options.start == StartMode::Warm)
     };
     let of_hosts = config.sites.is_some() && config.options.start == StartMode::Warm;
-    match of_hosts || config.routes.iter().any(|route| warm(route)) {
-        true => config.templates.count * PER_TEMPLATE,
-        false => 0,
+    if of_hosts || config.routes.iter().any(|route| warm(route)) {
+        config.templates.count * PER_TEMPLATE
+    } else {
+        0
     }
 }
 
@@ -111,9 +112,10 @@ fn helpers(config: &Config) -> usize {
 /// Descriptors that modules may take, wherever programs may be.
 fn modules(config: &Config) -> usize {
     let programs = |route: &Arc<Route>| route.programs().is_some();
-    match config.sites.is_some() || config.routes.iter().any(programs) {
-        true => galgo_handlers::wasm::descriptors(config.admission.running),
-        false => 0,
+    if config.sites.is_some() || config.routes.iter().any(programs) {
+        galgo_handlers::wasm::descriptors(config.admission.running)
+    } else {
+        0
     }
 }
 

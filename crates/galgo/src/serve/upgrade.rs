@@ -187,12 +187,11 @@ impl Successor {
     /// It has ended meanwhile.
     pub(super) fn go(self) -> Result<HandoverSocket, String> {
         let told = self.line.say(GO, b"", None).is_ok();
-        match told && self.process.serves(&self.line) {
-            true => {
-                self.process.let_go();
-                Ok(self.line)
-            }
-            false => Err(self.process.ended()),
+        if told && self.process.serves(&self.line) {
+            self.process.let_go();
+            Ok(self.line)
+        } else {
+            Err(self.process.ended())
         }
     }
 }

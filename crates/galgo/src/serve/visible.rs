@@ -141,8 +141,9 @@ fn authority() -> Vec<PathBuf> {
 
 /// Where no file gets a name, none need be made.
 fn spooling(folder: &Path) -> FileAccess {
-    match spool::takes_names(folder) {
-        true => Make,
-        false => Change,
+    if spool::takes_names(folder) {
+        Make
+    } else {
+        Change
     }
 }

@@ -44,13 +44,12 @@ const NOBODY: [&str; 6] = [
 
 /// galgo as a user without privileges: the one of the tests, or nobody.
 fn unprivileged(site: &Site, args: &[&str]) -> Command {
-    let mut command = match is_root() {
-        true => {
-            let mut setpriv = Command::new("setpriv");
-            setpriv.args(NOBODY);
-            setpriv
-        }
-        false => Command::new(GALGO),
+    let mut command = if is_root() {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(NOBODY);
+        setpriv
+    } else {
+        Command::new(GALGO)
     };
     command.args(args).current_dir(site.path(""));
     command

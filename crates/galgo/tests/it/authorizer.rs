@@ -204,9 +204,10 @@ fn every_kind_of_route() {
         let known = heard.param("HTTP_X_KEY") == Some("1");
         say(
             stream,
-            prints(match known {
-                true => "Status: 200\n\n",
-                false => "Status: 403\nContent-Type: text/plain\n\nno",
+            prints(if known {
+                "Status: 200\n\n"
+            } else {
+                "Status: 403\nContent-Type: text/plain\n\nno"
             }),
         );
     });

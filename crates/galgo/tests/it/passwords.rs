@@ -60,9 +60,12 @@ fn token(pair: &str) -> String {
         let bits = (0..3).fold(0, |bits, i| {
             bits << 8 | usize::from(*three.get(i).unwrap_or(&0))
         });
-        let letter = |i: usize| match i <= three.len() {
-            true => char::from(LETTERS[bits >> (18 - 6 * i) & 63]),
-            false => '=',
+        let letter = |i: usize| {
+            if i <= three.len() {
+                char::from(LETTERS[bits >> (18 - 6 * i) & 63])
+            } else {
+                '='
+            }
         };
         (0..4).map(letter).collect::<String>()
     };
@@ -103,9 +106,10 @@ fn who_comes_in_and_who_does_not() {
     ] {
         let reply = ask(&server, target, pair);
         assert_eq!(reply.status, status, "{target} {pair}");
-        let realm = match target.starts_with("/kept") {
-            true => "Basic realm=\"Kept things\", charset=\"UTF-8\"",
-            false => "Basic realm=\"restricted\", charset=\"UTF-8\"",
+        let realm = if target.starts_with("/kept") {
+            "Basic realm=\"Kept things\", charset=\"UTF-8\""
+        } else {
+            "Basic realm=\"restricted\", charset=\"UTF-8\""
         };
         let challenge = reply.field("www-authenticate");
         assert_eq!(

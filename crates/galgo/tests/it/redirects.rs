@@ -430,9 +430,10 @@ fn wrong_configurations_are_named() {
         ),
     ] {
         let site = new_site();
-        let more = match toml.starts_with("[[rewrite") {
-            true => "\n[[route]]\npath = \"/\"\nfiles = \"public\"\n",
-            false => "",
+        let more = if toml.starts_with("[[rewrite") {
+            "\n[[route]]\npath = \"/\"\nfiles = \"public\"\n"
+        } else {
+            ""
         };
         check_refuses(&site, &format!("{toml}{more}"), words);
     }

@@ -31,9 +31,10 @@ fn says(server: &Server, expected: &[(&str, &str)]) {
             200 => reply.text(),
             status => status.to_string(),
         };
-        let expected = match expected.contains('|') {
-            true => format!("{expected}|{target}"),
-            false => (*expected).to_owned(),
+        let expected = if expected.contains('|') {
+            format!("{expected}|{target}")
+        } else {
+            (*expected).to_owned()
         };
         assert_eq!(said, expected, "{target}");
     }

@@ -48,9 +48,10 @@ fn apache(at: SocketAddr, folder: &Path, block: &str) -> (String, Command) {
         let path = needed(format!("/usr/lib/apache2/modules/mod_{name}.so"));
         format!("LoadModule {name}_module {}\n", path.display())
     });
-    let user = match rustix::process::geteuid().is_root() {
-        true => "User nobody\nGroup nogroup\n",
-        false => "",
+    let user = if rustix::process::geteuid().is_root() {
+        "User nobody\nGroup nogroup\n"
+    } else {
+        ""
     };
     let folder = folder.display();
     let config = format!(

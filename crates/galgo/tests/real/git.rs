@@ -42,9 +42,10 @@ fn recipe() {
     std::fs::create_dir(&repositories).unwrap();
     let there: [(_, &dyn AsRef<Path>); 1] = [("/srv/git", &repositories)];
     let config = block("git.md", "toml", &there);
-    let site = match is_root() {
-        true => site.config("user = \"nobody\"\n[defaults]\nstart = \"cold\""),
-        false => site,
+    let site = if is_root() {
+        site.config("user = \"nobody\"\n[defaults]\nstart = \"cold\"")
+    } else {
+        site
     };
     let server = site.config(&config).start();
     let names: [(_, &dyn AsRef<Path>); 2] = [

@@ -58,9 +58,10 @@ fn workers_in_a_strict_sandbox() {
     site.write("php/page.php", page);
     std::fs::create_dir(site.path("data")).unwrap();
     let root = rustix::process::geteuid().is_root();
-    let (user, uid) = match root {
-        true => ("user = \"games\"\n", "5".to_owned()),
-        false => ("", rustix::process::geteuid().as_raw().to_string()),
+    let (user, uid) = if root {
+        ("user = \"games\"\n", "5".to_owned())
+    } else {
+        ("", rustix::process::geteuid().as_raw().to_string())
     };
     if root {
         std::os::unix::fs::chown(site.path("data"), Some(5), Some(60)).unwrap();

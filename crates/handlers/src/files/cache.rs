@@ -73,11 +73,12 @@ fn look(files: &Files, path: &[u8], flags: OFlags) -> Option<Stat> {
 
 impl Cached {
     fn is_the_same(&self, files: &Files) -> bool {
-        let now = match self.is_closed {
-            true => statat(&files.fd, &self.path, AtFlags::empty())
+        let now = if self.is_closed {
+            statat(&files.fd, &self.path, AtFlags::empty())
                 .ok()
-                .map(|stat| FileId::of(&stat)),
-            false => identity(files, &self.path),
+                .map(|stat| FileId::of(&stat))
+        } else {
+            identity(files, &self.path)
         };
         now == Some(self.identity)
     }

@@ -144,9 +144,10 @@ fn fresh_and_cached<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAn
         // Only the first index: an earlier one may appear at any time.
         path.extend_from_slice(files.index.first().map_or("", String::as_str).as_bytes());
     }
-    let before = match open::may_be_seen(rest) && !path.is_empty() && !path.ends_with(b"/") {
-        true => cache::identity(files, &path),
-        false => None,
+    let before = if open::may_be_seen(rest) && !path.is_empty() && !path.ends_with(b"/") {
+        cache::identity(files, &path)
+    } else {
+        None
     };
     let answered = fresh(files, head, rest, |_| false);
     if let (Some(before), FileAnswer::Now(response, _)) = (before, &answered) {

@@ -104,9 +104,10 @@ pub(super) fn open(root: &Folder, path: &[u8]) -> Result<Opened, OpenRefusal> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let by_name = beneath::open_without_links(root, path, flags);
     let linked = matches!(by_name, Err(Errno::LOOP));
-    let opened = match linked {
-        true => beneath::open(root, path, flags),
-        false => by_name,
+    let opened = if linked {
+        beneath::open(root, path, flags)
+    } else {
+        by_name
     };
     let fd = match opened {
         // A folder that may be entered but not read still has a slash to be sent to.

@@ -283,9 +283,10 @@ impl Producer for RemoteBody {
         &'a mut self,
         _client: &'a mut dyn Client,
     ) -> Boxed<'a, Result<OutputEvent, Fault>> {
-        match self.output_ended() {
-            true => Box::pin(ready(Ok(OutputEvent::End))),
-            false => Box::pin(self.next()),
+        if self.output_ended() {
+            Box::pin(ready(Ok(OutputEvent::End)))
+        } else {
+            Box::pin(self.next())
         }
     }
 }

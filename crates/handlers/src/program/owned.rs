@@ -84,9 +84,10 @@ impl ProgramRun<'_, '_, '_> {
             ));
         }
         let file = Path::new(OsStr::from_bytes(self.script.script_filename.as_bytes()));
-        let checked = match self.script.module {
-            true => remit.check_module(file, uid),
-            false => remit.check(file, uid),
+        let checked = if self.script.module {
+            remit.check_module(file, uid)
+        } else {
+            remit.check(file, uid)
         };
         checked.map(drop).map_err(|e| e.to_string())
     }

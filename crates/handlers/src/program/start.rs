@@ -159,9 +159,10 @@ impl ProgramRun<'_, '_, '_> {
             env.0.put(name.as_bytes(), value.as_bytes());
         }
         // A template that serves other scripts, too, is not that of this one.
-        let (args, dir) = match self.script.shares_template() {
-            true => (&args[..1], c"/".to_owned()),
-            false => (args, self.script.dir.clone()),
+        let (args, dir) = if self.script.shares_template() {
+            (&args[..1], c"/".to_owned())
+        } else {
+            (args, self.script.dir.clone())
         };
         TemplateSetup {
             args: args.to_vec(),
@@ -225,9 +226,10 @@ impl ProgramRun<'_, '_, '_> {
         // Nothing can have come of one that was only just asked for.
         let mut asks = !child.is_remote();
         loop {
-            let outcome = match std::mem::replace(&mut asks, true) {
-                true => self.cx.resources.spawner.borrow_mut().outcome(child),
-                false => LaunchOutcome::UnderWay,
+            let outcome = if std::mem::replace(&mut asks, true) {
+                self.cx.resources.spawner.borrow_mut().outcome(child)
+            } else {
+                LaunchOutcome::UnderWay
             };
             match outcome {
                 LaunchOutcome::Started => return Ok(StartState::Runs(fault)),
@@ -305,14 +307,15 @@ impl ProgramRun<'_, '_, '_> {
             content_length,
             upgrade: self.upgrades,
         };
-        let dropped = match self.judges {
-            true => variables::put(
+        let dropped = if self.judges {
+            variables::put(
                 self.request,
                 self.head,
                 &known,
                 &mut Judged::of(self.head, sink),
-            ),
-            false => variables::put(self.request, self.head, &known, sink),
+            )
+        } else {
+            variables::put(self.request, self.head, &known, sink)
         };
         if dropped?.shellshock > 0 {
             variables::warn_shellshock(&self.source());

@@ -87,9 +87,10 @@ impl Clocks {
 
     /// How long a program may go on whose output is no longer read: what is left of the total time, where it `finishes`.
     pub fn patience(&self, finishes: bool, otherwise: Duration) -> Duration {
-        match finishes {
-            true => self.total.saturating_duration_since(Instant::now()),
-            false => otherwise,
+        if finishes {
+            self.total.saturating_duration_since(Instant::now())
+        } else {
+            otherwise
         }
     }
 

@@ -49,9 +49,10 @@ impl Pipes {
             }
             None => (None, ProgramInput::whole()),
         };
-        let (to_stdin, held) = match upgrades {
-            true => (ProgramInput::whole(), Some(to_stdin)),
-            false => (to_stdin, None),
+        let (to_stdin, held) = if upgrades {
+            (ProgramInput::whole(), Some(to_stdin))
+        } else {
+            (to_stdin, None)
         };
         let (from_stdout, stdout) = pipe(|(ours, _)| ours)?;
         let (from_stderr, stderr) = pipe(|(ours, _)| ours)?;

@@ -435,16 +435,18 @@ async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<WaitingInput
         Transfer::Spliced => 1,
         _ => SPLICE_LEAST,
     };
-    match bulk {
-        true => sock.waiting(least, out).await,
-        false => sock.read_later(out).await.map(WaitingInput::Read),
+    if bulk {
+        sock.waiting(least, out).await
+    } else {
+        sock.read_later(out).await.map(WaitingInput::Read)
     }
 }
 
 /// Output could not be waited for, or read: it has not ended.
 pub(crate) fn unreadable(e: &io::Error) -> Fault {
-    match is_short(e) {
-        true => SHORT,
-        false => Fault::Internal(format!("a program's output could not be read: {e}")),
+    if is_short(e) {
+        SHORT
+    } else {
+        Fault::Internal(format!("a program's output could not be read: {e}"))
     }
 }

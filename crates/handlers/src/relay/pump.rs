@@ -92,9 +92,10 @@ pub(crate) enum Fed {
 
 /// The rest of a request body does not arrive: its reader must not take that for its end.
 pub(crate) fn unfed(e: &io::Error) -> Fault {
-    match is_short(e) {
-        true => SHORT,
-        false => Fault::Internal(format!("a request body could not be passed on: {e}")),
+    if is_short(e) {
+        SHORT
+    } else {
+        Fault::Internal(format!("a request body could not be passed on: {e}"))
     }
 }
 

@@ -50,13 +50,14 @@ impl Cors {
             fields.push("Access-Control-Allow-Credentials", "true");
         }
         let max_age = self.max_age.to_string();
-        let told: &[(&str, &str)] = match is_preflight(head) {
-            true => &[
+        let told: &[(&str, &str)] = if is_preflight(head) {
+            &[
                 ("Access-Control-Allow-Methods", &self.methods),
                 ("Access-Control-Allow-Headers", &self.headers),
                 ("Access-Control-Max-Age", &max_age),
-            ],
-            false => &[("Access-Control-Expose-Headers", &self.expose)],
+            ]
+        } else {
+            &[("Access-Control-Expose-Headers", &self.expose)]
         };
         for (name, value) in told.iter().filter(|(_, value)| !value.is_empty()) {
             fields.push(name, value);

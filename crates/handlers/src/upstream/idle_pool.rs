@@ -62,10 +62,7 @@ impl UpstreamIdlePool {
             };
             // How old it is does not matter: the sweep closes those that were not needed.
             if is_silent(&sock) {
-                return Some(match at == home {
-                    true => sock,
-                    false => sock.moved(),
-                });
+                return Some(if at == home { sock } else { sock.moved() });
             }
         }
     }

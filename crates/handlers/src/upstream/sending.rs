@@ -131,9 +131,10 @@ impl Sending {
         // The end of the body goes with its last piece: the application is woken once.
         let last = self.framed && data_len == self.open && self.is_last(client, data_len);
         let end = Header::new(RecordType::STDIN, ID, 0).bytes();
-        let (pad, end): (&[u8], &[u8]) = match last {
-            true => (self.header.pad(), &end),
-            false => (&[], &[]),
+        let (pad, end): (&[u8], &[u8]) = if last {
+            (self.header.pad(), &end)
+        } else {
+            (&[], &[])
         };
         let data = match &self.file {
             Some(file) => &file.piece[file.at..],

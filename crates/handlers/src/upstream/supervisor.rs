@@ -105,9 +105,10 @@ impl Supervisor {
             };
             let answered = self.ended(exit).await;
             self.own_slot().renew();
-            failures = match answered || began.elapsed() >= SHORT {
-                true => 0,
-                false => failures + 1,
+            failures = if answered || began.elapsed() >= SHORT {
+                0
+            } else {
+                failures + 1
             };
             self.pause(failures).await;
         }
@@ -136,9 +137,10 @@ impl Supervisor {
         let slots = &self.pool.slots;
         let mut proven = self.own_slot().proven.subscribe();
         // What it said to the request that it had may not have been read yet.
-        let wait = match slots.is_free(self.slot) {
-            true => Duration::ZERO,
-            false => READ,
+        let wait = if slots.is_free(self.slot) {
+            Duration::ZERO
+        } else {
+            READ
         };
         let answered = timeout(wait, proven.wait_for(|proven| *proven)).await;
         matches!(answered, Ok(Ok(_)))

@@ -156,9 +156,12 @@ async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, TemplateFailure> {
         None => inspect::kind(&file),
     });
     match tokio::time::timeout(setup.patience(), looks).await {
-        Ok(looked) => looked?.map_err(|Unfit { why, passes }| match passes {
-            true => TemplateFailure::NotNow(format!("it {why}")),
-            false => TemplateFailure::Cold(why),
+        Ok(looked) => looked?.map_err(|Unfit { why, passes }| {
+            if passes {
+                TemplateFailure::NotNow(format!("it {why}"))
+            } else {
+                TemplateFailure::Cold(why)
+            }
         }),
         Err(_late) => Err(TemplateFailure::NotNow(
             "its file was not read within first_byte_timeout".into(),
@@ -245,9 +248,10 @@ async fn trusted(kind: TemplateKind, order: &LoadOrder) -> io::Result<Vec<u8>> {
     let (search, learned) = (order.search.clone(), order.learned.clone());
     // Scripts are data of some applications, which write them anew from time to time: each time a template would end.
     let rests = kind == TemplateKind::Php && order.revision.changes > 0;
-    let since = match rests {
-        true => order.since.min(dates::now().saturating_sub(RESTED)),
-        false => order.since,
+    let since = if rests {
+        order.since.min(dates::now().saturating_sub(RESTED))
+    } else {
+        order.since
     };
     off_loop("modules", move || search.trusted(kind, &learned, since)).await
 }

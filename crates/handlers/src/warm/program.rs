@@ -76,9 +76,10 @@ impl WarmProgram {
         let mut state = lock(&self.state);
         state.displaced = false;
         let renewed = state.revision.version != *version;
-        let gone = match renewed {
-            true => state.renew(version, now),
-            false => Vec::new(),
+        let gone = if renewed {
+            state.renew(version, now)
+        } else {
+            Vec::new()
         };
         let mut next = state.next_child();
         let keeper = !state.has_keeper && state.fit != Fit::Cold && now >= state.not_before;

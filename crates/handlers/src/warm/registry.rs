@@ -35,9 +35,10 @@ pub struct Warm {
 
 /// Of the file itself; of a template that many share, only inotify tells that its file has changed.
 pub(super) fn version(script: &FoundProgram<'_>) -> FileId {
-    match script.shares_template() {
-        true => FileId::default(),
-        false => script.id.content(),
+    if script.shares_template() {
+        FileId::default()
+    } else {
+        script.id.content()
     }
 }
 

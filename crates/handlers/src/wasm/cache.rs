@@ -26,9 +26,12 @@ pub fn folder(configured: Option<&Path>, becomes: Option<&Identity>) -> PathBuf 
             .map(PathBuf::from)
             .filter(|p| p.is_absolute())
     };
-    let own = || match geteuid().is_root() || becomes.is_some() {
-        true => None,
-        false => var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache"))),
+    let own = || {
+        if geteuid().is_root() || becomes.is_some() {
+            None
+        } else {
+            var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache")))
+        }
     };
     let base = var("CACHE_DIRECTORY").or_else(|| Some(own()?.join("galgo")));
     base.unwrap_or_else(|| "/var/cache/galgo".into())

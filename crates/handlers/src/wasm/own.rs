@@ -232,9 +232,12 @@ async fn start(
     uid: u32,
 ) -> Result<OwnWorker, Fault> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let io = |e: std::io::Error| match is_shortage(&e) {
-        true => SHORT,
-        false => Fault::Internal(format!("starting a wasm worker: {e}")),
+    let io = |e: std::io::Error| {
+        if is_shortage(&e) {
+            SHORT
+        } else {
+            Fault::Internal(format!("starting a wasm worker: {e}"))
+        }
     };
     let (socket, theirs) = wire::pair().map_err(io)?;
     let (errors, stderr) = pipe(|(ours, _)| ours).map_err(io)?;

@@ -123,10 +123,7 @@ fn anothers(behind: &[CertificateDer<'static>], key: &PrivateKeyDer<'static>) ->
     let is = |one: &CertificateDer<'static>| {
         CertifiedKey::from_der(vec![one.clone()], key.clone_key(), provider()).is_ok()
     };
-    match behind.iter().any(is) {
-        true => "the chain is in the wrong order: the certificate of the key comes first, then what signed it",
-        false => "the key is that of another certificate",
-    }
+    if behind.iter().any(is) { "the chain is in the wrong order: the certificate of the key comes first, then what signed it" } else { "the key is that of another certificate" }
     .into()
 }
 

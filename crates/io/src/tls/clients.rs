@@ -75,9 +75,10 @@ impl Clients {
         }
         let builder =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider().clone());
-        let builder = match self.required {
-            true => builder,
-            false => builder.allow_unauthenticated(),
+        let builder = if self.required {
+            builder
+        } else {
+            builder.allow_unauthenticated()
         };
         builder.build().map_err(|e| e.to_string())
     }
@@ -117,12 +118,12 @@ impl ClientCertificate {
 fn printable(text: &str) -> String {
     let mut printed = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
-            true => c
-                .encode_utf8(&mut [0; 4])
+        if c.is_control() {
+            c.encode_utf8(&mut [0; 4])
                 .bytes()
-                .for_each(|byte| printed.push_str(&format!("\\{byte:02X}"))),
-            false => printed.push(c),
+                .for_each(|byte| printed.push_str(&format!("\\{byte:02X}")))
+        } else {
+            printed.push(c)
         }
     }
     printed

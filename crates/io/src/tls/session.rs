@@ -179,9 +179,10 @@ impl Session {
 
     /// Bytes that wait to be sent, more or less.
     pub(crate) fn pending(&self) -> usize {
-        match self.tls.wants_write() {
-            true => self.taken.max(1),
-            false => 0,
+        if self.tls.wants_write() {
+            self.taken.max(1)
+        } else {
+            0
         }
     }
 
@@ -237,9 +238,10 @@ impl Session {
     }
 
     fn send(&mut self, fd: BorrowedFd<'_>, more: bool) -> Result<usize, Errno> {
-        let flags = match more {
-            true => SendFlags::MORE | SendFlags::NOSIGNAL,
-            false => SendFlags::NOSIGNAL,
+        let flags = if more {
+            SendFlags::MORE | SendFlags::NOSIGNAL
+        } else {
+            SendFlags::NOSIGNAL
         };
         let sent = self.tls.write_tls(&mut Sends { fd, flags });
         sent.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))

@@ -212,9 +212,10 @@ impl Admission {
     pub fn refuse_if_full(&self, peer: Peer) -> Result<(), Fault> {
         let (server, queue) = (&self.permits.server, self.settings.queue);
         let full = server.waiting() >= queue && (queue > 0 || server.is_full());
-        match full && self.permits.lock().refuses(peer, queue) {
-            true => Err(FULL),
-            false => Ok(()),
+        if full && self.permits.lock().refuses(peer, queue) {
+            Err(FULL)
+        } else {
+            Ok(())
         }
     }
 }

@@ -231,9 +231,10 @@ impl<T> PermitQueue<T> {
         if share.held <= self.bounds.processors && (share.held < 2 || !over()) {
             return Crowding::None;
         }
-        match share.held * 2 > self.server.taken.load(Relaxed) {
-            true => Crowding::Most,
-            false => Crowding::Some,
+        if share.held * 2 > self.server.taken.load(Relaxed) {
+            Crowding::Most
+        } else {
+            Crowding::Some
         }
     }
 

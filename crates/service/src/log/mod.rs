@@ -146,9 +146,10 @@ impl Logs {
             (Some(target), None) => self.start_access(target).map(|()| None)?,
             (access, _) => access,
         };
-        let error = match next.error == before.error {
-            true => None,
-            false => Some(LogTarget::open(&next.error, None)?),
+        let error = if next.error == before.error {
+            None
+        } else {
+            Some(LogTarget::open(&next.error, None)?)
         };
         Ok(Reopening {
             access,

@@ -147,9 +147,10 @@ impl LogWriter {
 fn run(messages: &Receiver<WriterMessage>) {
     let mut owing: Vec<Arc<Log>> = Vec::new();
     loop {
-        let message = match owing.is_empty() {
-            false => messages.recv_timeout(REPORT_EVERY),
-            true => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        let message = if owing.is_empty() {
+            messages.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            messages.recv_timeout(REPORT_EVERY)
         };
         match message {
             Ok((log, message)) => {
@@ -226,9 +227,10 @@ impl LogOutput {
         if let Some(target) = switch.to {
             self.target.become_other(target);
         }
-        match switch.reopens {
-            true => self.target.reopen(),
-            false => Ok(()),
+        if switch.reopens {
+            self.target.reopen()
+        } else {
+            Ok(())
         }
     }
 

@@ -35,9 +35,10 @@ impl<'a> ElfHeader<'a> {
         let at = |offset: usize, len: usize| number(head, offset, len, little_endian);
         let (kind, machine) = (at(16, 2)? as u16, at(18, 2)? as u16);
         // Where these are, and how long an address is.
-        let ([table, entry, count], [begin, length], word) = match wide {
-            true => ([32, 54, 56], [8, 32], 8),
-            false => ([28, 42, 44], [4, 16], 4),
+        let ([table, entry, count], [begin, length], word) = if wide {
+            ([32, 54, 56], [8, 32], 8)
+        } else {
+            ([28, 42, 44], [4, 16], 4)
         };
         let (table, entry, count) = (at(table, word)?, at(entry, 2)?, at(count, 2)?);
         let mut interpreter = None;
@@ -68,9 +69,10 @@ impl<'a> ElfHeader<'a> {
 fn number(bytes: &[u8], offset: usize, len: usize, little_endian: bool) -> Option<u64> {
     let bytes = bytes.get(offset..offset.checked_add(len)?)?;
     let push = |n: u64, b: &u8| n << 8 | u64::from(*b);
-    Some(match little_endian {
-        true => bytes.iter().rev().fold(0, push),
-        false => bytes.iter().fold(0, push),
+    Some(if little_endian {
+        bytes.iter().rev().fold(0, push)
+    } else {
+        bytes.iter().fold(0, push)
     })
 }
 

@@ -229,14 +229,16 @@ impl ProgramToCheck<'_> {
         if self.owner == OwnedBy::Anybody {
             // Links that stay below the folder of the route are the server's to follow.
             let whole = canonical(self.program)?;
-            return match whole.starts_with(&folder) {
-                true => Ok((real, whole)),
-                false => Err(denied(self.program, CheckFailure::NotBelow)),
+            return if whole.starts_with(&folder) {
+                Ok((real, whole))
+            } else {
+                Err(denied(self.program, CheckFailure::NotBelow))
             };
         }
-        let whole = match below.as_os_str().is_empty() {
-            true => folder,
-            false => folder.join(below),
+        let whole = if below.as_os_str().is_empty() {
+            folder
+        } else {
+            folder.join(below)
         };
         Ok((real, whole))
     }

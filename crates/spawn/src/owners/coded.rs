@@ -114,9 +114,10 @@ impl<T: WireField> WireField for Option<T> {
         self.iter().for_each(|one| one.put(to));
     }
     fn take(from: &mut &[u8]) -> Option<Self> {
-        Some(match bool::take(from)? {
-            true => Some(T::take(from)?),
-            false => None,
+        Some(if bool::take(from)? {
+            Some(T::take(from)?)
+        } else {
+            None
         })
     }
 }

@@ -64,9 +64,10 @@ fn ends_with(spawner: Pid) -> Result<(), String> {
     let asked = set_parent_process_death_signal(Some(Signal::KILL));
     asked.map_err(|e| format!("prctl: {}", io::Error::from(e)))?;
     // In a PID namespace of its own it has no parent.
-    match getppid().is_none_or(|parent| parent == spawner) {
-        true => Ok(()),
-        false => Err("the spawner has ended".into()),
+    if getppid().is_none_or(|parent| parent == spawner) {
+        Ok(())
+    } else {
+        Err("the spawner has ended".into())
     }
 }
 

@@ -69,12 +69,11 @@ impl KnownHelpers {
         };
         let busy = pool.links.iter().all(|link| link.programs() >= BUSY);
         let grows = || pool.grows.is_some_and(|since| since.elapsed() < AGAIN);
-        match busy && pool.links.len() < most && !grows() {
-            true => {
-                pool.grows = Some(Instant::now());
-                HelperNeed::Another
-            }
-            false => HelperNeed::Enough,
+        if busy && pool.links.len() < most && !grows() {
+            pool.grows = Some(Instant::now());
+            HelperNeed::Another
+        } else {
+            HelperNeed::Enough
         }
     }
 

@@ -51,9 +51,6 @@ impl ListedFiles {
     /// What the server is told of a program that was not started.
     pub(super) fn refusal(&mut self, why: ProgramReport) -> ProgramReport {
         self.look();
-        match self.replaced {
-            true => STALE,
-            false => why,
-        }
+        if self.replaced { STALE } else { why }
     }
 }

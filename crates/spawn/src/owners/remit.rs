@@ -326,12 +326,13 @@ impl Remit {
 
 /// Who is no member of root's group beside the own one.
 fn without_root(user: Identity) -> Result<Identity, NotDone> {
-    match user.groups.contains(&0) {
-        true => Err(NotDone::Denied(format!(
+    if user.groups.contains(&0) {
+        Err(NotDone::Denied(format!(
             "the user {} is a member of the group of root, and programs never run in that: gpasswd -d",
             user.uid
-        ))),
-        false => Ok(user),
+        )))
+    } else {
+        Ok(user)
     }
 }
 

@@ -52,10 +52,7 @@ pub(super) enum ProgramEvent {
 
 impl ProgramEvent {
     fn goes_if(goes: bool) -> Self {
-        match goes {
-            true => Self::Goes,
-            false => Self::Gone,
-        }
+        if goes { Self::Goes } else { Self::Gone }
     }
 }
 

@@ -105,10 +105,8 @@ impl RemoteChild {
     fn report(&self) -> Result<Option<ProgramReport>, Errno> {
         let mut buffer = [0; REPORT];
         let received = self.connection.receive_all(&mut buffer);
-        let Received { bytes, lacks, fds } = received.map_err(|e| match is_short(e) {
-            true => Errno::AGAIN,
-            false => e,
-        })?;
+        let Received { bytes, lacks, fds } =
+            received.map_err(|e| if is_short(e) { Errno::AGAIN } else { e })?;
         let report = buffer.get(..bytes).and_then(ProgramReport::decode);
         Ok(match (report, fds.first()) {
             (Some(ProgramReport::Started(_)), Some(pidfd)) => {

@@ -204,9 +204,10 @@ impl Drop for ProgramConnection {
             return;
         }
         let of_all = &self.helper.idle_of_all;
-        match of_all.fetch_add(1, Ordering::Relaxed) < IDLE_OF_ALL {
-            true => idle.extend(self.socket.take().map(|socket| (self.number, socket))),
-            false => drop(of_all.fetch_sub(1, Ordering::Relaxed)),
+        if of_all.fetch_add(1, Ordering::Relaxed) < IDLE_OF_ALL {
+            idle.extend(self.socket.take().map(|socket| (self.number, socket)))
+        } else {
+            of_all.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -267,15 +268,14 @@ impl IdleEnds {
     ) -> Option<(HelperEnd, &'m [u8], [OwnedFd; N])> {
         let (number, order) = message.split_first_chunk()?;
         let number = u64::from_ne_bytes(*number);
-        let end = match fds.len() > N {
-            true => HelperEnd {
+        let end = if fds.len() > N {
+            HelperEnd {
                 number,
                 socket: fds.pop()?,
-            },
-            false => {
-                let at = self.0.iter().position(|end| end.number == number)?;
-                self.0.swap_remove(at)
             }
+        } else {
+            let at = self.0.iter().position(|end| end.number == number)?;
+            self.0.swap_remove(at)
         };
         Some((end, order, fds.try_into().ok()?))
     }

@@ -138,9 +138,10 @@ fn received(
     Ok(Received {
         fds: fds.flatten().collect(),
         lacks: got.flags.contains(ReturnFlags::CTRUNC),
-        bytes: match got.flags.contains(ReturnFlags::TRUNC) {
-            true => usize::MAX,
-            false => got.bytes,
+        bytes: if got.flags.contains(ReturnFlags::TRUNC) {
+            usize::MAX
+        } else {
+            got.bytes
         },
     })
 }
@@ -274,9 +275,10 @@ impl HelperOrder {
         priority: Priority,
         by: Deadline,
     ) -> Option<[u8; START_HEAD]> {
-        let letter = match knocks {
-            true => Self::START_KNOCKING,
-            false => Self::START,
+        let letter = if knocks {
+            Self::START_KNOCKING
+        } else {
+            Self::START
         };
         let mut head = [0; START_HEAD];
         (head[0], head[1]) = (letter, lower(priority).unwrap_or(NORMAL));

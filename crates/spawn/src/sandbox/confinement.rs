@@ -205,9 +205,10 @@ impl Confinement {
 
     /// What programs may do with which files.
     fn rules(&self, own: &Path, interpreters: &[&Path]) -> io::Result<Rules> {
-        let own = match own.is_dir() {
-            true => own,
-            false => own.parent().unwrap_or(own),
+        let own = if own.is_dir() {
+            own
+        } else {
+            own.parent().unwrap_or(own)
         };
         let mut rules = Rules::default();
         // Folders that this system does not have are left out.

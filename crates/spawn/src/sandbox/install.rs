@@ -20,9 +20,10 @@ pub(super) fn enter(
     filter: impl FnOnce(u64) -> Vec<sock_filter>,
 ) -> io::Result<()> {
     set_no_new_privs(true)?;
-    match is_available() {
-        true => install(threads, &filter(key::make()?)),
-        false => Ok(()),
+    if is_available() {
+        install(threads, &filter(key::make()?))
+    } else {
+        Ok(())
     }
 }
 

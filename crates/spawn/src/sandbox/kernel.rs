@@ -46,10 +46,13 @@ fn may_make_namespaces() -> (bool, bool) {
             // SAFETY: no descriptors are unshared; the child has one thread.
             let may = |flags| unsafe { unshare_unsafe(flags) }.is_ok();
             let status = match may(UnshareFlags::NEWNS | UnshareFlags::NEWIPC) {
-                true if namespaces::can_mount() => match may(UnshareFlags::NEWNET) {
-                    true => 0,
-                    false => NO_NETWORKS,
-                },
+                true if namespaces::can_mount() => {
+                    if may(UnshareFlags::NEWNET) {
+                        0
+                    } else {
+                        NO_NETWORKS
+                    }
+                }
                 _ => 1,
             };
             // SAFETY: ends the child.

@@ -139,13 +139,13 @@ pub(crate) fn enter_ipc() -> Ipc {
     limit_ipc();
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     // In some containers and below chroot(2) nothing can be mounted: then these folders are the machine's.
-    let _ =
-        keep_mounts()
-            .and_then(|()| cover_queues())
-            .and_then(|()| match is_folder(SHARED_MEMORY) {
-                true => mount("tmpfs", SHARED_MEMORY, "tmpfs", flags, SIZE),
-                false => Ok(()),
-            });
+    let _ = keep_mounts().and_then(|()| cover_queues()).and_then(|()| {
+        if is_folder(SHARED_MEMORY) {
+            mount("tmpfs", SHARED_MEMORY, "tmpfs", flags, SIZE)
+        } else {
+            Ok(())
+        }
+    });
     Ipc::Own
 }
 
@@ -173,9 +173,10 @@ fn limit_ipc() {
 /// Shows the message queues of this IPC namespace in the place of the machine's.
 fn cover_queues() -> Result<(), Errno> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    match is_folder(QUEUES) {
-        true => mount("mqueue", QUEUES, "mqueue", flags, None),
-        false => Ok(()),
+    if is_folder(QUEUES) {
+        mount("mqueue", QUEUES, "mqueue", flags, None)
+    } else {
+        Ok(())
     }
 }
 

@@ -253,9 +253,10 @@ fn cpu_time(pid: i32) -> Duration {
         libc::clock_getcpuclockid(pid, &raw mut clock) == 0
             && libc::clock_gettime(clock, &raw mut time) == 0
     };
-    match read {
-        true => Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32),
-        false => Duration::ZERO,
+    if read {
+        Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
+    } else {
+        Duration::ZERO
     }
 }
 

@@ -349,9 +349,10 @@ fn whether_a_parked_process_has_begun() {
         signal(rustix::process::Signal::STOP);
         let running = warm.give();
         assert!(!running.began().unwrap());
-        signal(match killed {
-            true => rustix::process::Signal::KILL,
-            false => rustix::process::Signal::CONT,
+        signal(if killed {
+            rustix::process::Signal::KILL
+        } else {
+            rustix::process::Signal::CONT
         });
         assert!(ends(running.as_fd()), "neither begun nor ended");
         assert_eq!(running.began().ok(), (!killed).then_some(true));

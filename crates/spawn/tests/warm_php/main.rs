@@ -32,9 +32,12 @@ fn a_script_is_as_in_a_cold_start() {
             let mut page = Page::new(text, ini);
             page.set("QUERY_STRING", "a=1&b[]=two+words");
             page.set("HTTP_COOKIE", "x=y");
-            let is_same = || match SEEN.contains(name) {
-                true => drop(page.is_same_uncompiled(name)),
-                false => page.is_same(name),
+            let is_same = || {
+                if SEEN.contains(name) {
+                    drop(page.is_same_uncompiled(name))
+                } else {
+                    page.is_same(name)
+                }
             };
             std::panic::catch_unwind(is_same).is_err()
         })

@@ -80,9 +80,10 @@ pub(super) fn run(
 /// Says how a request ended, behind its output.
 pub(super) fn end(connection: &ServerConnection, ended: RunOutcome, runtime: &Runtime) -> Served {
     connection.end(ended);
-    match connection.push() || runtime.block_on(Meanwhile::new(connection).pushed()) {
-        true => Served::Heard,
-        false => Served::Unheard,
+    if connection.push() || runtime.block_on(Meanwhile::new(connection).pushed()) {
+        Served::Heard
+    } else {
+        Served::Unheard
     }
 }
 

@@ -72,9 +72,10 @@ fn allow(builder: &mut WasiCtxBuilder, profile: &Profile) -> Result<(), String> 
         .allow_tcp(profile.network)
         .allow_udp(profile.network);
     for (guest, host, write) in &profile.folders {
-        let may = match write {
-            true => FsPerms::ReadWrite,
-            false => FsPerms::ReadOnly,
+        let may = if *write {
+            FsPerms::ReadWrite
+        } else {
+            FsPerms::ReadOnly
         };
         let host = Path::new(OsStr::from_bytes(host));
         builder

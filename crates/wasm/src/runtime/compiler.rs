@@ -206,9 +206,12 @@ fn made(
     }
     // Another look: the process answered for a file that may have changed since we read it, and it
     // is not to be trusted with more than code.
-    done.and_then(|()| match code::is_there(cache, &key, tag) {
-        true => Ok(key),
-        false => Err(NoCode::ours("it changed while it was compiled")),
+    done.and_then(|()| {
+        if code::is_there(cache, &key, tag) {
+            Ok(key)
+        } else {
+            Err(NoCode::ours("it changed while it was compiled"))
+        }
     })
 }
 

@@ -17,9 +17,10 @@ pub enum StartFault {
 
 impl From<io::Error> for StartFault {
     fn from(e: io::Error) -> Self {
-        match is_shortage(&e) {
-            true => Self::Short,
-            false => Self::Failed(e),
+        if is_shortage(&e) {
+            Self::Short
+        } else {
+            Self::Failed(e)
         }
     }
 }

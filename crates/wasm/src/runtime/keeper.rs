@@ -53,9 +53,10 @@ pub fn keep(host: &HostProgram, setup: UserSetup) -> Result<(), String> {
         sent.map_err(words("answering the wasm worker"))?;
     }
     let ended = child.wait().map_err(words("waiting for the wasm worker"))?;
-    match ended.status.success() {
-        true => Ok(()),
-        false => Err(format!("the wasm worker was ended: {:?}", ended.status)),
+    if ended.status.success() {
+        Ok(())
+    } else {
+        Err(format!("the wasm worker was ended: {:?}", ended.status))
     }
 }
 
@@ -108,9 +109,10 @@ fn made(
         compiled(host, file, &code, spawner)?;
         // The process answered for a file that may have changed since it was read here, and is not to be trusted with more
         // than code.
-        match code::seal(&code, &known.key) {
-            true => Ok((known.key, code)),
-            false => Err(NoCode::ours("it changed while it was compiled")),
+        if code::seal(&code, &known.key) {
+            Ok((known.key, code))
+        } else {
+            Err(NoCode::ours("it changed while it was compiled"))
         }
     };
     settled(path, make).1

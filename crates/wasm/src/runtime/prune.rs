@@ -50,9 +50,11 @@ fn prune_to(cache: &Path, most: u64, now: SystemTime) -> io::Result<()> {
             bytes: metadata.len(),
             age: now.duration_since(metadata.modified()?).unwrap_or_default(),
         };
-        match entry.age > if draft { ABANDONED } else { UNUSED } {
-            true => remove(&entry),
-            false => kept.push(entry),
+        let longest = if draft { ABANDONED } else { UNUSED };
+        if entry.age > longest {
+            remove(&entry);
+        } else {
+            kept.push(entry);
         }
     }
     kept.sort_by_key(|entry| entry.age);

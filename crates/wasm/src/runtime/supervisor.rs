@@ -167,14 +167,11 @@ fn load(runtime: &Runtime, worker: &OwnedFd) {
     let modules = &mut lock(&runtime.modules);
     let keys: Vec<_> = modules.keys().collect();
     for key in keys {
-        match code::path(cache, &key, host.engine()).exists() {
+        if code::path(cache, &key, host.engine()).exists() {
             // What does not fit is loaded when it is asked for.
-            true => drop(wire::send_message(
-                worker,
-                &Message::Load(key).encode(),
-                &[],
-            )),
-            false => modules.lost(&key),
+            let _ = wire::send_message(worker, &Message::Load(key).encode(), &[]);
+        } else {
+            modules.lost(&key);
         }
     }
 }
@@ -190,11 +187,12 @@ fn is_ready(worker: &OwnedFd) -> io::Result<()> {
             Err(e) => return Err(e.into()),
         }
     };
-    match said {
-        true => Ok(()),
-        false => Err(io::Error::other(
+    if said {
+        Ok(())
+    } else {
+        Err(io::Error::other(
             "it ended at once: standard error says why",
-        )),
+        ))
     }
 }
 

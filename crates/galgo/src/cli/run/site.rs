@@ -66,9 +66,10 @@ fn existing(program: &Path) -> Result<PathBuf, String> {
         Ok(_) => Ok(file),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             let there = Path::new("cgi-bin").join(program);
-            let hint = match there.is_file() {
-                true => format!("; did you mean {}?", words::path(&there)),
-                false => String::new(),
+            let hint = if there.is_file() {
+                format!("; did you mean {}?", words::path(&there))
+            } else {
+                String::new()
             };
             Err(format!("{shown} does not exist{hint}"))
         }

@@ -162,14 +162,13 @@ fn an_upstream_that_lets_nobody_in() {
         "[[route]]\npath = '/'\nfastcgi = 'unix:closed.sock'\n",
     );
     // Root may connect anywhere.
-    let mut command = match is_root() {
-        false => site.command(&["check"]),
-        true => {
-            let mut as_nobody = std::process::Command::new("setpriv");
-            as_nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-            as_nobody.args([GALGO, "check"]).current_dir(site.path("."));
-            as_nobody
-        }
+    let mut command = if is_root() {
+        let mut as_nobody = std::process::Command::new("setpriv");
+        as_nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        as_nobody.args([GALGO, "check"]).current_dir(site.path("."));
+        as_nobody
+    } else {
+        site.command(&["check"])
     };
     let done: Done = command.output().unwrap().into();
     let words = "this user may not connect. Change the socket's owner or mode (listen.owner and listen.mode of php-fpm)";

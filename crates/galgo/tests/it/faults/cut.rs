@@ -92,9 +92,12 @@ pub fn never_whole(server: &Server, hidden: bool) {
         let last = numbers.and_then(|l| l.split_ascii_whitespace().last());
         name == b"reads\n" && last == Some(reader.as_str())
     };
-    let is_reader = |pid: u32| match hidden {
-        true => own(pid),
-        false => pid.to_string() == reader,
+    let is_reader = |pid: u32| {
+        if hidden {
+            own(pid)
+        } else {
+            pid.to_string() == reader
+        }
     };
     wait_until("the end of what reads", || !pids().any(is_reader));
     assert!(!server.mark("done").exists(), "a part passes for the whole");

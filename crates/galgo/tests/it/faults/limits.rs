@@ -59,23 +59,22 @@ fn fork_bomb() {
     let server = new_site()
         .defaults("processes = 40")
         .file("cgi-bin/ids", "", 0o644);
-    let server = match rustix::process::geteuid().is_root() {
-        true => {
-            use std::os::unix::fs::PermissionsExt;
-            let Some(user) = unused_user() else {
-                crate::harness::skip!("needs a user that runs nothing else: games, news or uucp");
-            };
-            // As who the server becomes it must reach its programs and write its logs.
-            for folder in ["", "marks"] {
-                let open = fs::Permissions::from_mode(0o777);
-                fs::set_permissions(server.path(folder), open).unwrap();
-            }
-            if !server.is_reachable() {
-                crate::harness::skip!("needs a target folder that other users may enter");
-            }
-            server.arguments(&["--user", user])
+    let server = if rustix::process::geteuid().is_root() {
+        use std::os::unix::fs::PermissionsExt;
+        let Some(user) = unused_user() else {
+            crate::harness::skip!("needs a user that runs nothing else: games, news or uucp");
+        };
+        // As who the server becomes it must reach its programs and write its logs.
+        for folder in ["", "marks"] {
+            let open = fs::Permissions::from_mode(0o777);
+            fs::set_permissions(server.path(folder), open).unwrap();
         }
-        false => crate::harness::skip!("needs root: the tests' own user runs more processes"),
+        if !server.is_reachable() {
+            crate::harness::skip!("needs a target folder that other users may enter");
+        }
+        server.arguments(&["--user", user])
+    } else {
+        crate::harness::skip!("needs root: the tests' own user runs more processes")
     };
     let server = server.start();
     let watch = Watch::begin(&server);

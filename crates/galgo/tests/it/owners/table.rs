@@ -208,19 +208,16 @@ impl<'a> Attackers<'a> {
         let program = server.path(self.folder).join("attacks");
         let program = program.display();
         let told = format!("{}&stays={stays}&left={left}&program={program}", self.told);
-        let said = match is_worker(at) {
-            false => {
-                let said = server.get(&format!("{path}?{told}")).text();
-                // Templates are made of the first requests of their kind, which start cold unless they wait.
-                assert!(server.errors().contains("attacks: loaded") || !path.contains("warm"));
-                said
-            }
-            true => {
-                let mut client = server.connect();
-                let command = format!("QUERY_STRING='{told}' ./attacks 2>&1 | tail -n +3");
-                client.post(&path, command.as_bytes());
-                client.reply().text()
-            }
+        let said = if is_worker(at) {
+            let mut client = server.connect();
+            let command = format!("QUERY_STRING='{told}' ./attacks 2>&1 | tail -n +3");
+            client.post(&path, command.as_bytes());
+            client.reply().text()
+        } else {
+            let said = server.get(&format!("{path}?{told}")).text();
+            // Templates are made of the first requests of their kind, which start cold unless they wait.
+            assert!(server.errors().contains("attacks: loaded") || !path.contains("warm"));
+            said
         };
         let mut said: Vec<String> = said.lines().map(String::from).collect();
         assert_eq!(

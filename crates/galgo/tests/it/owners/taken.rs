@@ -65,8 +65,9 @@ fn call(server: &Server, number: i32, path: &Path, more: [i32; 2]) -> Result<Str
     python.args(["-c", CONTROLS]).arg(server.pid().to_string());
     python.arg(number.to_string()).arg(path);
     let done = python.args(more.map(|n| n.to_string())).output().unwrap();
-    match done.status.success() {
-        true => Ok(String::from_utf8(done.stdout).unwrap().trim().to_owned()),
-        false => Err(String::from_utf8_lossy(&done.stderr).into_owned()),
+    if done.status.success() {
+        Ok(String::from_utf8(done.stdout).unwrap().trim().to_owned())
+    } else {
+        Err(String::from_utf8_lossy(&done.stderr).into_owned())
     }
 }

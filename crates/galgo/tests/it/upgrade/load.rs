@@ -78,9 +78,10 @@ fn streams(socket: &Path, asked: &Arc<AtomicUsize>) -> Repeated {
                 failed => panic!("{failed:?}"),
             }
         }
-        match open {
-            true => n += 1,
-            false => client = Connection::connect(&socket),
+        if open {
+            n += 1
+        } else {
+            client = Connection::connect(&socket)
         }
     })
 }

@@ -59,9 +59,10 @@ pub(super) const KNOWN: [Known; 50] = [
         d.what == "location" && asked.target.ends_with('?') && differs
     }),
     ("A query behind a pattern", |asked, d| {
-        let fits = match asked.target.ends_with('?') {
-            true => d.is_status("301", &["404"]) || d.is_status("200", &["404"]),
-            false => d.is_status("301", &["404"]),
+        let fits = if asked.target.ends_with('?') {
+            d.is_status("301", &["404"]) || d.is_status("200", &["404"])
+        } else {
+            d.is_status("301", &["404"])
         };
         d.peer == LIGHTTPD && asked.target.contains('?') && fits
     }),

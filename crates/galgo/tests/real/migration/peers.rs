@@ -90,27 +90,25 @@ fn fcgiwrap(pair: &Pair, placed: impl Fn(&str) -> String, place: &Place) -> Besi
     let command = pair.command.as_deref();
     let command = placed(command.unwrap_or("fcgiwrap -s unix:/run/fcgiwrap.socket"));
     let leaves = command.starts_with("spawn-fcgi") && !command.contains(" -n ");
-    let mut shell = match leaves {
+    let mut shell = if leaves {
         // What it leaves behind ends with these.
-        true => {
-            let mut all = Command::new("unshare");
-            all.args(["--pid", "--fork", "--kill-child", "/bin/sh", "-c"]);
-            let stays = "trap exit TERM; sleep infinity & wait";
-            all.arg(format!("{command} >/dev/null && {stays}"));
-            all
-        }
-        false => {
-            let mut shell = Command::new("/bin/sh");
-            shell.arg("-c").arg(format!("exec {command}"));
-            shell
-        }
+        let mut all = Command::new("unshare");
+        all.args(["--pid", "--fork", "--kill-child", "/bin/sh", "-c"]);
+        let stays = "trap exit TERM; sleep infinity & wait";
+        all.arg(format!("{command} >/dev/null && {stays}"));
+        all
+    } else {
+        let mut shell = Command::new("/bin/sh");
+        shell.arg("-c").arg(format!("exec {command}"));
+        shell
     };
     shell.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin");
     // Its children do not end with it.
     shell.process_group(0);
-    match command.contains("tcp:") {
-        true => Beside::start(&mut shell, || TcpStream::connect(place.programs).is_ok()),
-        false => Beside::at(&mut shell, &place.socket),
+    if command.contains("tcp:") {
+        Beside::start(&mut shell, || TcpStream::connect(place.programs).is_ok())
+    } else {
+        Beside::at(&mut shell, &place.socket)
     }
 }
 
@@ -147,9 +145,10 @@ pub(super) fn nginx(pair: &Pair, site: &Path) -> Peer {
     let temp = ["client_body", "fastcgi", "scgi", "proxy", "uwsgi"]
         .map(|name| format!("{name}_temp_path {own}/{name};"))
         .concat();
-    let types = match block.contains("types {") {
-        true => "",
-        false => "include /etc/nginx/mime.types; default_type application/octet-stream;",
+    let types = if block.contains("types {") {
+        ""
+    } else {
+        "include /etc/nginx/mime.types; default_type application/octet-stream;"
     };
     let has = |words| block.contains(words);
     let server = match has("server {") || has("sites-enabled") {
@@ -206,14 +205,12 @@ pub(super) fn lighttpd(pair: &Pair, site: &Path) -> Peer {
     };
     include(pair, site, placed);
     let block = placed(&pair.original);
-    let types = match block.contains("create-mime") {
-        true => "create-mime",
-        false => "mimetype.assign",
+    let types = if block.contains("create-mime") {
+        "create-mime"
+    } else {
+        "mimetype.assign"
     };
-    let usual = |key: &str, line: &'static str| match block.contains(key) {
-        true => "",
-        false => line,
-    };
+    let usual = |key: &str, line: &'static str| if block.contains(key) { "" } else { line };
     let usual = [
         usual("index-file.names", "index-file.names = ( \"index.html\" )\n"),
         usual(
@@ -303,14 +300,12 @@ pub(super) fn apache(pair: &Pair, site: &Path) -> Peer {
     if pair.original.contains("SuexecUserGroup") {
         return suexec(pair, site);
     }
-    let user = match rustix::process::geteuid().is_root() {
-        true => "User nobody\nGroup nogroup\n",
-        false => "",
+    let user = if rustix::process::geteuid().is_root() {
+        "User nobody\nGroup nogroup\n"
+    } else {
+        ""
     };
-    let usual = |key: &str, line: &'static str| match pair.says(key) {
-        true => "",
-        false => line,
-    };
+    let usual = |key: &str, line: &'static str| if pair.says(key) { "" } else { line };
     let block = format!(
         "{user}{}{}Alias /private/ /srv/site/private/\nAlias /intern/ /srv/site/private/\n{}",
         usual("DocumentRoot", "DocumentRoot /srv/site/public\n"),
@@ -334,13 +329,15 @@ pub(super) fn suexec(pair: &Pair, site: &Path) -> Peer {
         fs::create_dir_all(own.join(name)).unwrap();
     }
     fs::write(own.join("suexec/www-data"), settings).unwrap();
-    let usual = match pair.original.contains("DocumentRoot") {
-        true => "",
-        false => "DocumentRoot /srv/site/public\n",
+    let usual = if pair.original.contains("DocumentRoot") {
+        ""
+    } else {
+        "DocumentRoot /srv/site/public\n"
     };
-    let on = match pair.original.contains("Suexec On") {
-        true => "",
-        false => "Suexec On\n",
+    let on = if pair.original.contains("Suexec On") {
+        ""
+    } else {
+        "Suexec On\n"
     };
     let modules = modules(&["suexec", "userdir"]);
     let block = format!(

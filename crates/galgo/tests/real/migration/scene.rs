@@ -61,9 +61,10 @@ impl Scene {
         include(&site, pair);
         age(site.folder());
         let translation = named(accounts.as_ref(), &pair.translation);
-        let site = match translation.contains("listen = ") {
-            true => site.without_arguments(),
-            false => site,
+        let site = if translation.contains("listen = ") {
+            site.without_arguments()
+        } else {
+            site
         };
         let site = site.config(&anywhere(&translation));
         let site = match &accounts {

@@ -91,9 +91,10 @@ impl Side {
     }
 
     fn connect(&self) -> Client {
-        let mut client = match self.secure {
-            true => Client::connect_securely(self.at),
-            false => Client::connect(self.at),
+        let mut client = if self.secure {
+            Client::connect_securely(self.at)
+        } else {
+            Client::connect(self.at)
         };
         if self.proxied {
             client.send(proxy_header(BEHIND, [127, 0, 0, 1]));

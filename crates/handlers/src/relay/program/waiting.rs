@@ -85,9 +85,10 @@ impl RunningProgram {
 
     /// `None` where output waits already: it was in the pipe before what is there now, and comes first.
     pub(crate) fn take_pipe(&mut self) -> Option<Sock> {
-        match self.spill.is_empty() {
-            true => self.stdout.take(),
-            false => None,
+        if self.spill.is_empty() {
+            self.stdout.take()
+        } else {
+            None
         }
     }
 }

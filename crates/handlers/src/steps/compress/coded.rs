@@ -204,17 +204,18 @@ impl Coded {
                 self.end();
                 continue;
             }
-            let event = match self.unflushed {
-                false => self.inner.next_event(client).await?,
-                // A program that pauses wants to be seen.
-                true => tokio::select! {
+            // A program that pauses wants to be seen.
+            let event = if self.unflushed {
+                tokio::select! {
                     biased;
                     event = self.inner.next_event(client) => event?,
                     () = tick::next() => {
                         self.flush();
                         continue;
                     }
-                },
+                }
+            } else {
+                self.inner.next_event(client).await?
             };
             match event {
                 OutputEvent::Output => self.inner.drain_ready(pool::SIZE),

@@ -221,9 +221,10 @@ fn describe(fields: &mut Fields, coding: Coding) {
     let tag = fields.first("etag").map(<[u8]>::to_vec);
     fields.remove(&["accept-ranges", "etag"]);
     if let Some(tag) = tag {
-        let weak = match tag.starts_with(b"W/") {
-            true => tag,
-            false => [b"W/", &tag[..]].concat(),
+        let weak = if tag.starts_with(b"W/") {
+            tag
+        } else {
+            [b"W/", &tag[..]].concat()
         };
         fields.push("ETag", weak);
     }

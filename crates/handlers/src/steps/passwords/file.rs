@@ -60,11 +60,12 @@ impl Users {
             self.samples.push(hash.clone());
         }
         self.hashes.entry(name.into()).or_insert(hash);
-        match kind.is_weak() {
-            true => Err(format!(
+        if kind.is_weak() {
+            Err(format!(
                 "the hash of {name:?} is weak: whoever reads the file finds the password by trying (try: galgo passwd FILE {name})"
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -170,9 +170,10 @@ impl HelperTemplates {
         if template && !self.moved(&mut made) {
             return;
         }
-        match server {
-            true => self.asked(made, idle),
-            false => self.made.push(made),
+        if server {
+            self.asked(made, idle)
+        } else {
+            self.made.push(made)
         }
     }
 
@@ -362,9 +363,12 @@ impl HelperTemplates {
             None => inspect::kind(Path::new(OsStr::from_bytes(program.path.as_bytes()))),
             Some(interpreter) => inspect::kind_by_interpreter(interpreter),
         };
-        let kind = kind.map_err(|Unfit { why, passes }| match passes {
-            true => (NoTemplate::NotNow, format!("it {why}")),
-            false => (NoTemplate::Unfit, why),
+        let kind = kind.map_err(|Unfit { why, passes }| {
+            if passes {
+                (NoTemplate::NotNow, format!("it {why}"))
+            } else {
+                (NoTemplate::Unfit, why)
+            }
         })?;
         let shared = interpreter.is_some_and(|path| inspect::serves_all(path));
         if shared {

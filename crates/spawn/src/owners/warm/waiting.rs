@@ -126,16 +126,18 @@ impl WaitingProcess {
         if self.origin.is_stale() && !begins {
             return PreforkedEvent::Over;
         }
-        let this = match process {
-            true => match self.moved(terms) {
+        let this = if process {
+            match self.moved(terms) {
                 PreforkedEvent::Waits(this) => this,
                 other => return other,
-            },
-            false => self,
+            }
+        } else {
+            self
         };
-        match server {
-            true => this.asked(terms, buffer),
-            false => PreforkedEvent::Waits(this),
+        if server {
+            this.asked(terms, buffer)
+        } else {
+            PreforkedEvent::Waits(this)
         }
     }
 
@@ -241,8 +243,9 @@ fn descriptors(fds: &[OwnedFd]) -> Option<([BorrowedFd<'_>; 3], Option<BorrowedF
 }
 
 fn runs(child: Child, socket: HelperEnd, terms: &HelperTerms<'_>) -> PreforkedEvent {
-    match tell_start(&socket, &child, terms.own_ids) {
-        true => PreforkedEvent::Runs(child, socket),
-        false => PreforkedEvent::Over,
+    if tell_start(&socket, &child, terms.own_ids) {
+        PreforkedEvent::Runs(child, socket)
+    } else {
+        PreforkedEvent::Over
     }
 }

@@ -33,9 +33,10 @@ impl Rounds {
     fn odd(&self, at: usize) -> Option<&Answered> {
         let cold = &self.cold[0].parts[at];
         let other = |a: &&Answered| a.parts[at] != *cold;
-        match self.cold.iter().any(|c| other(&c)) {
-            true => None,
-            false => self.warm.iter().find(other),
+        if self.cold.iter().any(|c| other(&c)) {
+            None
+        } else {
+            self.warm.iter().find(other)
         }
     }
 

@@ -73,9 +73,10 @@ fn check(row: &Row) {
         "{} {} HTTP/1.1\r\nHost: localhost\r\n\r\n",
         row.method, row.target
     ));
-    match row.target.contains("await=go") {
-        true => dies_in_its_body(&server, &mut client),
-        false => answers(row, &mut client),
+    if row.target.contains("await=go") {
+        dies_in_its_body(&server, &mut client)
+    } else {
+        answers(row, &mut client)
     }
     drop(client);
     if !row.says.is_empty() {
