@@ -9,7 +9,27 @@ use galgo_service::{body::Response, fault::Fault, request::Request};
 use crate::{
     handle::{Dispatch, Instead, said},
     route::{Authorizer, Route},
+    site::Site,
 };
+
+/// Sends a client that asks without TLS to the same path of a listener that speaks TLS (308: the method stays, RFC 9110,
+/// 15.4.9; 307 until there is a certificate). What another server passes on has been in TLS, or is that server's to decide.
+pub(crate) fn to_https(site: &Site, request: &Request<'_>) -> Option<Response> {
+    let (link, head) = (request.link, &request.head);
+    if !site.config.tls.redirect || link.https || link.passed_on || head.host.is_empty() {
+        return None;
+    }
+    let port = match site.https_port? {
+        443 => String::new(),
+        port => format!(":{port}"),
+    };
+    let to = format!("https://{}{port}{}", head.host, head.target.uri());
+    // No browser is to remember what cannot be used yet.
+    let shown = site.shown.as_ref();
+    let usable = shown.is_none_or(|shown| shown.has(&head.host));
+    let status = if usable { 308 } else { 307 };
+    Some(Response::new(status).with("Location", to))
+}
 
 /// The first route on a request's way that has a log of its own logs it.
 pub(crate) fn log_to(request: &Request<'_>, route: &Route) {

@@ -40,7 +40,7 @@ use galgo_service::{
 };
 
 use crate::{
-    admit::{let_in, limit_rate, log_to},
+    admit::{let_in, limit_rate, log_to, to_https},
     config::Sites,
     handle::{Instead, by_program, changed_for_handler, handle, is_file, said},
     live,
@@ -249,7 +249,7 @@ async fn dispatch<'a>(cx: &Passage<'a>, request: &mut Request<'_>) -> Result<Res
     {
         return Ok(proof);
     }
-    if let Some(response) = to_https(cx, request) {
+    if let Some(response) = to_https(&cx.dispatch.site, request) {
         return Ok(response);
     }
     let mut head = request.head.clone();
@@ -340,26 +340,6 @@ fn rewrite(cx: &Passage<'_>, request: &mut Request<'_>, head: &mut Rc<Head>) -> 
     }
     begin_again(cx, request, head);
     None
-}
-
-/// Sends a client that asks without TLS to the same path of a listener that speaks TLS (308: the method stays, RFC 9110,
-/// 15.4.9; 307 until there is a certificate). What another server passes on has been in TLS, or is that server's to decide.
-fn to_https(cx: &Passage<'_>, request: &Request<'_>) -> Option<Response> {
-    let (link, head) = (request.link, &request.head);
-    if !cx.dispatch.site.config.tls.redirect || link.https || link.passed_on || head.host.is_empty()
-    {
-        return None;
-    }
-    let port = match cx.dispatch.site.https_port? {
-        443 => String::new(),
-        port => format!(":{port}"),
-    };
-    let to = format!("https://{}{port}{}", head.host, head.target.uri());
-    // No browser is to remember what cannot be used yet.
-    let shown = cx.dispatch.site.shown.as_ref();
-    let usable = shown.is_none_or(|shown| shown.has(&head.host));
-    let status = if usable { 308 } else { 307 };
-    Some(Response::new(status).with("Location", to))
 }
 
 /// Answers a request by the file that a front server means.
