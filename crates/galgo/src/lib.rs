@@ -1,6 +1,6 @@
 //! galgo: a web server for `cgi-bin`. Linux only (x86_64 and aarch64).
 //!
-//! A request's way: [`galgo_front`] → [`dispatch`] → [`route`] → [`galgo_handlers`] → [`galgo_front`] → [`log`].
+//! A request's way: [`galgo_front`] → [`dispatch`] → [`route`] → [`galgo_handlers`] → [`galgo_front`] → [`log`](galgo_service::log).
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod admit;
