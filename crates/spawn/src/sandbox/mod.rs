@@ -2,7 +2,7 @@
 //!
 //! The server enters a filter of system calls once ([`confine`]), with the thread from which all others descend; threads and
 //! programs inherit it. To install it in each child would take a fifth of the time of a start. The filter holds for the
-//! server, too: the calls that galgo makes on its programs, and that it refuses to them, have a [key](crate::key). A program that is to be without it is started by a thread that is
+//! server, too: the calls that galgo makes on its programs, and that it refuses to them, have a key (`key`). A program that is to be without it is started by a thread that is
 //! outside ([`Outside`]).
 //!
 //! A strict sandbox ([`Confinement`]) is that of a helper, made once and inherited by all that it starts: its namespaces and
