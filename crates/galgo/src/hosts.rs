@@ -1,4 +1,11 @@
 //! `sites`: the folders of hosts, opened when they are asked for, and looked at again after a while.
+//!
+//! These are the only routes that are not known when the configuration is read. `config::host` makes them, as it makes those of
+//! `[userdir]`, and requests find them by the same rules. 256 hosts at most are known at once.
+//!
+//! If a helper starts their programs, one remit stands for all hosts, and nothing is started by that one: server and spawner make
+//! each host's of it, by the host's name ([`Remit::of_host`](galgo_spawn::owners::Remit::of_host)), so the spawner need not know
+//! which hosts there are.
 
 use std::{
     collections::HashMap,

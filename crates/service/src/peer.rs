@@ -1,4 +1,7 @@
 //! The address that limits count a client by.
+//!
+//! By it clients share connections (`front::crowd`), permits and the queue for them ([`admission`](crate::admission)), bytes that
+//! wait ([`spool`](crate::spool)) and requests of a route (`handlers::rate_limit`).
 
 use std::net::IpAddr;
 

@@ -5,6 +5,8 @@
 //! effective id. So galgo has other ids there: one for each user, from a range that no system gives to accounts. The user is
 //! the saved id, so that a thread can take the user's ids and give them back; and the id for files (setfsuid(2)).
 //!
+//! The id for files is a thread's own. Threads inherit it; those that have begun before take it when they open a file.
+//!
 //! The kernel compares the same ids if galgo signals, lowers or marks a program. So galgo makes these calls in a thread that takes the user's ids
 //! and ends after the calls. Somebody who lowers this thread meanwhile lowers no other one. Its saved id keeps limits out of reach: these belong to
 //! the process.

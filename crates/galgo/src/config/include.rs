@@ -1,6 +1,9 @@
 //! `include`: files that hold a site each, or a few.
 //!
 //! What stands at the top of such a file holds for those of its routes and rules that do not say otherwise.
+//!
+//! galgo reads these files as if they stood behind the main file: the spans of a file begin where those of the file before end, so
+//! each error and each relative path finds its file by its span.
 
 use std::{
     collections::BTreeMap,

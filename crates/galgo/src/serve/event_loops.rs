@@ -1,4 +1,27 @@
 //! The threads that serve, one for each event loop.
+//!
+//! If root has bound a TCP port and then become the configured user, each event loop accepts from a queue of its own
+//! (SO_REUSEPORT: the kernel lets only sockets of one user share, so no program can join). Any other listener has one queue,
+//! and the event loop that accepts from it hands each connection to the loop that has fewest
+//! ([`accept`](galgo_front::accept)). There the connection stays.
+//!
+//! # Locks
+//! Event loops share the logs, the connections of each address ([`shared`](galgo_front::shared)), and the configuration with
+//! what was made of it ([`Site`](crate::site::Site)). Everything else belongs to one event loop. A thread holds each lock for a
+//! moment, and no request waits for a thread that loads a template.
+//!
+//! | request | locks |
+//! |---|---|
+//! | of a file or a constant, over HTTP/1 | none; when its connection comes and goes, the addresses of connections |
+//! | in TLS | beside that, for the handshake: the certificates (`tls::Shown`) |
+//! | of a program | permits (`service::admission`), which programs are warm (`handlers::warm`), helpers (`spawn::owners`) |
+//! | of an application or a module | permits, connections and workers (`handlers::upstream`, `galgo_wasm::runtime`) |
+//! | with a limit, a password, a kept answer, a folder of hosts | that of `rate_limit`, `password_gate`, `cache::store`, `hosts` |
+//! | with a body or an answer that waits | the bytes that wait, the queue to the spool's threads (`service::spool`) |
+//!
+//! A few system calls are made under a lock: to start a thread, to wake the reaper's, and to look whether a worker of modules has
+//! ended. A worker of modules that is started is the only one that may wait for a disk under a lock, and then requests of modules
+//! wait for it.
 
 use std::{
     io,

@@ -2,6 +2,10 @@
 //!
 //! 1. bind and open what is new: what fails leaves everything as it is  2. make a site of it
 //! 3. hand it to the event loops, each of which answers its next request by it
+//!
+//! A request holds the site with which it began, by a counter of its own event loop. The last request drops the site, and with it
+//! everything that no other site uses. What may go on is one object in both sites: equal routes are the same `Arc<Route>`, and
+//! templates, permits and upstreams are found by their route.
 
 use std::{io, path::PathBuf, sync::Arc};
 

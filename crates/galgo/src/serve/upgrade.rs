@@ -7,7 +7,15 @@
 //! A thread does the first three, while the event loops serve. If the new process is told to end while this one drains, it waits
 //! for this one: a service manager kills what is left when the process that it knows has ended.
 //!
-//! Where a spawner has root's rights it starts the other process, so that it begins as root, too.
+//! The new process gets a copy of every listener's descriptor, with the address that the configuration names the listener by, the
+//! lock of a Unix socket's file, and the sockets that a service manager has passed. Both processes accept from the same queues in
+//! the kernel, so no connection is in neither. The old process is in the phase `HandedOver` then: connections end with the request
+//! that they have or with the next one.
+//!
+//! If a spawner has root's rights, it starts the new process (`spawn::owners`), from the binary that it has checked by its
+//! descriptor, and makes the sockets between both servers. So the new process begins as root, and checks what it is handed. It
+//! tells the spawner when it serves; until then the spawner ends it if the upgrade fails. The old spawner stays until the old
+//! server has gone.
 
 use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 

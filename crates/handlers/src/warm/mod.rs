@@ -1,6 +1,12 @@
 //! Warm starts: programs kept loaded, stopped before their first line, and forked for each request; or
 //! parked, for one request each.
 //!
+//! [`galgo_spawn::template`] is the mechanism: it starts a program with the shim preloaded, looks whether the program can be
+//! forked, asks for a child and hands the child a request. This module is the policy: when to load and retire templates, and for
+//! which programs there is room. A template is of a program, its user and its route. One of php-cgi serves all scripts that it runs
+//! there, because a request names its script. If a helper starts a program, the mechanism runs there (`spawn::owners::warm`): the
+//! helper checks each order, watches the files and judges what was learned.
+//!
 //! 1. `take`: a child for this request, or none: then the program is started cold, at once
 //! 2. `program`: one program, and which of its templates is next; `state`: what is known of it, under its lock
 //! 3. `live`: a loaded template or a parked process, its share of what is bounded

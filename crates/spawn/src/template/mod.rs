@@ -6,6 +6,11 @@
 //! request's data, a child serves one request, and nothing goes back from it but, where asked, the
 //! names of the modules it loaded: what a hostile child says there is checked ([`TemplateKind::names`], [`SearchPath`]).
 //! The messages are described in `shim/template.c`.
+//!
+//! The shim (`shim/`) runs inside other people's programs before their first line, in the process of an interpreter that has its own
+//! idea of threads, memory and panics. So it is written in C, the language that these interpreters are made in: it calls their
+//! functions by name, and Rust's library would bring an allocator and a runtime along. `build.rs` compiles one library for each kind
+//! of program. At run time the bytes are a sealed file in memory: nothing is installed.
 
 pub mod dates;
 mod eligible;
