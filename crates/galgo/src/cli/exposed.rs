@@ -40,15 +40,15 @@ impl<'c> Anybody<'c> {
         Self { config, base }
     }
 
-    /// Whether the path below the route is answered by a file, or by a program that starts.
-    fn gets(&self, below: &[u8]) -> bool {
+    /// How the path below the route is answered.
+    fn asks(&self, below: &[u8], is: impl Fn(&UrlTrace<'_>) -> bool) -> bool {
         let url = format!("{}{}", self.base, programs::encoded(below));
         let Ok((head, link)) = request(self.config, &UrlArgs::anybody(), &url) else {
             return false;
         };
         let mut trace = UrlTrace::new(self.config, link);
         trace.request(head);
-        trace.is_public()
+        is(&trace)
     }
 }
 
@@ -77,10 +77,12 @@ pub(super) fn all(config: &Config, route: &Route, host: Option<&str>) -> Vec<Exp
     programs::walk(folder, DEPTH, &mut all);
     all.sort();
     let anybody = Anybody::new(config, route, host);
-    let is_public = |path: &Path| {
+    let ask = |path: &Path, is: fn(&UrlTrace<'_>) -> bool| {
         let below = path.strip_prefix(folder).unwrap_or(path);
-        anybody.gets(below.as_os_str().as_bytes())
+        anybody.asks(below.as_os_str().as_bytes(), is)
     };
+    // A program that was denied there must not start here either.
+    let is_public = |path: &Path| ask(path, |trace| trace.is_public());
     let mut found = Vec::new();
     for path in &all {
         let below = path.strip_prefix(folder).unwrap_or(path);
@@ -96,7 +98,7 @@ pub(super) fn all(config: &Config, route: &Route, host: Option<&str>) -> Vec<Exp
             let (severity, says) = htaccess(path, &all, is_public);
             add(severity, says);
         } else if let Some(what) = files.and_then(|files| unusual(files, path, below))
-            && is_public(path)
+            && ask(path, |trace| trace.is_sent())
         {
             let says = format!("is {what}, and everybody may read it (try: move it away)");
             add(Severity::Warns, says);

@@ -89,6 +89,11 @@ impl<'c> UrlTrace<'c> {
     pub(super) fn is_public(&self) -> bool {
         !self.is_guarded && (self.runs || self.answered == Some(200))
     }
+
+    /// Whether everybody gets the file itself, and not what a program makes of it.
+    pub(super) fn is_sent(&self) -> bool {
+        self.is_public() && !self.runs
+    }
 }
 
 /// Each step returns the path that is asked for instead, where there is one.
