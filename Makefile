@@ -60,6 +60,7 @@ check:  ## formatting, lints, documentation, licences and sources of dependencie
 	$(cargo) clippy --workspace --all-targets --locked -- -D warnings
 	$(cargo) clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(cargo) doc --workspace --no-deps --locked
+	scripts/prose
 	bench/run --help >/dev/null
 	.build/cargo/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 
