@@ -1,21 +1,27 @@
-//! No source file has more than 500 lines beside its tests: one that grows further holds more than one thing. Clippy holds
-//! functions to 60 (clippy.toml).
+//! No source file has more than 500 lines beside its tests, and no crate more than `budget.toml` allows. A file that grows
+//! further holds more than one thing. Clippy holds functions to 60 lines (clippy.toml).
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)] // what other tests read
 mod sources;
 
+use std::{collections::BTreeMap, fs, path::Path};
+
 const MOST: usize = 500;
+
+/// Returns the lines of a file without its module of tests.
+fn lines(text: &str) -> usize {
+    let tests = text.find("\n#[cfg(test)]\nmod tests");
+    text[..tests.unwrap_or(text.len())].lines().count()
+}
 
 #[test]
 fn no_file_is_longer_than_a_reader_can_hold() {
     let mut long = Vec::new();
     for (name, files) in sources::crates() {
         for (file, text) in files {
-            let tests = text.find("\n#[cfg(test)]\nmod tests");
-            let lines = text[..tests.unwrap_or(text.len())].lines().count();
-            if lines > MOST {
-                long.push(format!("crates/{name}/src/{file}: {lines}"));
+            if lines(&text) > MOST {
+                long.push(format!("crates/{name}/src/{file}: {}", lines(&text)));
             }
         }
     }
@@ -24,4 +30,25 @@ fn no_file_is_longer_than_a_reader_can_hold() {
         "longer than {MOST} lines:\n{}",
         long.join("\n")
     );
+}
+
+#[test]
+fn no_crate_is_larger_than_its_budget() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../budget.toml");
+    let text = fs::read_to_string(file).unwrap();
+    let entries = text.lines().filter_map(|line| line.split_once(" = "));
+    let budget: BTreeMap<_, usize> = entries
+        .map(|(name, most)| (name, most.parse().unwrap()))
+        .collect();
+    let mut beyond = Vec::new();
+    for (name, files) in sources::crates() {
+        let count = files.values().map(|text| lines(text)).sum::<usize>();
+        match budget.get(&*name) {
+            Some(most) if count <= *most => {}
+            most => beyond.push(format!(
+                "{name}: {count} lines, budget.toml allows {most:?}"
+            )),
+        }
+    }
+    assert!(beyond.is_empty(), "{}", beyond.join("\n"));
 }
