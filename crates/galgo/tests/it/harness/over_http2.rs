@@ -46,6 +46,7 @@ const NOT: &[(&str, &str)] = &[
         "a stream takes several turns, and the event loop looks for events between them",
     ),
     ("compress::every_coding_gives_back_what_went_in", OLD),
+    ("faults::clients::a_head_that_is_cut_gets_400", CUT),
     ("faults::clients::gone_in_the_request_head", CUT),
     ("faults::clients::half_closed_*", CUT),
     ("faults::errors::sendfile_fails", FRAMES),
