@@ -1,8 +1,9 @@
-//! What the child does between `clone` and `execve`.
+//! The code that the child runs between `clone` and `execve`.
 //!
-//! It runs in the server's memory, on its own stack, while all other threads run on; the one that
-//! started it is suspended (CLONE_VFORK) or runs on, too. So: raw system calls only, no allocation, no lock, nothing that could
-//! panic. No signal handler of the server that touches what threads share can run here: those signals are blocked until they are reset.
+//! The child runs in the server's memory, on its own stack, while all other threads run on. The thread that started the child
+//! is suspended (CLONE_VFORK) or runs on, too. Therefore this code makes raw system calls only: it neither allocates, nor
+//! locks, nor does anything that could panic. Signals whose handlers touch data that threads share stay blocked until the child
+//! has reset them.
 
 use super::signals;
 use crate::{
@@ -18,48 +19,48 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// All a child needs, prepared by the server.
+/// Everything that a child needs, prepared by the server.
 #[derive(Debug)]
 pub(super) struct ChildContext {
     pub(super) path: *const c_char,
     pub(super) argv: *const *const c_char,
     pub(super) envp: *const *const c_char,
     pub(super) dir: *const c_char,
-    /// Ascending is not required; all are above 2.
+    /// The descriptors for 0, 1 and 2: all above 2, in any order.
     pub(super) slots: [RawFd; 3],
-    /// Descriptors for 3 and up; their numbers are above all of those.
+    /// Descriptors for 3 and up. Their own numbers are above every number that they get in the child.
     pub(super) more: *const RawFd,
     pub(super) more_len: usize,
-    /// Resource, soft, hard.
+    /// Resource, soft limit, hard limit.
     pub(super) limits: [Option<(u32, u64, u64)>; 7],
-    /// RLIMIT_LOCKS; `None`: what it leaves running may outlive it.
+    /// RLIMIT_LOCKS, which marks the process; `None`: processes that the program leaves running may outlive it.
     pub(super) mark: Option<[u64; 2]>,
-    /// The user that it becomes; `None`: it is this user already.
+    /// The user that the child becomes; `None`: the child already runs as that user.
     pub(super) user: Option<u32>,
     pub(super) umask: Option<u32>,
     pub(super) no_new_privs: bool,
-    /// What it makes a domain of ([`crate::domain`]), where the kernel has such.
+    /// The ruleset that the child enters a domain with ([`crate::domain`]), if the kernel has Landlock.
     pub(super) ruleset: Option<RawFd>,
-    /// The signal for when the server dies, and the server's process id.
+    /// The signal that the child gets if the server dies, and the server's process id.
     pub(super) orphaned: Option<(i32, i32)>,
     /// Signals to give their default disposition.
     pub(super) reset: u64,
-    /// It is to run behind others.
+    /// Run the program at a lower priority than others.
     pub(super) behind: bool,
-    /// A failure is also a byte of standard output.
+    /// Write a byte to standard output if the start fails.
     pub(super) knocks: bool,
-    /// The child's answer: 0, or stage and errno as `pack` puts them.
+    /// The child's answer: 0, or stage and errno, packed by `run`.
     pub(super) failure: AtomicU32,
 }
 
 type Step = Result<(), (StartStage, i32)>;
 
-/// The limit that tells whose a process is; see [`crate::reaper`].
-#[allow(clippy::unnecessary_cast)] // the constant's type is not that of every libc
+/// The limit that marks which server a process belongs to; see [`crate::reaper`].
+#[allow(clippy::unnecessary_cast)] // not every libc declares the constant with this type
 const LOCKS: u32 = libc::RLIMIT_LOCKS as u32;
 
 impl ChildContext {
-    /// What the child reported; `None` when it executed the program.
+    /// Returns the failure that the child reported; `None` if the child executed the program.
     pub(super) fn failure(&self) -> Option<(StartStage, i32)> {
         let word = self.failure.load(Ordering::Acquire);
         let stage = StartStage::numbered(u64::from(word >> 16));
@@ -67,23 +68,23 @@ impl ChildContext {
     }
 }
 
-/// Becomes the program, or reports why not and exits.
+/// Becomes the program, or reports the failure and exits.
 ///
 /// # Safety
-/// `context` and all it points to must stay valid until the program is executed; to be called only
-/// on a stack of its own, by a child made with CLONE_VM and CLONE_FILES, in [`signals::without`] handlers.
+/// `context` and all it points to must stay valid until the program is executed. Call this only on a stack of its own, in a
+/// child made with CLONE_VM and CLONE_FILES, while [`signals::without`] keeps handlers from running.
 pub(super) unsafe extern "C" fn run(context: *const ChildContext) -> ! {
-    // SAFETY: valid by this function's contract; meanwhile the server writes to none of it.
+    // SAFETY: valid by this function's contract; meanwhile the server does not write to any of it.
     let context = unsafe { &*context };
     let Err((stage, errno)) = become_program(context);
     let word = (stage as u32) << 16 | (errno as u32 & 0xffff);
     context.failure.store(word, Ordering::Release);
-    // Before that, standard output would be the server's.
+    // In earlier stages standard output is still the server's.
     if context.knocks && !matches!(stage, Domain | Descriptors) {
         let _ = call(stage, libc::SYS_write, [1, c"".as_ptr() as usize, 1, 0]);
     }
     loop {
-        // SAFETY: ends this process, which is not the server: only memory is shared.
+        // SAFETY: ends this process, which is not the server: the two share only memory.
         unsafe { syscall(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]) };
     }
 }
@@ -92,9 +93,9 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     become_user(c)?;
     domain(c)?;
     descriptors(c)?;
-    // The group exists before the program does: a server that waits can signal it from the first moment. In a session of its
-    // own a program has no terminal, whose keys it could press (TIOCSTI, ioctl_tty(2)); it joins no group of others; and
-    // what it does to the priority of its session (autogroups, sched(7)) concerns itself.
+    // The group exists before the program does, so a waiting server can signal the group from the first moment. In its own
+    // session a program has no terminal to fake key presses on (TIOCSTI, ioctl_tty(2)), and cannot join other process groups.
+    // If the program changes the priority of its session (autogroups, sched(7)), no other program is affected.
     call(Limits, libc::SYS_setsid, [0, 0, 0, 0])?;
     if c.behind {
         lower_session();
@@ -108,7 +109,7 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     c.limits.iter().flatten().try_for_each(limit)?;
     if let Some([soft, hard]) = c.mark {
         match limit(&(LOCKS, soft, hard)) {
-            // A galgo that is itself a program of another galgo does not have that one's key.
+            // If this galgo is itself a program of another galgo, this one does not have the other one's key.
             Err((_, libc::EPERM)) => {}
             marked => marked?,
         }
@@ -121,19 +122,19 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     Err((Exec, libc::ENOEXEC)) // not reached: execve returns failures only
 }
 
-/// Becomes the programs' user, whose ids this process may lack ([`crate::apart`]).
+/// Becomes the programs' user. This process may lack that user's ids ([`crate::apart`]).
 fn become_user(c: &ChildContext) -> Step {
     let Some(user) = c.user.map(|user| user as usize) else {
         return Ok(());
     };
     call(Domain, libc::SYS_setresuid, [user, user, user, 0])?;
-    // With other ids the kernel opens the memory, which is the server's, too, as far as `fs.suid_dumpable` says.
+    // After a change of ids the kernel opens the memory, which the server shares, as far as `fs.suid_dumpable` allows.
     let closed = libc::PR_SET_DUMPABLE as usize;
     call(Domain, libc::SYS_prctl, [closed, 0, 0, 0])
 }
 
-/// Has the session run behind others: with autogroups (sched(7)) the priority of a process counts within its session. Without
-/// them there is no such file; without root the kernel takes ten such orders a second.
+/// Lowers the session below others: with autogroups (sched(7)) the priority of a process counts only within its session.
+/// Without autogroups the file does not exist. Without root the kernel accepts ten such writes a second.
 fn lower_session() {
     let path = c"/proc/self/autogroup".as_ptr() as usize;
     let flags = (libc::O_WRONLY | libc::O_CLOEXEC) as usize;
@@ -150,8 +151,8 @@ fn lower_session() {
     }
 }
 
-/// Gives up new privileges, and enters a domain of its own: while the table of descriptors is still the server's, so that
-/// the ruleset need not be among those that are copied.
+/// Gives up new privileges and enters a new domain. This runs while the table of descriptors is still the server's, so the
+/// ruleset need not be among the descriptors that are copied.
 fn domain(c: &ChildContext) -> Step {
     if c.no_new_privs {
         let set = libc::PR_SET_NO_NEW_PRIVS as usize;
@@ -162,13 +163,13 @@ fn domain(c: &ChildContext) -> Step {
     };
     let ruleset = [ruleset as usize, 0, 0, 0];
     match call(Domain, libc::SYS_landlock_restrict_self, ruleset) {
-        // A process that may gain privileges may not enter a domain, but for root (CAP_SYS_ADMIN).
+        // A process that may gain privileges may not enter a domain, except root (CAP_SYS_ADMIN).
         Err((_, libc::EPERM)) if !c.no_new_privs => Ok(()),
         entered => entered,
     }
 }
 
-/// Has the signal sent to this process when the thread that starts it ends (prctl(2)).
+/// Asks the kernel to send this process the signal when the thread that starts it ends (prctl(2)).
 fn die_with_parent((signal, server): (i32, i32)) -> Step {
     call(
         Limits,
@@ -177,18 +178,18 @@ fn die_with_parent((signal, server): (i32, i32)) -> Step {
     )?;
     // SAFETY: takes no arguments.
     let parent = unsafe { syscall(libc::SYS_getppid, [0; 6]) };
-    // It has died before the signal was ordered, and none will come.
+    // The server died before the signal was ordered, so no signal will come.
     if parent != server as isize {
         return Err((Limits, libc::ESRCH));
     }
     Ok(())
 }
 
-/// Leaves 0, 1 and 2, from the slots, and what comes behind them. The first call must come before all that change the table:
-/// until it succeeds that is the server's own.
+/// Leaves 0, 1 and 2, copied from the slots, and the further descriptors after them. The first call must precede all that
+/// change the table: until that call succeeds, the table is the server's own.
 fn descriptors(context: &ChildContext) -> Step {
     let [a, b, c] = context.slots;
-    // SAFETY: the context says how many there are, and they live as long as it does.
+    // SAFETY: the context gives their number, and they live as long as the context does.
     let more = unsafe { slice::from_raw_parts(context.more, context.more_len) };
     let highest = more.iter().fold(a.max(b).max(c), |high, &fd| high.max(fd));
     let above = highest as usize + 1;
@@ -204,8 +205,8 @@ fn descriptors(context: &ChildContext) -> Step {
     for (target, &fd) in (3..).zip(more) {
         call(Descriptors, libc::SYS_dup3, [fd as usize, target, 0, 0])?;
     }
-    // Not left to O_CLOEXEC: a library may have opened something without it. And other spawners'
-    // slots, which may hold pipe ends just now, are let go at once.
+    // O_CLOEXEC alone is not enough: a library may have opened a descriptor without it. This also closes at once the slots of
+    // other spawners, which may hold pipe ends just now.
     call(
         Descriptors,
         libc::SYS_close_range,
@@ -213,7 +214,7 @@ fn descriptors(context: &ChildContext) -> Step {
     )
 }
 
-/// Sets a limit; where it is above what the server itself may have, that. With the key, for RLIMIT_LOCKS.
+/// Sets a limit, or the server's own limit if that is lower. Sends the key along, for RLIMIT_LOCKS.
 fn limit(&(resource, soft, hard): &(u32, u64, u64)) -> Step {
     let resource = resource as usize;
     let prlimit = |new: *const [u64; 2], old: *mut [u64; 2]| {
@@ -234,8 +235,8 @@ fn limit(&(resource, soft, hard): &(u32, u64, u64)) -> Step {
 }
 
 fn call(stage: StartStage, number: libc::c_long, [a, b, c, d]: [usize; 4]) -> Step {
-    // SAFETY: every caller in this file passes numbers, or pointers from the context, which is
-    // valid, or to its own live locals of the size that call reads or writes.
+    // SAFETY: every caller in this file passes numbers, pointers from the valid context, or pointers to its own live locals of
+    // the size that the call reads or writes.
     let ret = unsafe { syscall(number, [a, b, c, d, 0, 0]) };
     if ret < 0 {
         Err((stage, -ret as i32))

@@ -1,8 +1,8 @@
-//! Launches that are not waited for: all that a child uses of this memory until it has left it.
+//! Launches that the server does not wait for: keeps all memory that a child uses until the child has left it.
 //!
-//! Without CLONE_VFORK the server runs on beside the child, so what the child reads belongs to the start and not to a
-//! frame of the server. The kernel says when it may be used again: it clears a word of it (CLONE_CHILD_CLEARTID) as
-//! the child leaves this memory, by `execve` or by its end. The program has its descriptors by then.
+//! Without CLONE_VFORK the server runs on beside the child, so the data that the child reads belongs to the start, not to a
+//! stack frame of the server. The kernel tells when that data may be reused: it clears a word in it (CLONE_CHILD_CLEARTID) as
+//! the child leaves this memory, by `execve` or by ending. By then the program has its descriptors.
 
 use super::{child_side::ChildContext, slots::StdioSlots, stack::Stack};
 use crate::{
@@ -22,42 +22,42 @@ use std::{
     },
 };
 
-/// Starts for which one thread has prepared what they need. Each has three descriptors below all others, which every child
-/// copies. Further ones get theirs as they begin, with the numbers that are free then.
+/// Number of starts that each thread prepares for. Each start has three descriptors below all others, and every child copies
+/// them. Further starts allocate descriptors when they begin, with the numbers that are free then.
 pub(super) const PREPARED: usize = 8;
-/// Failures that were not asked for are forgotten beyond these.
+/// Number of failures that are kept for a later question; older ones are forgotten.
 const FAILED_MOST: usize = 64;
 
-/// What a child runs on, until it has left this memory.
+/// The stack and slots that a child runs on until it has left this memory.
 #[derive(Debug)]
 pub(super) struct LaunchMemory {
     pub(super) stack: Stack,
     pub(super) slots: StdioSlots,
 }
 
-/// What a child reads.
+/// Data that the child process reads until it executes the program.
 #[derive(Debug)]
 pub(super) struct LaunchData {
     pub(super) context: ChildContext,
     pub(super) launch: Launch,
-    /// The arrays that the context points to.
+    /// The arrays that the context points to: `_argv`, `_envp`, `_numbers`.
     pub(super) _argv: Vec<*const c_char>,
     pub(super) _envp: Vec<*const c_char>,
     pub(super) _numbers: Vec<RawFd>,
-    /// The descriptors of those numbers.
+    /// The descriptors that `_numbers` holds the numbers of.
     pub(super) _more: Vec<OwnedFd>,
-    /// The descriptor that the context names.
+    /// The descriptor that the context names as its ruleset.
     pub(super) _ruleset: Option<Arc<OwnedFd>>,
-    /// Not 0 while a child may use this; cleared by the kernel.
+    /// Not 0 while a child may use this data; the kernel clears it.
     pub(super) in_use: AtomicU32,
 }
 
-/// A start under way.
+/// A start whose child has not yet been seen to leave this memory.
 #[derive(Debug)]
 struct PendingLaunch {
     number: u64,
     memory: LaunchMemory,
-    /// From [`Box::into_raw`].
+    /// The pointer that [`Box::into_raw`] returned.
     data: NonNull<LaunchData>,
 }
 
@@ -65,15 +65,15 @@ struct PendingLaunch {
 #[derive(Debug)]
 pub(super) struct Launches {
     null: Arc<OwnedFd>,
-    /// What no child uses, that with the lowest numbers last.
+    /// Memory that no child uses; the lowest descriptor numbers come last.
     free: Vec<LaunchMemory>,
     under_way: Vec<PendingLaunch>,
     failed: VecDeque<(u64, Box<FailedLaunch>)>,
     last: u64,
 }
 
-// SAFETY: the pointers in it lead to data which belongs to it alone, and to children, which read the same memory from
-// any thread.
+// SAFETY: the pointers lead to data that belongs to this value alone, and to children, which read the same memory from any
+// thread.
 unsafe impl Send for Launches {}
 
 impl LaunchMemory {
@@ -87,21 +87,21 @@ impl LaunchMemory {
 
 impl PendingLaunch {
     fn has_left(&self) -> bool {
-        // SAFETY: the data lives until it is reclaimed; the kernel and the child write to its atomics only, and a shared
-        // reference is all that is made of it until then.
+        // SAFETY: the data lives until it is reclaimed. Until then the kernel and the child write to its atomics only, and this
+        // code makes only shared references to it.
         unsafe { self.data.as_ref() }.in_use.load(Ordering::Acquire) == 0
     }
 
-    /// The data of a child that has left.
+    /// Returns the memory and data of a child that has left.
     fn reclaim(self) -> (LaunchMemory, Box<LaunchData>) {
-        // SAFETY: made by `Box::into_raw` in `begin`, taken back once, for `self` is consumed; the caller has seen
-        // that the child has left this memory.
+        // SAFETY: `Box::into_raw` made the pointer in `begin`, and it is taken back once, because `self` is consumed. The
+        // caller has seen that the child has left this memory.
         (self.memory, unsafe { Box::from_raw(self.data.as_ptr()) })
     }
 }
 
 impl Launches {
-    /// Nothing is prepared.
+    /// Creates the starts of one thread, with nothing prepared.
     pub(super) fn new(null: &Arc<OwnedFd>) -> Self {
         Self {
             null: null.clone(),
@@ -112,7 +112,7 @@ impl Launches {
         }
     }
 
-    /// For so many threads, each with memory for [`PREPARED`] launches.
+    /// Creates the starts of `threads` threads, each with memory for [`PREPARED`] launches.
     pub(super) fn several(threads: usize, null: &Arc<OwnedFd>) -> io::Result<Vec<Self>> {
         let mut all: Vec<Self> = (0..threads).map(|_| Self::new(null)).collect();
         for _ in 0..PREPARED {
@@ -120,16 +120,16 @@ impl Launches {
                 own.free.push(LaunchMemory::new(null)?);
             }
         }
-        // Numbers do not rise by themselves: another thread may close some meanwhile.
+        // The numbers do not always rise: another thread may close descriptors meanwhile.
         for own in &mut all {
             own.free.sort_by_key(|free| Reverse(free.slots.numbers()));
         }
         Ok(all)
     }
 
-    /// Memory for another launch: that with the lowest numbers, below which there is least to copy.
+    /// Returns memory for another launch: the entry with the lowest descriptor numbers, because a child copies all below them.
     ///
-    /// Where as many are under way as were prepared for, it is made: none of those is waited for, for they may hang.
+    /// If all prepared memory is in use, new memory is made. Waiting for a launch under way could take forever: it may hang.
     pub(super) fn memory(&mut self) -> io::Result<LaunchMemory> {
         self.reclaim();
         match self.free.pop() {
@@ -140,10 +140,11 @@ impl Launches {
 
     /// Gives back memory that no child uses any longer.
     ///
-    /// Where many starts at once have made more of it than was prepared, that with the highest numbers goes: the low ones,
-    /// once free, would be a connection's, and every later start would copy all that lies between.
+    /// If many simultaneous starts have made more memory than was prepared, the entry with the highest descriptor numbers is
+    /// dropped. If low numbers were freed, connections would get them, and every later start would copy all descriptors in
+    /// between.
     pub(super) fn give_back(&mut self, mut memory: LaunchMemory) {
-        // What stays in a slot would keep a pipe open.
+        // A descriptor that stays in a slot would keep a pipe open.
         if memory.slots.clear().is_err() {
             return;
         }
@@ -155,7 +156,7 @@ impl Launches {
         }
     }
 
-    /// A child is under way with this data, from [`Box::into_raw`]. Its number.
+    /// Records that a child is under way with this data, from [`Box::into_raw`]. Returns the number of the start.
     pub(super) fn begin(&mut self, memory: LaunchMemory, data: NonNull<LaunchData>) -> u64 {
         self.last += 1;
         self.under_way.push(PendingLaunch {
@@ -166,7 +167,7 @@ impl Launches {
         self.last
     }
 
-    /// What has become of the start with this number. A failure is told once.
+    /// Returns the outcome of the start with this number. A failure is told once.
     pub(super) fn outcome(&mut self, number: u64) -> LaunchOutcome {
         self.reclaim();
         if self.under_way.iter().any(|f| f.number == number) {
@@ -183,17 +184,17 @@ impl Launches {
         self.failed.remove(at).map(|(_, failed)| failed)
     }
 
-    /// Why the program of this number, which has exited, was not executed. Its descriptors stay as they are.
+    /// Returns why the program of this start, which has exited, was not executed. Its descriptors stay open.
     pub(super) fn failure(&mut self, number: u64) -> Option<StartError> {
         let Some(launch) = self.under_way.iter().find(|f| f.number == number) else {
             return self.failed(number).map(|failed| failed.error);
         };
-        // SAFETY: as in `has_left`.
+        // SAFETY: the same as in `has_left`.
         let (stage, errno) = unsafe { launch.data.as_ref() }.context.failure()?;
         Some(StartError::errno(stage, errno))
     }
 
-    /// Takes back what children have left: from then on only they themselves hold their ends of pipes.
+    /// Takes back the memory that children have left: from then on, only the children hold their ends of pipes.
     fn reclaim(&mut self) {
         while let Some(at) = self.under_way.iter().position(PendingLaunch::has_left) {
             let launch = self.under_way.swap_remove(at);
@@ -216,7 +217,7 @@ impl Launches {
 impl Drop for Launches {
     fn drop(&mut self) {
         self.reclaim();
-        // A child that is still under way uses its stack and its data: both stay for as long as this process does.
+        // A child that is still under way uses its stack and data: both stay as long as this process lives.
         mem::forget(mem::take(&mut self.under_way));
     }
 }
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(lowest, numbers[0]);
     }
 
-    /// In whatever order they come back.
+    /// The order in which they come back does not matter.
     #[test]
     fn of_more_than_are_prepared_the_lowest_numbers_stay() {
         let mut own = Launches::several(1, &null().unwrap()).unwrap().remove(0);
@@ -251,7 +252,7 @@ mod tests {
         let numbers =
             |many: &[LaunchMemory]| many.iter().map(|g| g.slots.numbers()).collect::<Vec<_>>();
         let mut many = taken(&mut own, 3 * PREPARED);
-        // Not always those of `several`: other threads of this process free numbers, too.
+        // These are not always the numbers of `several`: other threads of this process free numbers, too.
         let mut lowest = numbers(&many);
         lowest.sort();
         lowest.truncate(PREPARED);

@@ -1,6 +1,6 @@
-//! Starting a program from this process, at a cost that grows neither with its memory nor with its
-//! open descriptors: the child shares both (CLONE_VM, CLONE_FILES) until it executes the program. The caller
-//! waits for that (CLONE_VFORK), or does not and asks later: see [`launches`].
+//! Starts a program from this process. The cost does not grow with the server's memory or open descriptors: the child shares
+//! both (CLONE_VM, CLONE_FILES) until it executes the program. The caller waits for that (CLONE_VFORK), or asks later: see
+//! [`launches`].
 
 mod child_side;
 mod clone_call;
@@ -34,40 +34,40 @@ use std::{
     sync::{Arc, atomic::AtomicU32},
 };
 
-/// Stacks, descriptor numbers, and what does not change from start to start.
+/// Stacks, descriptor numbers, and other state that is reused from start to start.
 ///
-/// Make one for each thread that starts programs, before it opens many descriptors, and start the first program after
-/// the server's signal dispositions are settled: the low part of the descriptor table, up to the
-/// numbers that a start uses, is what it copies. Later is slower, not wrong.
+/// Make one for each thread that starts programs, before the thread opens many descriptors. Start the first program after the
+/// server's signal dispositions are settled. A start copies the low part of the descriptor table, up to the numbers that the
+/// start uses: a `Direct` made later is slower, not wrong.
 #[derive(Debug)]
 pub struct Direct {
-    /// Launches that are not waited for.
+    /// Launches that the server does not wait for.
     launches: Launches,
     stack: Stack,
     slots: StdioSlots,
-    /// Signals whose dispositions a child resets; looked at by the first start.
+    /// Signals whose dispositions a child resets; read at the first start.
     reset: Option<u64>,
     umask: Option<u32>,
-    /// What programs get when this process is gone, and its number.
+    /// The signal that programs get when this process is gone, and this process's id.
     orphaned: Option<(i32, i32)>,
-    /// What programs make their domains of; `None`: the kernel has none.
+    /// The ruleset that programs enter a domain with; `None`: the kernel has no Landlock.
     ruleset: Option<Arc<OwnedFd>>,
-    /// Whose message queues programs could make.
+    /// The IPC namespace in which programs could make message queues.
     ipc: Ipc,
-    /// Bytes of arguments and environment `execve` takes together.
+    /// Bytes that `execve` accepts for arguments and environment together.
     most: usize,
 }
 
 impl Direct {
-    /// Reserves what starts need that are waited for: five descriptors and a small mapping. Where the
-    /// process discards the exit status of its children (its parent had SIGCHLD ignored) that is undone.
+    /// Reserves five descriptors and a small mapping for starts that the caller waits for. If this process discards the exit
+    /// status of its children, because its parent ignored SIGCHLD, this undoes that.
     pub fn new() -> io::Result<Self> {
         let null = null()?;
         Self::with(Launches::new(&null), &null, &ruleset()?)
     }
 
-    /// One for each of so many threads, with what eight launches need: 27 descriptors each, and small
-    /// mappings. The first start of each has lower numbers than the second of any.
+    /// Creates one for each of `threads` threads, with memory for eight launches: 27 descriptors each, and small mappings. The
+    /// first start of each thread gets lower descriptor numbers than the second start of any.
     pub fn several(threads: usize) -> io::Result<Vec<Self>> {
         let (null, ruleset) = (null()?, ruleset()?);
         let launches = Launches::several(threads, &null)?;
@@ -94,33 +94,32 @@ impl Direct {
         })
     }
 
-    /// The file mode creation mask of programs, from the next start on; `None`, the default, is the
-    /// server's.
+    /// Sets the file mode creation mask of programs, from the next start on; `None`, the default, keeps the server's.
     pub fn set_umask(&mut self, mask: Option<u32>) {
         self.umask = mask;
     }
 
-    /// Whose IPC namespace this process is in. In the machine's, the default, programs of the standard sandbox make no message queue, for
-    /// that would outlive them.
+    /// Sets the IPC namespace that this process is in. In the machine's namespace, the default, programs of the standard
+    /// sandbox cannot make message queues, because those would outlive the programs.
     pub(crate) fn set_ipc(&mut self, ipc: Ipc) {
         self.ipc = ipc;
     }
 
-    /// What programs make their domains of from the next start on, in the place of scopes alone. `None`: they enter none, and make
-    /// one of their own, with these scopes. Where another domain of a process handles rights to files, one that handles none
-    /// denies renames from folder to folder.
+    /// Sets the ruleset that programs enter a domain with, from the next start on, in place of a ruleset with scopes alone.
+    /// `None`: programs enter no domain here, and make one of their own with these scopes. If a process is in a domain that
+    /// handles rights to files, another domain that handles none denies renames from folder to folder.
     pub fn set_ruleset(&mut self, ruleset: Option<OwnedFd>) {
         self.ruleset = ruleset.map(Arc::new);
     }
 
-    /// Exchanges what programs make their domains of for something else, and back by the next call.
+    /// Exchanges the ruleset for another; a second call exchanges them back.
     pub(crate) fn exchange_ruleset(&mut self, other: &mut Option<Arc<OwnedFd>>) {
         std::mem::swap(&mut self.ruleset, other);
     }
 
-    /// The signal that a program gets when the *thread* that started it has ended, however that came about, from the next
-    /// start on (PR_SET_PDEATHSIG, prctl(2)): for threads that outlive what they start. Children of a template have
-    /// it of their template. None by default.
+    /// Sets the signal that a program gets when the *thread* that started it has ended for any reason, from the next start on
+    /// (PR_SET_PDEATHSIG, prctl(2)). This is for threads that outlive the programs that they start. Children of a template
+    /// inherit the signal from the template. None by default.
     pub fn set_orphaned(&mut self, signal: Option<i32>) {
         let server = rustix::process::getpid().as_raw_pid();
         self.orphaned = signal.map(|signal| (signal, server));
@@ -144,8 +143,8 @@ impl Direct {
         let child = filled
             .map_err(StartError::descriptors)
             .and_then(|()| {
-                // SAFETY: `context` and what it points to live until this returns, which CLONE_VFORK delays until
-                // the child has left this memory; `&mut self` makes the stack ours alone.
+                // SAFETY: `context` and all that it points to live until this returns, which CLONE_VFORK delays until the child
+                // has left this memory. `&mut self` gives this call the stack alone.
                 unsafe { clone_call::child(libc::CLONE_VFORK, &self.stack, ptr::null(), &context) }
             })
             .map(|(pidfd, pid)| Child::new(pidfd, pid, mark, None));
@@ -212,8 +211,8 @@ impl Direct {
         mark: Option<ProcessMark>,
     ) -> Result<Child, Box<FailedLaunch>> {
         let data = NonNull::from(Box::leak(data));
-        // SAFETY: data and memory stay as they are until the kernel has cleared `in_use`, as the child leaves this
-        // memory: `Launches` sees to that. No other child has them.
+        // SAFETY: `Launches` keeps data and memory unchanged until the kernel has cleared `in_use`, as the child leaves this
+        // memory. No other child has them.
         let cloned = unsafe {
             let LaunchData {
                 context, in_use, ..
@@ -235,14 +234,14 @@ impl Direct {
         }
     }
 
-    /// What a launch needs.
+    /// Returns the memory and the further descriptors for a launch.
     fn provisions(&mut self, launch: &Launch) -> Result<(LaunchMemory, Vec<OwnedFd>), StartError> {
         let more = above(launch.more.iter().map(AsFd::as_fd))?;
         let memory = self.launches.memory().map_err(StartError::descriptors)?;
         Ok((memory, more))
     }
 
-    /// What has become of a start. See [`Spawner::outcome`](crate::Spawner::outcome).
+    /// Returns the outcome of a start. See [`Spawner::outcome`](crate::Spawner::outcome).
     pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
         match child.launch_number() {
             Some(number) => self.launches.outcome(number),
@@ -250,8 +249,8 @@ impl Direct {
         }
     }
 
-    /// Why a child that was seen to have exited was not executed. It lets go of no descriptors: whoever waits for the end of
-    /// an output is to know by then how the program has ended.
+    /// Returns why a child that was seen to have exited was not executed. Closes no descriptors: a caller that waits for the
+    /// end of the output must know by then how the program ended.
     pub(crate) fn failure(&mut self, child: &Child) -> Option<StartError> {
         self.launches.failure(child.launch_number()?)
     }
@@ -291,7 +290,7 @@ impl Direct {
         }
     }
 
-    /// Refuses what `execve` would answer with a bare E2BIG, and names what is too long.
+    /// Refuses arguments and environments that `execve` would refuse with a bare E2BIG, and names the part that is too long.
     fn fits(&self, start: &Start<'_>) -> Result<(), StartError> {
         let refuse = |why: String| StartError {
             stage: StartStage::Environment,
@@ -317,12 +316,12 @@ impl Direct {
     }
 }
 
-/// What the programs of one or more spawners make their domains of.
+/// Makes the ruleset that the programs of one or more spawners share.
 fn ruleset() -> io::Result<Option<Arc<OwnedFd>>> {
     Ok(domain::ruleset()?.map(Arc::new))
 }
 
-/// Descriptors above every number they are to get in a child, so that none is overwritten before it is copied.
+/// Copies descriptors above every number that they get in a child, so that none is overwritten before it is copied.
 fn above<'f>(more: impl Iterator<Item = BorrowedFd<'f>>) -> Result<Vec<OwnedFd>, StartError> {
     more.take(MORE_MAX)
         .map(|fd| fcntl_dupfd_cloexec(fd, 3 + MORE_MAX as RawFd))
@@ -330,14 +329,13 @@ fn above<'f>(more: impl Iterator<Item = BorrowedFd<'f>>) -> Result<Vec<OwnedFd>,
         .map_err(|e| StartError::descriptors(e.into()))
 }
 
-/// What `execve` takes as arguments.
+/// Returns arguments in the form that `execve` takes: pointers, then null.
 fn pointers(args: &[CString]) -> Vec<*const c_char> {
     let args = args.iter().map(|a| a.as_ptr());
     args.chain([ptr::null()]).collect()
 }
 
-/// What `execve` takes in all: a quarter of the stack's limit, at least 128 KiB, at most 6 MiB
-/// (fs/exec.c).
+/// Returns the bytes that `execve` takes in all: a quarter of the stack's limit, at least 128 KiB, at most 6 MiB (fs/exec.c).
 fn arguments_max() -> usize {
     const LEAST: u64 = 128 * 1024;
     const MOST: u64 = 6 * 1024 * 1024;
@@ -346,7 +344,7 @@ fn arguments_max() -> usize {
     (stack / 4).clamp(LEAST, MOST) as usize
 }
 
-#[allow(clippy::unnecessary_cast)] // the constants' type is not that of every libc
+#[allow(clippy::unnecessary_cast)] // not every libc declares the constants with this type
 fn rlimits(l: &Limits, no_queues: bool) -> [Option<(u32, u64, u64)>; 7] {
     let same = |resource: libc::__rlimit_resource_t, value: Option<u64>| {
         value.map(|v| (resource as u32, v, v))
@@ -359,7 +357,7 @@ fn rlimits(l: &Limits, no_queues: bool) -> [Option<(u32, u64, u64)>; 7] {
         same(libc::RLIMIT_FSIZE, l.file_size),
         same(libc::RLIMIT_NOFILE, l.open_files),
         same(libc::RLIMIT_NPROC, l.processes),
-        // The filter refuses mq_open(2), but not a new file in /dev/mqueue.
+        // The filter refuses mq_open(2), but cannot refuse a new file in /dev/mqueue.
         same(libc::RLIMIT_MSGQUEUE, no_queues.then_some(0)),
     ]
 }

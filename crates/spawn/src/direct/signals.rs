@@ -1,4 +1,4 @@
-//! Signal dispositions as the kernel holds them.
+//! Reads and sets signal dispositions directly in the kernel.
 
 use crate::raw::syscall;
 use std::cell::Cell;
@@ -9,8 +9,8 @@ type Action = [usize; 4];
 /// Bytes of the kernel's signal set.
 const SET: usize = 8;
 
-/// Those that stay a thread's own business for good: faults that it meets itself, which end the process with a word of
-/// why, and the two by which the C library reaches all threads. None of their handlers touches what threads share.
+/// Signals that a thread never leaves to others: faults of the thread itself, which end the process with a message, and the two
+/// signals by which the C library reaches all threads. None of their handlers touches data that threads share.
 const OF_A_THREAD: [libc::c_int; 9] = [
     libc::SIGILL,
     libc::SIGTRAP,
@@ -24,16 +24,16 @@ const OF_A_THREAD: [libc::c_int; 9] = [
 ];
 
 thread_local! {
-    /// Whether this thread has given up signals by [`leave_signals_to_others`].
+    /// Whether this thread has called [`leave_signals_to_others`].
     static LEFT_TO_OTHERS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on other threads handle the signals that are sent to this process. Then this one need not block them each time
-/// that it starts a program.
+/// Leaves signals that are sent to this process to other threads from now on. Then this thread need not block them for each
+/// start.
 pub fn leave_signals_to_others() {
     let mut own = OF_A_THREAD.iter().fold(0, |set, n| set | 1u64 << (n - 1));
-    // Where nothing handles it: if its parent blocks it, the kernel does not drop it when a child exits, but wakes another
-    // thread to do so (sig_ignored() in kernel/signal.c).
+    // If no handler is set for SIGCHLD: while the parent blocks the signal, the kernel does not drop it when a child exits, but
+    // wakes another thread to do so (sig_ignored() in kernel/signal.c).
     if action(libc::SIGCHLD as usize).is_some_and(|a| a[0] == libc::SIG_DFL) {
         own |= 1 << (libc::SIGCHLD - 1);
     }
@@ -41,7 +41,8 @@ pub fn leave_signals_to_others() {
     LEFT_TO_OTHERS.set(true);
 }
 
-/// Calls `f` while no handler of this process can run in this thread, nor in a child that it makes, which inherits that.
+/// Calls `f` while no handler of this process can run in this thread, nor in a child that `f` makes: the child inherits the
+/// mask.
 pub(super) fn without<T>(f: impl FnOnce() -> T) -> T {
     if LEFT_TO_OTHERS.get() {
         return f();
@@ -52,17 +53,17 @@ pub(super) fn without<T>(f: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The signals this process handles or ignores, as a set with bit n-1 for signal n, and SIGPIPE, which Rust
-/// programs ignore from their start. A handler must not run in a child, which shares this process's memory. `execve` leaves
-/// ignored signals ignored: a program that never asked for it would miss the end of its reader.
+/// Returns the signals that this process handles or ignores, as a set with bit n-1 for signal n. SIGPIPE is always in the set:
+/// Rust programs ignore it from their start. A handler must not run in a child, which shares this process's memory. `execve`
+/// leaves ignored signals ignored: a program that did not expect that would miss the end of its reader.
 pub(super) fn not_default() -> u64 {
     (1..=64)
         .filter(|&n| action(n).is_some_and(|a| a[0] != libc::SIG_DFL))
         .fold(1 << (libc::SIGPIPE - 1), |set, n| set | 1 << (n - 1))
 }
 
-/// Makes exited children wait to be reaped. A server whose own parent ignored SIGCHLD inherits
-/// that, and the kernel would throw every exit status away.
+/// Makes exited children wait to be reaped. If the server's own parent ignored SIGCHLD, the server inherits that, and the
+/// kernel would throw every exit status away.
 pub(super) fn keep_exited_children() {
     let discards = |a: Action| a[0] == libc::SIG_IGN || a[1] & libc::SA_NOCLDWAIT as usize != 0;
     if action(libc::SIGCHLD as usize).is_some_and(discards) {
@@ -85,8 +86,7 @@ pub(super) fn reset(mut set: u64) {
     while set != 0 {
         let signal = set.trailing_zeros() as usize + 1;
         let new = &raw const default as usize;
-        // SAFETY: `default` outlives the call and has the size of the kernel's struct; SIG_DFL runs
-        // no code.
+        // SAFETY: `default` outlives the call and has the size of the kernel's struct; SIG_DFL runs no code.
         unsafe { syscall(libc::SYS_rt_sigaction, [signal, new, 0, SET, 0, 0]) };
         set &= set - 1;
     }
@@ -97,7 +97,7 @@ pub(super) fn set_mask(set: u64) {
     mask(libc::SIG_SETMASK, set);
 }
 
-/// Changes what this thread blocks; what it has blocked before, as a set.
+/// Changes the set of signals that this thread blocks. Returns the previous set.
 fn mask(how: libc::c_int, new: u64) -> u64 {
     let mut old: u64 = 0;
     let (how, to) = (how as usize, &raw mut old as usize);

@@ -1,12 +1,11 @@
-//! Three low descriptor numbers through which a child receives its standard input, output and
-//! error.
+//! Three low descriptor numbers through which a child receives its standard input, output and error.
 //!
-//! A plain vfork copies the whole descriptor table: its cost grows with the server's connections.
-//! With CLONE_FILES nothing is copied; the child then takes a private copy of the low part only, by
-//! `close_range(.., CLOSE_RANGE_UNSHARE)`. What it needs must lie in that low part: in the slots.
+//! A plain vfork copies the whole descriptor table: its cost grows with the server's connections. With CLONE_FILES nothing is
+//! copied: the child takes a private copy of the low part only, by `close_range(.., CLOSE_RANGE_UNSHARE)`. The descriptors that
+//! the child needs must lie in that low part: in the slots.
 //!
-//! Between starts a slot holds /dev/null, so that its number never becomes free: no other file can
-//! get it, and `dup3` onto it never meets a half-open descriptor (EBUSY).
+//! Between starts a slot holds /dev/null, so that its number never becomes free. No other file can get the number, and `dup3`
+//! onto it never meets a half-open descriptor (EBUSY).
 
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -24,14 +23,14 @@ pub(super) struct StdioSlots {
     fds: [OwnedFd; 3],
 }
 
-/// What is in a slot between starts.
+/// Opens /dev/null, which a slot holds between starts.
 pub(super) fn null() -> io::Result<Arc<OwnedFd>> {
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     Ok(Arc::new(null))
 }
 
 impl StdioSlots {
-    /// The lowest free numbers from 3 on: the child's 0, 1 and 2 must not be slots themselves.
+    /// Takes the lowest free numbers from 3 on: the child's 0, 1 and 2 must not be slots themselves.
     pub(super) fn new(null: &Arc<OwnedFd>) -> io::Result<Self> {
         let slot = || fcntl_dupfd_cloexec(null, 3);
         let fds = [slot()?, slot()?, slot()?];
@@ -39,8 +38,7 @@ impl StdioSlots {
         Ok(Self { null, fds })
     }
 
-    /// Puts the descriptors of a program into the slots. On an error the slots may hold some of
-    /// them.
+    /// Puts the descriptors of a program into the slots. On an error the slots may hold some of them.
     pub(super) fn fill(&mut self, stdio: &[BorrowedFd<'_>; 3]) -> io::Result<()> {
         for (slot, fd) in self.fds.iter_mut().zip(stdio) {
             dup3(fd, slot, DupFlags::CLOEXEC)?;
@@ -48,8 +46,7 @@ impl StdioSlots {
         Ok(())
     }
 
-    /// Empties the slots: a pipe's end left here would keep its other end from ever seeing the end
-    /// of file.
+    /// Empties the slots: if a pipe's end stayed here, its other end would never see the end of file.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         let null = &self.null;
         self.fds

@@ -1,11 +1,11 @@
-//! The stack a child runs on until it has executed its program.
+//! The stack that a child runs on until it has executed its program.
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use std::{ffi::c_void, io, ptr, ptr::NonNull};
 
-/// Bytes the child may use; it needs a few hundred, a debug build some thousand.
+/// Bytes that the child may use; it needs a few hundred, in a debug build some thousand.
 const SIZE: usize = 64 * 1024;
-/// Unmapped bytes below it: one page, of any page size Linux has.
+/// Unmapped bytes below the stack: at least one page, of any page size that Linux has.
 const GUARD: usize = 64 * 1024;
 
 /// A mapping with a guard below.
@@ -14,14 +14,13 @@ pub(super) struct Stack {
     base: NonNull<c_void>,
 }
 
-// SAFETY: this value alone has the mapping's address, and no method reads or writes what is there. Of which thread the child is
-// that runs on it makes no difference to the mapping.
+// SAFETY: this value alone has the mapping's address, and no method reads or writes the mapping. The mapping does not depend on
+// which thread started the child that runs on it.
 unsafe impl Send for Stack {}
 
 impl Stack {
     pub(super) fn new() -> io::Result<Self> {
-        // SAFETY: a new anonymous mapping at a place of the kernel's choice touches no memory in
-        // use.
+        // SAFETY: a new anonymous mapping at a place of the kernel's choice touches no memory in use.
         let base = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
@@ -38,7 +37,7 @@ impl Stack {
         Ok(stack)
     }
 
-    /// The address behind its highest byte, as clone(2) takes it: page-aligned.
+    /// Returns the address after the highest byte, as clone(2) takes it: page-aligned.
     pub(super) fn top(&self) -> usize {
         self.base.as_ptr() as usize + GUARD + SIZE
     }
@@ -46,9 +45,9 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`. No child uses it: one that is waited for (CLONE_VFORK) has left it before the call
-        // that made it returned, and `Launches` forgets the stack of any other that may not have left. A failure leaves the
-        // mapping in place, which does no harm.
+        // SAFETY: the mapping made in `new`. No child uses it: a child that is waited for (CLONE_VFORK) left it before the call
+        // that made the child returned, and `Launches` forgets the stack of any other that may not have left. A failure leaves
+        // the mapping in place, which does no harm.
         let _ = unsafe { munmap(self.base.as_ptr(), GUARD + SIZE) };
     }
 }
