@@ -1,9 +1,9 @@
-//! What a program and the folders that lead to it must be like before it runs as a user: suexec's checks, each on a
-//! descriptor that no link leads to.
+//! Requirements on a program, and on the folders that lead to it, before it runs as a user. They are suexec's checks. Each is
+//! made on a descriptor that was opened without following a link.
 //!
-//! Where all of this holds only the user and root can put another file in the program's place, or another folder in the
-//! place of one that leads to it. So what is executed by its path is what was checked, or what the same user has put there
-//! meanwhile. By its path, for so a script's interpreter opens it again, whatever the kernel was given.
+//! If all requirements are met, only the user and root can replace the program, or a folder on the way to it. The program is
+//! then executed by its path, because a script's interpreter opens the script by path anyway, even if the kernel was given a
+//! descriptor. So the executed file is the checked file, or a file that the same user has put there meanwhile.
 
 use crate::{host_name::is_host, remote::shortage::is_short, trusted_path::resolve};
 use rustix::{
@@ -23,28 +23,28 @@ use std::{
 /// Why a program is not run as a user.
 #[derive(Debug)]
 pub struct Denied {
-    /// The file or folder that is to blame.
+    /// The offending file or folder.
     pub at: PathBuf,
-    /// What is wrong with it, and the mend.
+    /// The problem, with a way to fix it.
     pub why: CheckFailure,
 }
 
-/// What is wrong with a file or a folder.
+/// The problem of a file or a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // each says itself
+#[allow(missing_docs)] // the names explain themselves
 pub enum CheckFailure {
-    /// It could not be looked at.
+    /// The system could not look at it.
     System(Errno),
     NotBelow,
     Hidden,
     Link,
-    /// It leads out of another account's folder.
+    /// A link leads out of another account's folder.
     OthersLink,
     NotAFile,
     NotAFolder,
-    /// Its owner, and who it should be beside root.
+    /// The actual owner, and the expected one. Root would also be accepted.
     Owner(u32, u32),
-    /// Its owner, as whom alone it runs.
+    /// The actual owner. The file runs only as its owner.
     OnlyOwner(u32),
     Group,
     Others,
@@ -56,7 +56,7 @@ pub enum CheckFailure {
 }
 
 impl Denied {
-    /// What the system is short of: that says nothing of the program.
+    /// Returns the error if the system is short of something, which is not the program's fault.
     pub(super) fn shortage(&self) -> Option<Errno> {
         match self.why {
             CheckFailure::System(errno) if is_short(errno) => Some(errno),
@@ -106,59 +106,61 @@ impl std::error::Error for Denied {}
 
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What the folder of a route is.
+/// The kind of a route's folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// One that the operator has named: links on the way to it are the operator's.
+    /// A folder that the operator has named. Links on the way to it are the operator's.
     Named,
-    /// The folder with a folder for each host. No program lies there: each host's lie in a folder of their own.
+    /// The folder that holds a folder for each host. Programs lie only in the hosts' own folders.
     Hosts,
-    /// `HOST/cgi-bin` in such a folder. `HOST` may be a link to another host's folder beside it; `cgi-bin` is the owner's.
+    /// `HOST/cgi-bin` in a folder of [`Hosts`](Self::Hosts). `HOST` may be a link to another host's folder beside it; `cgi-bin`
+    /// is the owner's.
     Host,
 }
 
 /// The folder of a host's programs.
 pub const PROGRAMS: &str = "cgi-bin";
 
-/// What is to be run.
+/// A program or module to check.
 #[derive(Debug, Clone, Copy)]
 struct ProgramToCheck<'a> {
-    /// The folder of its route, or the program itself, as it was configured.
+    /// The route's folder, or the program itself, as configured.
     root: &'a Path,
     layout: Layout,
     program: &'a Path,
-    /// As whom.
+    /// The user to run it as.
     uid: u32,
     owner: OwnedBy,
-    /// Something else is executed, and reads it.
+    /// Another program is executed, and reads this file.
     interpreted: bool,
 }
 
-/// Whose programs and folders may be.
+/// The permitted owners of programs and folders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnedBy {
-    /// They run as the server's user, as without a helper.
+    /// Any user: programs run as the server's user, just as without a helper.
     Anybody,
-    /// The user that programs run as, or root.
+    /// The user that the programs run as, or root.
     UserOrRoot,
-    /// The same, but the file is the user's own.
+    /// Like [`UserOrRoot`](Self::UserOrRoot) for folders. The program's file must belong to the user.
     User,
 }
 
 impl ProgramToCheck<'_> {
-    /// As [`may_run`].
+    /// Does the checks of [`may_run`].
     fn check(&self) -> Result<PathBuf, Denied> {
         match self.is_fine() {
-            // Without the slashes and dots that mean nothing.
+            // Drop redundant slashes and dots.
             true => Ok(self.program.components().collect()),
             false => self.look_closely(),
         }
     }
 
-    /// Whether all holds in the usual case, without a link in any name: at a third of the calls of a closer look.
+    /// Whether a program in the usual case, without a link in any name, passes all checks. Takes a third of the system calls of
+    /// [`look_closely`](Self::look_closely).
     ///
-    /// The program's folder is opened once. Those above it are reached from there by `..`, in whose place no user can put
-    /// another.
+    /// The program's folder is opened once, and the folders above are reached from there by `..`. No user can replace a `..`
+    /// entry.
     fn is_fine(&self) -> bool {
         let plain = |path: &Path| {
             let mut parts = path.components();
@@ -180,7 +182,7 @@ impl ProgramToCheck<'_> {
         let stat = |name: &OsStr| statat(&here, name, AtFlags::SYMLINK_NOFOLLOW);
         let depth = |path: &Path| path.components().count();
         let own = match self.layout {
-            // From the folder of all hosts on.
+            // Count from the folder of all hosts.
             Layout::Host => depth(self.root).saturating_sub(2),
             Layout::Named | Layout::Hosts => depth(self.root),
         };
@@ -195,7 +197,7 @@ impl ProgramToCheck<'_> {
         Ok(self.file_is_safe(&stat(name)?).is_ok())
     }
 
-    /// The same, step by step: what is wrong, or how links lead there.
+    /// Does the same checks step by step. Names the offending file or folder, or follows permitted links.
     fn look_closely(&self) -> Result<PathBuf, Denied> {
         let (real, whole) = self.real()?;
         let mut at = PathBuf::from("/");
@@ -214,8 +216,8 @@ impl ProgramToCheck<'_> {
         Ok(whole)
     }
 
-    /// The folder from which on all is the route's, and the program in it: how the operator names a folder is the operator's
-    /// to choose, links included; what is below it is the program's path as it is.
+    /// Returns the folder from which all belongs to the route, and the program's path. The operator may use links to name a
+    /// folder. Below that folder the program's path is taken as it is.
     fn real(&self) -> Result<(PathBuf, PathBuf), Denied> {
         let below = self.below().map_err(|why| denied(self.program, why))?;
         let (real, folder) = match self.layout {
@@ -227,7 +229,7 @@ impl ProgramToCheck<'_> {
             Layout::Host => host_folder(self.root, self.owner)?,
         };
         if self.owner == OwnedBy::Anybody {
-            // Links that stay below the folder of the route are the server's to follow.
+            // The server may follow links that stay below the route's folder.
             let whole = canonical(self.program)?;
             return if whole.starts_with(&folder) {
                 Ok((real, whole))
@@ -243,7 +245,7 @@ impl ProgramToCheck<'_> {
         Ok((real, whole))
     }
 
-    /// The names below the folder of the route.
+    /// Returns the path below the route's folder.
     fn below(&self) -> Result<&Path, CheckFailure> {
         let below = self.program.strip_prefix(self.root);
         let below = below.map_err(|_| CheckFailure::NotBelow)?;
@@ -285,7 +287,7 @@ impl ProgramToCheck<'_> {
         }
     }
 
-    /// A folder on the way; `inside`: of those that the route is about.
+    /// Checks a folder on the way. `inside`: the folder belongs to the route.
     fn folder_is_safe(&self, stat: &Stat, inside: bool) -> Result<(), CheckFailure> {
         const STICKY: u32 = 0o1000;
         match FileType::from_raw_mode(stat.st_mode) {
@@ -297,7 +299,7 @@ impl ProgramToCheck<'_> {
             return Ok(());
         }
         owned(stat, self.uid)?;
-        // Where it is sticky no other user can move what it holds.
+        // In a sticky folder no other user can move the entries.
         if !inside && stat.st_mode & STICKY != 0 {
             return Ok(());
         }
@@ -309,11 +311,11 @@ impl ProgramToCheck<'_> {
     }
 }
 
-/// The folder with a folder for each host, and that of the programs of the host whose folder `root` is configured as
-/// (`HOST/cgi-bin`), in the folder that the host's name leads to: whoever may put a link there may put a folder there as well.
+/// Returns the folder that holds all hosts' folders, and the program folder of one host. `root` is the configured path of the
+/// latter (`HOST/cgi-bin`). `HOST` may be a link: a user with the right to put a link there could create a folder just as well.
 ///
 /// # Errors
-/// It is not there, or leads to something else.
+/// The folder is missing, or a link leads elsewhere.
 pub(super) fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathBuf), Denied> {
     let known = root.file_name() == Some(OsStr::new(PROGRAMS));
     let host = root.parent().filter(|_| known);
@@ -339,7 +341,7 @@ pub(super) fn host_folder(root: &Path, owner: OwnedBy) -> Result<(PathBuf, PathB
     }
 }
 
-/// The path without links, none of which leads out of another account's folder.
+/// Resolves links, and refuses a link that leads out of another account's folder.
 fn canonical(path: &Path) -> Result<PathBuf, Denied> {
     let failed = |e: io::Error| match Errno::from_io_error(&e) {
         Some(errno) => CheckFailure::System(errno),
@@ -364,11 +366,11 @@ fn owned(stat: &Stat, uid: u32) -> Result<(), CheckFailure> {
     }
 }
 
-/// Whether a program or module of a route, whose folder or one program is `root`, may run as the user `uid`. Its path without
-/// links in it. `interpreted`: something else is executed, and reads it.
+/// Checks that a program or module may run as the user `uid`. `root` is the route's folder, or its one program. Returns the
+/// path with links resolved. `interpreted`: another program is executed, and reads the file.
 ///
 /// # Errors
-/// It may not.
+/// The first failed check.
 pub fn may_run(
     (root, layout): (&Path, Layout),
     program: &Path,

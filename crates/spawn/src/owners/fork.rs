@@ -1,4 +1,4 @@
-//! A process of the spawner's, of the same program: what is left to it of the spawner.
+//! Forks the spawner, and drops everything in the child that belongs to the spawner.
 
 use crate::{claims::MarkRange, inherited::close_all_but, raw::syscall, remote::message::pair};
 use rustix::{
@@ -12,11 +12,12 @@ use rustix::{
 };
 use std::{io, os::fd::OwnedFd};
 
-/// A process that does something, and its socket; `has_own_ids`: it is the init of a PID namespace, where no program can signal
-/// it, and the kernel ends with it all that it has started. For a process with one thread.
+/// Forks a process that runs `does` with its socket. Returns its id, its pidfd and the spawner's socket. `has_own_ids`: the
+/// process is the init of a PID namespace. No program can signal this init, and with its end the kernel kills all that it has
+/// started. The calling process must have only one thread.
 ///
 /// # Errors
-/// Something is short. If there is a process all the same, it is a child that nobody knows.
+/// The system is short of something. A process that exists all the same is a child that the caller does not know.
 pub(super) fn fork(
     has_own_ids: bool,
     marks: MarkRange,
@@ -24,12 +25,12 @@ pub(super) fn fork(
 ) -> io::Result<(Pid, OwnedFd, OwnedFd)> {
     let (ours, theirs) = pair()?;
     let spawner = getpid();
-    // No process can enter its own PID namespace again if that belongs to a user namespace above: a child has one from its start,
-    // and this process never leaves its own.
+    // A process cannot enter its own PID namespace again if that namespace belongs to a user namespace above. So the child gets
+    // its PID namespace at its start, and the spawner never leaves its own.
     let own_ids = if has_own_ids { libc::CLONE_NEWPID } else { 0 };
     let flags = (libc::SIGCHLD | own_ids) as usize;
-    // SAFETY: as fork(2). This process has one thread, so that the child has all there is of it: no lock is held by a thread
-    // that is not there.
+    // SAFETY: like fork(2). This process has one thread, and the child has a copy of it: no lock is held by a thread that the
+    // child lacks.
     let pid = match unsafe { syscall(libc::SYS_clone, [flags, 0, 0, 0, 0, 0]) } {
         0 => {
             close_all_but([Some(&theirs)]);
@@ -43,7 +44,7 @@ pub(super) fn fork(
                     1
                 }
             };
-            // SAFETY: ends the process; what the spawner would do at its end is not this one's to do.
+            // SAFETY: ends the process. The child must not run the spawner's cleanup.
             unsafe { libc::_exit(code) }
         }
         errno @ ..0 => return Err(io::Error::from_raw_os_error(-errno as i32)),
@@ -53,17 +54,17 @@ pub(super) fn fork(
     Ok((pid, pidfd_open(pid, PidfdFlags::empty())?, ours))
 }
 
-/// In a child of the spawner: whatever it starts is known as a helper's, also when the helper has ended.
+/// Marks a child of the spawner. Its descendants can then be recognized as a helper's, even after the helper has ended.
 fn mark(marks: MarkRange) -> Result<(), String> {
     setrlimit(Resource::Locks, marks.limit())
         .map_err(|e| format!("setrlimit: {}", io::Error::from(e)))
 }
 
-/// In a child of the spawner: it ends with the spawner.
+/// Makes a child of the spawner end with the spawner.
 fn ends_with(spawner: Pid) -> Result<(), String> {
     let asked = set_parent_process_death_signal(Some(Signal::KILL));
     asked.map_err(|e| format!("prctl: {}", io::Error::from(e)))?;
-    // In a PID namespace of its own it has no parent.
+    // In its own PID namespace the child has no parent.
     if getppid().is_none_or(|parent| parent == spawner) {
         Ok(())
     } else {
@@ -71,7 +72,7 @@ fn ends_with(spawner: Pid) -> Result<(), String> {
     }
 }
 
-/// In a child of the spawner: the standard streams that a server which takes over is given are none of a helper's.
+/// Replaces the standard streams of a child of the spawner: they are kept for a server that takes over, not for helpers.
 fn leave_streams() -> Result<(), String> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let null = open("/dev/null", flags, Mode::empty());

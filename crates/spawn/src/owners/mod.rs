@@ -3,18 +3,19 @@
 //! | process | is | does |
 //! |---|---|---|
 //! | the server | its own user | asks for helpers, and asks a helper to start a program ([`Owners`]) |
-//! | the spawner | root, executed anew, so that its address layout is its own; one thread, no network | makes helpers, and nothing else ([`spawner`]). Neither reads the configuration itself nor asks who a user is: another process does (`errand`) |
-//! | a helper, or several | one user, of one route | checks and starts programs (`helper`), and the worker of the route's modules (`modules`), once it has become that user and confined itself |
+//! | the spawner | root, executed anew, so that its address layout is its own; one thread, no network | makes helpers, and nothing else ([`spawner`]). Separate processes read the configuration and look up users for the spawner (`errand`) |
+//! | a helper, or several | one user, of one route | checks and starts programs (`helper`), and the worker of the route's modules (`modules`), after becoming that user and confining itself |
 //!
-//! The spawner and the helpers believe the server nothing. What may be started is what they have read in the configuration
-//! themselves ([`Remit`]): the server names a route by a digest of it, and a program by its path. A server under an
-//! attacker's control can start configured programs with hostile variables of requests, and nothing else.
+//! The spawner and the helpers do not trust the server. They read in the configuration themselves which programs may be started
+//! ([`Remit`]): the server names a route by its digest, and a program by its path. A server under an attacker's control can
+//! start configured programs with hostile request variables, and do nothing else.
 //!
-//! Each order has a deadline ([`Deadline`]). The server waits no longer, and what comes too late is not done.
+//! Each order has a deadline ([`Deadline`]). The server stops waiting then, and an order that arrives too late is not carried
+//! out.
 //!
-//! What a helper starts it starts as the server would ([`Direct`](crate::Direct)). Of each program the server has a connection:
-//! over it come the end of the program and what was wrong with it, and signals go there. Who closes it ends the program
-//! (`connection`).
+//! A helper starts programs in the same way as the server ([`Direct`](crate::Direct)). The server has one connection for each
+//! program: the helper reports failures and the program's end over it, and takes signals from it. Closing the connection ends
+//! the program (`connection`).
 
 mod cgroups;
 mod checks;
@@ -60,6 +61,6 @@ pub use warm::under_way::{StoppedTemplate, TemplateUnderWay};
 
 use std::time::Duration;
 
-/// What was configured may be asked for so long after the configuration has changed, for requests that began before: the
-/// default of `total_timeout`.
+/// After a reload, programs of the previous configuration can still be started for this time, because earlier requests may need
+/// them: the default of `total_timeout`.
 const OLD: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! What may be started as another user.
+//! The terms for starting programs as another user.
 
 use super::{
     checks::{CheckFailure, Denied, Layout, OwnedBy, PROGRAMS, denied, host_folder, may_run},
@@ -19,16 +19,16 @@ use std::{
     sync::Arc,
 };
 
-/// No programs run as these, only because their files belong to them: users that systemd makes up while a service runs (DynamicUser), and nobody,
-/// to whom the files of all unknown users belong (user_namespaces(7), NFS).
+/// User ids that no program runs as merely because its file belongs to them. systemd allocates some of them while a service
+/// runs (DynamicUser). `nobody`, 65534, owns the files of all unknown users (user_namespaces(7), NFS).
 const OF_THE_SYSTEM: RangeInclusive<u32> = 61_184..=65_535;
 
-/// Whom the programs of a route run as.
+/// The user that the programs of a route run as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunsAs {
-    /// This user; programs and their folders belong to it or to root. Its groups are looked for when a helper is made.
+    /// This user; programs and their folders belong to it or to root. The user's groups are looked up when a helper is made.
     User(User),
-    /// The server's own user, for a sandbox that only a helper can make: files may belong to anybody.
+    /// The server's own user, for a sandbox that only a helper can make. The files may belong to any user.
     Server(Identity),
     /// The owner of the program's file: a user that the system knows.
     Owner {
@@ -36,13 +36,13 @@ pub enum RunsAs {
         min_uid: u32,
         /// The lowest id of the user's own group.
         min_gid: u32,
-        /// The server's own user, whatever its id is; 0: none.
+        /// The server's own user, which is allowed whatever its id is; 0: no exception.
         server: u32,
     },
 }
 
 impl RunsAs {
-    /// Whose programs and folders may be.
+    /// Returns the rule for the owners of programs and folders.
     pub fn owned_by(&self) -> OwnedBy {
         match self {
             Self::Server(_) => OwnedBy::Anybody,
@@ -52,40 +52,40 @@ impl RunsAs {
     }
 }
 
-/// What the worker of a route's modules is told, and sees.
+/// The settings of the worker of a route's modules, and the folders that the worker sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleTerms {
-    /// The server's build, which that of the worker's program is to be: its last argument.
+    /// The server's build, passed as the worker's last argument. The worker's program must be of the same build.
     pub build: String,
-    /// What it reads at its start, from its descriptor 4.
+    /// Data that the worker reads from its descriptor 4 at its start.
     pub setup: Vec<u8>,
-    /// Folders that modules may read: what a strict sandbox leaves to the worker beside what programs have.
+    /// Folders that modules may read. A strict sandbox grants them to the worker in addition to the programs' folders.
     pub read: Vec<PathBuf>,
-    /// Those that they may change, too.
+    /// Folders that modules may also change.
     pub write: Vec<PathBuf>,
 }
 
-/// The programs of one route, or the one program that is its worker, and how they are started.
+/// The programs of one route, or the single program of its worker, and the settings for their start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Terms {
-    /// The folder, or the one program, absolute.
+    /// The absolute path of the folder, or of the single program.
     pub path: PathBuf,
-    /// What that folder is.
+    /// The kind of that folder.
     pub layout: Layout,
-    /// Programs that run files by their ending.
+    /// Programs that run files, by file name extension.
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
     /// Names of the variables that may be set beside `HTTP_*`.
     pub variables: Vec<String>,
-    /// Variables that have these values, whatever the server says.
+    /// Variables with fixed values, which override the server's.
     pub constants: Vec<(String, String)>,
     /// Words of a query become arguments.
     pub query_args: bool,
-    /// The arguments of a worker: one program that stays, and takes connections from its standard input. Nothing of its
-    /// start is the server's to say. `None`: each start is a request's.
+    /// The arguments of a worker: one program that stays, and accepts connections on its standard input. The server cannot
+    /// change anything about its start. `None`: each start serves one request.
     pub worker: Option<Vec<String>>,
-    /// Programs may be kept loaded: the variables that they find then, beside the constants. `None`: they start cold.
+    /// Variables for programs that are kept loaded, in addition to the constants. `None`: programs always start cold.
     pub warm: Option<Vec<(String, String)>>,
-    /// What the worker of its modules is told; `None`: it runs none.
+    /// The settings of the route's module worker; `None`: the route runs no modules.
     pub modules: Option<ModuleTerms>,
     /// Resource limits.
     pub limits: Limits,
@@ -93,27 +93,27 @@ pub struct Terms {
     pub umask: u32,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
-    /// What programs are kept from.
+    /// The sandbox that programs run in.
     pub sandbox: Sandbox,
-    /// What a strict sandbox leaves to them.
+    /// The access that a strict sandbox leaves to programs.
     pub strict: Option<Arc<Confinement>>,
-    /// Whom they run as.
+    /// The user that programs run as.
     pub runs_as: RunsAs,
-    /// The supplementary groups that they keep, if their user is a member.
+    /// The supplementary groups that programs keep, if their user is a member.
     pub groups: Vec<u32>,
 }
 
-/// What a helper may start: what server and spawner have each read in the configuration.
+/// The permission of a helper to start programs. Server and spawner each read it in the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remit {
     pub(super) terms: Terms,
     digest: u64,
-    /// Of a host: the digest of the remit that it was made of, and the host's name.
+    /// For the remit of one host: the digest of the remit that it was derived from, and the host's name.
     of: Option<(u64, String)>,
 }
 
 impl Remit {
-    /// Of these terms.
+    /// Creates the remit for these terms.
     pub fn new(terms: Terms) -> Self {
         let mut hasher = DefaultHasher::new();
         format!("{terms:?}").hash(&mut hasher);
@@ -125,7 +125,7 @@ impl Remit {
         }
     }
 
-    /// The same, but for the folders of hosts: what is started is started by the remit of one of them.
+    /// Returns the same remit for the folder that holds the hosts' folders. Programs are started only by the remit of one host.
     pub fn of_hosts(&self) -> Self {
         Self::new(Terms {
             layout: Layout::Hosts,
@@ -133,8 +133,9 @@ impl Remit {
         })
     }
 
-    /// That of the programs of one host: `HOST/cgi-bin` in the [folder of hosts](Self::of_hosts). `modules` says what the
-    /// worker of its modules, in that folder, is told. `None`: these are not the folders of hosts, or that is no host's name.
+    /// Derives the remit for one host's programs: `HOST/cgi-bin` in the [folder of hosts](Self::of_hosts). `modules` adapts the
+    /// settings of the module worker to that folder. Returns `None` if this remit is not for folders of hosts, or `host` is no
+    /// host name.
     pub fn of_host(
         &self,
         host: &str,
@@ -156,16 +157,17 @@ impl Remit {
         })
     }
 
-    /// What the spawner knows it by: the digest of what is configured, and the host, if it is one's; else nothing.
+    /// Returns the name that the spawner knows this remit by: the digest of the configured remit, and the host's name. Without
+    /// a host the name is empty.
     pub(super) fn asked_by(&self) -> (u64, &str) {
         let of = self.of.as_ref().map(|(digest, host)| (*digest, &**host));
         of.unwrap_or((self.digest, ""))
     }
 
-    /// Its folder, or its program, as it is configured; that of a host without links.
+    /// Returns the folder or program as configured. For a host's remit, resolves links first.
     ///
     /// # Errors
-    /// A host's is not there, or leads to something else.
+    /// The host's folder is missing, or leads elsewhere.
     pub(super) fn folder(&self) -> Result<PathBuf, Denied> {
         let root = &self.terms.path;
         match self.terms.layout {
@@ -177,46 +179,46 @@ impl Remit {
         }
     }
 
-    /// Names it between processes of the one binary; other terms have another.
+    /// Returns the name of the remit between processes of the same binary. Other terms give another digest.
     pub fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// Whether its helpers number processes themselves, in PID namespaces of their own.
+    /// Whether its helpers number processes themselves, each helper in its own PID namespace.
     pub(super) fn has_own_ids(&self) -> bool {
         self.terms.strict.is_some() && kernel().namespaces
     }
 
-    /// Whom the programs run as.
+    /// Returns the user that the programs run as.
     pub fn runs_as(&self) -> &RunsAs {
         &self.terms.runs_as
     }
 
-    /// Whether they run as another user than the server.
+    /// Whether the programs run as another user than the server.
     pub fn runs_as_others(&self) -> bool {
         !matches!(self.terms.runs_as, RunsAs::Server(_))
     }
 
-    /// Whether `program` may run as the user `uid`. Its path without links in it.
+    /// Checks that `program` may run as the user `uid`. Returns the path with links resolved.
     ///
     /// # Errors
-    /// It may not.
+    /// The program may not run as that user.
     pub fn check(&self, program: &Path, uid: u32) -> Result<PathBuf, Denied> {
         let interpreter = self.interpreter(program.as_os_str().as_bytes());
         self.may_run(program, uid, interpreter.is_some())
     }
 
-    /// Whom a helper becomes for the user `uid`: not for everybody. Asks the name service.
+    /// Returns the identity that a helper assumes for the user `uid`, if the route allows this user. Asks the name service.
     ///
     /// # Errors
-    /// No program of this route runs as that user, in words; or it is not known who that is.
+    /// No program of this route runs as that user (with a sentence for the user), or the name service does not answer.
     pub fn identity(&self, uid: u32) -> Result<Identity, NotDone> {
         let mut identity = self.member(uid)?;
         identity.keep_groups(&self.terms.groups);
         Ok(identity)
     }
 
-    /// The same in all groups of the user.
+    /// Returns the identity with all groups of the user.
     fn member(&self, uid: u32) -> Result<Identity, NotDone> {
         let denied = |why: String| Err(NotDone::Denied(why));
         let (min_uid, min_gid, server) = match &self.terms.runs_as {
@@ -242,7 +244,7 @@ impl Remit {
             ));
         }
         let user = identity::by_uid(uid).map_err(|e| match e {
-            // Nothing that it says.
+            // The name service has not answered, so nothing is known of the user.
             IdentityError::System(..) => NotDone::NotNow(format!("the name service: {e}")),
             e => NotDone::Denied(format!("its owner: {e}")),
         })?;
@@ -257,7 +259,7 @@ impl Remit {
         }
     }
 
-    /// What runs a file of that name.
+    /// Returns the interpreter for a file with this name.
     pub(super) fn interpreter(&self, program: &[u8]) -> Option<&PathBuf> {
         let mut all = self.terms.interpreters.iter();
         let found = all.find(|(ending, _)| program.ends_with(ending.as_bytes()));
@@ -270,10 +272,10 @@ impl Remit {
         runs.is_some_and(|path| path.as_os_str().as_bytes() == interpreter.to_bytes())
     }
 
-    /// Whether `module` may run as the user `uid`. Its path without links in it.
+    /// Checks that `module` may run as the user `uid`. Returns the path with links resolved.
     ///
     /// # Errors
-    /// It may not.
+    /// The module may not run as that user.
     pub fn check_module(&self, module: &Path, uid: u32) -> Result<PathBuf, Denied> {
         self.may_run(module, uid, true)
     }
@@ -284,7 +286,7 @@ impl Remit {
         may_run(folder, program, uid, owner, interpreted)
     }
 
-    /// The user that starts a program whose file belongs to `owner`.
+    /// Returns the user for a program whose file belongs to `owner`.
     pub fn user(&self, owner: u32) -> u32 {
         match &self.terms.runs_as {
             RunsAs::User(user) => user.uid,
@@ -293,10 +295,10 @@ impl Remit {
         }
     }
 
-    /// The environment of a program: what was sent, where that may be set, and what is the same for all requests.
+    /// Returns a program's environment: the variables that were sent, and the constants of the route, which override them.
     ///
     /// # Errors
-    /// The first variable that may not be set.
+    /// The name of the first variable that may not be set.
     pub(super) fn environment(&self, sent: &EnvBlock) -> Result<EnvBlock, Vec<u8>> {
         let constants = &self.terms.constants;
         let is_constant = |name: &[u8]| constants.iter().any(|(c, _)| c.as_bytes() == name);
@@ -313,7 +315,7 @@ impl Remit {
         Ok(env)
     }
 
-    /// The environment of programs that are loaded before there is a request; `None`: none are.
+    /// Returns the environment for programs that are loaded before there is a request; `None` if the route loads none.
     pub(super) fn template_environment(&self) -> Option<EnvBlock> {
         let own = self.terms.warm.as_ref()?;
         let mut env = EnvBlock::default();
@@ -324,7 +326,7 @@ impl Remit {
     }
 }
 
-/// Who is no member of root's group beside the own one.
+/// Accepts the user unless root's group is among its groups. The user's own group is not checked here.
 fn without_root(user: Identity) -> Result<Identity, NotDone> {
     if user.groups.contains(&0) {
         Err(NotDone::Denied(format!(
@@ -336,7 +338,7 @@ fn without_root(user: Identity) -> Result<Identity, NotDone> {
     }
 }
 
-/// Whether it is the name of a variable that a field of a request becomes.
+/// Whether `name` is a variable that a request header field can set.
 fn is_field(name: &[u8]) -> bool {
     let letter = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
     name.strip_prefix(b"HTTP_")

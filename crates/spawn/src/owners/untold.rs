@@ -1,4 +1,4 @@
-//! Answers of the spawner that the server has not taken yet: something is short, or the server does not read.
+//! Answers of the spawner that the server has not taken yet, because something is short or the server does not read.
 
 use crate::remote::{
     deadline::Deadline,
@@ -8,10 +8,10 @@ use crate::remote::{
 use rustix::{io::Errno, net::SendFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// While so many wait, the spawner takes no order: a server that does not read its answers is heard no further.
+/// Limit of waiting answers. At this limit the spawner takes no more orders from a server that does not read its answers.
 const MOST: usize = 64;
 
-/// The answer to the order of this number, which is waited for until a deadline.
+/// The answer to the order with this number. The server waits for the answer until a deadline.
 #[derive(Debug)]
 pub(super) struct UntoldAnswer {
     pub(super) number: u32,
@@ -20,7 +20,7 @@ pub(super) struct UntoldAnswer {
     pub(super) fds: Vec<OwnedFd>,
 }
 
-/// The answers that wait.
+/// The answers that wait to be sent.
 #[derive(Debug, Default)]
 pub(super) struct UntoldAnswers(Vec<UntoldAnswer>);
 
@@ -37,7 +37,7 @@ impl UntoldAnswers {
         self.0.push(answer);
     }
 
-    /// Sends those that are still waited for. A server that does not read is not waited for.
+    /// Sends the answers that the server still waits for. Does not block if the server does not read.
     pub(super) fn send(&mut self, socket: BorrowedFd<'_>) {
         self.0.retain(|told| {
             let fds: Vec<_> = told.fds.iter().map(AsFd::as_fd).collect();
