@@ -1,8 +1,8 @@
 //! The system call that makes a child: clone(2).
 //!
-//! clone3 is not used: the server's own filter of system calls refuses it, as do those of containers, because its flags lie in
-//! memory that no filter can see. clone(2) has no CLONE_CLEAR_SIGHAND: signals wait until the child has reset the server's
-//! handlers itself.
+//! clone3 is not used: the server's own filter of system calls refuses it, as containers' filters do. The flags of clone3 lie
+//! in memory, and no filter can see them there. clone(2) has no CLONE_CLEAR_SIGHAND: signals wait until the child has reset the
+//! server's handlers itself.
 
 use super::{
     child_side::{self, ChildContext},

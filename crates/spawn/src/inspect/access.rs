@@ -1,11 +1,11 @@
-//! Whether a file is there, may be executed, and which users may replace it.
+//! Checks whether a file exists, whether it may be executed, and which users may replace it.
 
 use super::finding::{Finding, Subject, chmod};
 use crate::words;
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
 use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
 
-/// A regular file's mode; otherwise what it is instead.
+/// Returns the mode of a regular file. Any other kind of file, or none, is a finding.
 pub(super) fn regular(subject: Subject<'_>, path: &Path) -> Result<u32, Finding> {
     match fs::metadata(path) {
         Ok(m) if m.is_dir() => Err(subject.fails("is a folder", "")),
@@ -30,18 +30,18 @@ fn absent(subject: Subject<'_>, path: &Path, error: &io::Error) -> Finding {
     }
 }
 
-/// Whether this process may do that with a file: by the ids with which it opens files, for its real one may be another.
+/// Returns whether this process may access a file so. The check uses the ids that open files, because the real ids may differ.
 pub fn may(path: &Path, access: Access) -> bool {
     accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
 }
 
-/// The nearest folder on the way to `path` that this process may not enter.
+/// Returns the nearest folder on the way to `path` that this process may not enter.
 fn barred(path: &Path) -> Option<&Path> {
     let mut above = path.ancestors().skip(1);
     above.find(|f| fs::metadata(f).is_ok() && !may(f, Access::EXEC_OK))
 }
 
-/// Why this process may not enter or look through a folder of programs; `None`: it may do both.
+/// Returns why this process may not enter or list a folder of programs; `None`: it may do both.
 pub fn closed(folder: &Path) -> Option<Finding> {
     let user = crate::identity::effective_uid();
     let says = |folder: &Path, what: &str, mend, fails| Finding {
@@ -60,7 +60,7 @@ pub fn closed(folder: &Path) -> Option<Finding> {
     }
 }
 
-/// Whether there is a file that this process may execute. Root too needs one executable bit.
+/// Checks that `path` is a file that this process may execute. Root, too, needs one executable bit.
 pub(super) fn executable(subject: Subject<'_>, path: &Path) -> Result<(), Finding> {
     if regular(subject, path)? & 0o111 == 0 {
         return Err(subject.fails("is not executable", chmod("+x", path)));
@@ -81,8 +81,8 @@ pub(super) fn executable(subject: Subject<'_>, path: &Path) -> Result<(), Findin
     ))
 }
 
-/// Which other users could replace this program: all that may write the file or any folder above it. In a sticky folder
-/// (`/tmp`) only a file's owner may.
+/// Warns if other users could replace this program: if they may write the file or any folder above it. In a sticky folder
+/// (`/tmp`) only a file's owner may replace the file.
 pub(super) fn writable(path: &Path) -> Vec<Finding> {
     const STICKY: u32 = 0o1000;
     let Ok(path) = path.canonicalize() else {

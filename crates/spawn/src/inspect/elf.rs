@@ -9,10 +9,10 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 pub(super) const MAGIC: &[u8] = b"\x7fELF";
 
-/// What this machine runs: its own, and the 32-bit sister that most kernels still take.
+/// Machines whose programs run here: this machine's own, and its 32-bit sister, which most kernels still run.
 #[cfg(target_arch = "x86_64")]
 const MACHINES: [u16; 2] = [62, 3];
-/// What this machine runs: its own, and the 32-bit sister that most kernels still take.
+/// Machines whose programs run here: this machine's own, and its 32-bit sister, which most kernels still run.
 #[cfg(target_arch = "aarch64")]
 const MACHINES: [u16; 2] = [183, 40];
 
@@ -20,7 +20,7 @@ const MACHINES: [u16; 2] = [183, 40];
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ElfHeader<'a> {
     little_endian: bool,
-    /// e_type: 2 is a program, 3 one at any address (or a library).
+    /// e_type: 2 is a program, 3 a program at any address (or a library).
     kind: u16,
     machine: u16,
     /// PT_INTERP, the dynamic linker.
@@ -28,13 +28,13 @@ pub(super) struct ElfHeader<'a> {
 }
 
 impl<'a> ElfHeader<'a> {
-    /// `None` when the file ends, or the part of it in `head`, before what its header speaks of.
+    /// Parses the header. `None`: the file, or the part of it in `head`, ends before data that its header refers to.
     pub(super) fn parse(head: &'a [u8]) -> Option<Self> {
         let wide = *head.get(4)? == 2;
         let little_endian = *head.get(5)? == 1;
         let at = |offset: usize, len: usize| number(head, offset, len, little_endian);
         let (kind, machine) = (at(16, 2)? as u16, at(18, 2)? as u16);
-        // Where these are, and how long an address is.
+        // Offsets of the fields, and the length of an address.
         let ([table, entry, count], [begin, length], word) = if wide {
             ([32, 54, 56], [8, 32], 8)
         } else {
@@ -76,10 +76,10 @@ fn number(bytes: &[u8], offset: usize, len: usize, little_endian: bool) -> Optio
     })
 }
 
-/// What is wrong with the ELF file at `path` that begins with `head`.
+/// Returns what is wrong with the ELF file at `path` that begins with `head`.
 pub(super) fn check(subject: Subject<'_>, path: &Path, head: &[u8]) -> Option<Finding> {
     let Some(header) = ElfHeader::parse(head) else {
-        // Headers that lie further behind than what was read are legal, but no linker makes them.
+        // Headers beyond the bytes that were read are legal, but no linker makes such files.
         let whole = std::fs::metadata(path).is_ok_and(|m| m.len() <= head.len() as u64);
         return whole
             .then(|| subject.fails("is cut off: its header speaks of more", "copy it again"));
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::words::escape;
 
-    /// This test binary itself, dynamically linked on every system the tests run on.
+    /// This test binary itself, which is dynamically linked on every system that the tests run on.
     fn own() -> Vec<u8> {
         super::super::head(&std::env::current_exe().unwrap()).unwrap()
     }

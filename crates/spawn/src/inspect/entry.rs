@@ -1,20 +1,20 @@
-//! Whether a linked program comes to its `main` by way of the C library, where it can be stopped. One that
-//! is linked by Go itself, or brings its own `_start`, would run to its end.
+//! Checks whether a linked program reaches its `main` through the C library, where it can be stopped. A program that Go itself
+//! links, or that brings its own `_start`, would run to its end.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
-/// Bytes of names of symbols that are read; a program with more is a large interpreter, not a program of a site.
+/// Bytes of symbol names that are read. A program with more is a large interpreter, not a program of a site.
 const NAMES_MAX: u64 = 16 << 20;
 const SEGMENTS_MAX: u64 = 64;
 
-/// How `_start` of glibc begins (crt1.o), behind the mark of a jump's target.
+/// The first bytes of glibc's `_start` (crt1.o): an optional mark of a jump's target, then the code. Last, the ELF machine.
 #[cfg(target_arch = "x86_64")]
 const START: (&[u8], &[u8], u64) = (
     b"\xf3\x0f\x1e\xfa",
     b"\x31\xed\x49\x89\xd1\x5e\x48\x89\xe2\x48\x83\xe4\xf0\x50\x54",
     62,
 );
-/// How `_start` of glibc begins (crt1.o), behind the mark of a jump's target.
+/// The first bytes of glibc's `_start` (crt1.o): an optional mark of a jump's target, then the code. Last, the ELF machine.
 #[cfg(target_arch = "aarch64")]
 const START: (&[u8], &[u8], u64) = (
     b"\x5f\x24\x03\xd5",
@@ -22,11 +22,11 @@ const START: (&[u8], &[u8], u64) = (
     183,
 );
 
-/// Whether the ELF file at `path` is one of this machine that enters the C library first; `imports`: and asks for
-/// the function that calls `main`.
+/// Returns whether the ELF file at `path` is built for this machine and enters the C library first. With `imports`, it must
+/// also import the function that calls `main`.
 ///
 /// # Errors
-/// It cannot be read; [`io::ErrorKind::UnexpectedEof`]: it ends before what its headers speak of.
+/// The file cannot be read; [`io::ErrorKind::UnexpectedEof`]: the file ends before data that its headers refer to.
 pub(super) fn is_of_libc(path: &Path, imports: bool) -> io::Result<bool> {
     let elf = Elf(File::open(path)?);
     let (mark, start, machine) = START;
@@ -64,7 +64,7 @@ impl Segment {
     const LOAD: u64 = 1;
     const DYNAMIC: u64 = 2;
 
-    /// Where in the file an address lies.
+    /// Returns the place of an address in the file.
     fn place(&self, address: u64) -> Option<u64> {
         let within = address.checked_sub(self.address)?;
         (self.kind == Self::LOAD && within < self.size).then(|| self.offset.checked_add(within))?
@@ -103,7 +103,7 @@ impl Elf {
         (0..count.min(SEGMENTS_MAX)).map(segment).collect()
     }
 
-    /// The names of all symbols that it shares with libraries (DT_STRTAB).
+    /// Reads the names of all symbols that the program shares with libraries (DT_STRTAB).
     fn names(&self, segments: &[Segment]) -> io::Result<Vec<u8>> {
         const STRTAB: u64 = 5;
         const STRSZ: u64 = 10;
@@ -125,7 +125,7 @@ impl Elf {
     }
 }
 
-/// The machines that are known have the lowest byte first.
+/// Reads a number with the lowest byte first, as both supported machines store it.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
 }
@@ -160,7 +160,7 @@ mod tests {
         ] {
             assert!(compiled(main, flags), "{flags:?}");
         }
-        // It imports the function, but begins elsewhere; and the other way round.
+        // The first program imports the function but begins elsewhere; the second neither imports it nor begins in libc.
         let own = "int main(void); extern int __libc_start_main(void *, int, char **); \
                    void _start(void) { main(); __libc_start_main((void *)main, 0, 0); } int main(void) { return 0; }";
         assert!(!compiled(own, &["-nostartfiles", "-w"]));

@@ -1,4 +1,4 @@
-//! What keeps a file from being executed, or its interpreters, which may be scripts themselves.
+//! Finds what prevents a file from being executed. Its interpreters are checked too, and may be scripts themselves.
 
 use super::{
     access, elf,
@@ -13,10 +13,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The kernel follows that many interpreters that are scripts themselves (fs/exec.c, exec_binprm).
+/// The kernel follows this many interpreters that are scripts themselves (fs/exec.c, exec_binprm).
 const SCRIPTS_MAX: u32 = 5;
 
-/// What keeps the file at `path` from being executed, and its interpreters.
+/// Returns what prevents the file at `path`, or one of its interpreters, from being executed.
 pub(super) fn executable(
     subject: Subject<'_>,
     path: &Path,
@@ -28,7 +28,7 @@ pub(super) fn executable(
     }
     let head = match head(path) {
         Ok(head) => head,
-        // Enough for a binary; a script's interpreter could not read it.
+        // This is enough for a binary, but a script's interpreter could not read the file.
         Err(e) => {
             return vec![subject.warns(format!("cannot be read: {e}"), chmod("+r", path))];
         }
@@ -45,7 +45,7 @@ pub(super) fn executable(
     vec![unknown(subject, path, &head)]
 }
 
-/// What is wrong with a WebAssembly module whose name does not say that it is one; `None`: it is none, or it says so.
+/// Returns a finding for a WebAssembly module whose name does not end like a module's; `None`: no module, or a proper name.
 pub fn misnamed(path: &Path) -> Option<Finding> {
     let named = path
         .extension()
@@ -81,8 +81,7 @@ fn unknown(subject: Subject<'_>, path: &Path, head: &[u8]) -> Finding {
         };
         let finding = module
             .unwrap_or_else(|| subject.fails("is neither a script nor a program for Linux", ""));
-        // Java archives, programs for Windows and the like may have been registered with the
-        // kernel.
+        // Java archives, programs for Windows and the like may have been registered with the kernel.
         return Finding {
             fails: !other_formats(),
             ..finding
@@ -92,7 +91,7 @@ fn unknown(subject: Subject<'_>, path: &Path, head: &[u8]) -> Finding {
     subject.fails("has no `#!` line that names its interpreter", mend)
 }
 
-/// What is wrong with the script at `path` that begins with `head`.
+/// Returns what is wrong with the script at `path` that begins with `head`.
 fn script(path: &Path, head: &[u8], path_env: &str, depth: u32) -> Vec<Finding> {
     let program = Subject::Program;
     let line = match Shebang::parse(head) {
@@ -122,7 +121,7 @@ fn script(path: &Path, head: &[u8], path_env: &str, depth: u32) -> Vec<Finding> 
     found
 }
 
-/// Programs start in their own folder: that is where a relative interpreter is looked for.
+/// Resolves a relative interpreter against the script's folder, because programs start in their own folder.
 fn resolve(script: &Path, interpreter: &[u8]) -> PathBuf {
     let folder = script.parent().unwrap_or(Path::new("/"));
     folder.join(OsStr::from_bytes(interpreter))
@@ -140,7 +139,7 @@ fn carriage_return(path: &Path, line: &Shebang<'_>) -> Option<Finding> {
     line.argument.ends_with(b"\r").then(gets)
 }
 
-/// `#!/usr/bin/env NAME`: whether NAME will be found.
+/// Checks for `#!/usr/bin/env NAME` that NAME will be found.
 fn env(line: &Shebang<'_>, path_env: &str, depth: u32) -> Vec<Finding> {
     let argument = line.argument;
     let env = Subject::Interpreter(b"env");
@@ -168,7 +167,7 @@ fn env(line: &Shebang<'_>, path_env: &str, depth: u32) -> Vec<Finding> {
     }
 }
 
-/// The file execvp(3) would take.
+/// Returns the file that execvp(3) would execute.
 fn search(name: &[u8], path_env: &str) -> Option<PathBuf> {
     if name.contains(&b'/') {
         return Some(OsStr::from_bytes(name).into());

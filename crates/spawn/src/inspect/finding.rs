@@ -1,16 +1,16 @@
-//! One thing that is wrong with a program.
+//! A problem of a program, and its fix.
 
 use crate::words;
 use std::{fmt, path::Path};
 
-/// One thing that is wrong with a program.
+/// A problem of a program, and its fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What, as a sentence without its full stop: "the program is not executable".
+    /// The problem, as a sentence without its full stop: "the program is not executable".
     pub says: String,
-    /// What to do about it, most often a command; empty where that is plain.
+    /// The fix, most often a command; empty if it is plain.
     pub mend: String,
-    /// The program cannot run like this; otherwise it is a warning.
+    /// Whether the program cannot run like this; otherwise the finding is a warning.
     pub fails: bool,
 }
 
@@ -25,11 +25,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Whose fault a finding is.
+/// The file that a finding is about.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Subject<'a> {
     Program,
-    /// As named in the `#!` line or the ELF header.
+    /// Named as in the `#!` line or the ELF header.
     Interpreter(&'a [u8]),
 }
 

@@ -1,4 +1,4 @@
-//! What tells the format of a file.
+//! Reads the beginning of a file, which tells its format.
 
 use std::{
     fs::File,
@@ -7,14 +7,14 @@ use std::{
     path::Path,
 };
 
-/// The first bytes of a file: all that the kernel looks at, and the program headers of an ELF file.
+/// Reads the first bytes of a file: all that the kernel looks at, and the program headers of an ELF file.
 pub(super) fn head(path: &Path) -> io::Result<Vec<u8>> {
     begin(path, 4096)
 }
 
-/// At most so many of the first bytes of a file.
+/// Reads at most `most` bytes from the beginning of a file.
 pub(super) fn begin(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // Should a pipe have taken the file's place, this must not wait for a writer.
+    // If a pipe has taken the file's place, opening it must not wait for a writer.
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -24,7 +24,7 @@ pub(super) fn begin(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Whether the kernel was told of further formats (binfmt_misc).
+/// Returns whether further formats have been registered with the kernel (binfmt_misc).
 pub(super) fn other_formats() -> bool {
     let known = |name: &std::ffi::OsStr| name == "register" || name == "status";
     std::fs::read_dir("/proc/sys/fs/binfmt_misc")

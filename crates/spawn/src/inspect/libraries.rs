@@ -1,4 +1,4 @@
-//! Shared libraries a program needs and the system has not.
+//! Finds shared libraries that a program needs and the system lacks.
 
 use super::{elf::ElfHeader, finding::Finding, format::head};
 use crate::words::escape;
@@ -10,12 +10,12 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// As the program's dynamic linker has it.
+/// Returns the libraries that the program's dynamic linker reports as missing.
 pub(super) fn missing(path: &Path) -> Vec<Finding> {
     listed(path).map_or_else(Vec::new, |told| complaints(&told.stdout, &told.stderr))
 }
 
-/// What the linker says. `None`: the program is no dynamic ELF file, or its linker is not one to be run.
+/// Returns the linker's output. `None`: the program is no dynamic ELF file, or its linker must not be run.
 fn listed(path: &Path) -> Option<Output> {
     let head = head(path).ok()?;
     let linker = Path::new(OsStr::from_bytes(ElfHeader::parse(&head)?.interpreter?));
@@ -27,8 +27,8 @@ fn listed(path: &Path) -> Option<Output> {
     list.stdin(Stdio::null()).output().ok()
 }
 
-/// A linker that only root could have put there. The name comes from the program, and its author
-/// must not choose what `galgo check` runs.
+/// Returns whether only root could have put this linker there. The name comes from the program, and the program's author must
+/// not choose what `galgo check` runs.
 fn is_systems_own(linker: &Path) -> bool {
     const PLACES: [&str; 4] = ["/usr/lib", "/lib", "/nix/store", "/gnu/store"];
     let Ok(real) = linker.canonicalize() else {
@@ -42,7 +42,7 @@ fn is_systems_own(linker: &Path) -> bool {
         && fs::metadata(&real).is_ok_and(|m| m.uid() == 0 && m.mode() & 0o022 == 0)
 }
 
-/// Reads what glibc's and musl's linkers print.
+/// Reads the messages of glibc's and musl's linkers.
 fn complaints(stdout: &[u8], stderr: &[u8]) -> Vec<Finding> {
     let lines = [stdout, stderr].into_iter();
     let lines = lines.flat_map(|told| told.split(|&b| b == b'\n'));
@@ -50,8 +50,7 @@ fn complaints(stdout: &[u8], stderr: &[u8]) -> Vec<Finding> {
     for line in lines {
         let line = escape(line.trim_ascii());
         let glibc = line.strip_suffix("=> not found").map(str::trim);
-        // Of a library that is named by its path, glibc says: "PROGRAM: error while loading shared
-        // libraries: PATH: cannot open …"
+        // If a library is named by its path, glibc prints: "PROGRAM: error while loading shared libraries: PATH: cannot open …"
         let named = [
             "Error loading shared library ",
             "error while loading shared libraries: ",

@@ -1,5 +1,5 @@
-//! What is wrong with a program, in words, and how to mend it. Reads files; starts nothing but the
-//! system's dynamic linker, and that only in [`check`].
+//! Explains in words what is wrong with a program, and how to fix it. This module reads files. Only [`check`] starts a program:
+//! the system's dynamic linker.
 
 mod access;
 mod elf;
@@ -24,13 +24,12 @@ use finding::{Subject, chmod};
 use format::head;
 use std::path::Path;
 
-/// Everything that is wrong with the program at `path`, as far as this process may see: whatever
-/// keeps it from starting, shared libraries that are missing, and which other users could replace it.
-/// `path_env` is the PATH that programs are given. An empty list is a good program.
+/// Returns everything that is wrong with the program at `path`, as far as this process can see: problems that keep it from
+/// starting, missing shared libraries, and other users that could replace it. `path_env` is the PATH that programs get. An
+/// empty list is a good program.
 ///
-/// Shared libraries are found by the dynamic linker's own `--list`, for only it knows its rules. It
-/// maps the program and runs none of it; and it is run only where it is the system's, not one a
-/// program brought along.
+/// Shared libraries are found by the dynamic linker's own `--list`, because only the linker knows its rules. It maps the
+/// program and runs none of it. A linker that a program brought along is never run, only the system's.
 pub fn check(path: &Path, path_env: &str) -> Vec<Finding> {
     let mut all = executable(Subject::Program, path, path_env, 0);
     if !all.iter().any(|f| f.fails) {
@@ -40,8 +39,7 @@ pub fn check(path: &Path, path_env: &str) -> Vec<Finding> {
     all
 }
 
-/// As [`check`], for a file that a configured interpreter runs: it needs no executable bit and no
-/// `#!`.
+/// Does the same as [`check`] for a file that a configured interpreter runs: such a file needs no executable bit and no `#!`.
 pub fn check_source(path: &Path) -> Vec<Finding> {
     let unreadable = |e| Subject::Program.fails(format!("cannot be read: {e}"), chmod("+r", path));
     let read = access::regular(Subject::Program, path).and_then(|_| head(path).map_err(unreadable));
@@ -49,8 +47,8 @@ pub fn check_source(path: &Path) -> Vec<Finding> {
     fails.chain(access::writable(path)).collect()
 }
 
-/// Why the program at `path` did not start, in words its author can act on. Looks at the file as it
-/// is now, which may be a moment too late; then the system's own words have to do.
+/// Explains why the program at `path` did not start, in words that its author can act on. This looks at the file as it is now,
+/// which may be a moment too late; then the result is the system's own message.
 pub fn diagnose(path: &Path, path_env: &str, error: &StartError) -> String {
     if error.stage == StartStage::Chdir
         && let Some(finding) = path.parent().and_then(closed).filter(|f| f.fails)

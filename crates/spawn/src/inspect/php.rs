@@ -1,9 +1,9 @@
-//! Memory that a PHP script shares with other requests, by what it calls.
+//! Finds calls in a PHP script that share memory with other requests.
 
 use super::format::begin;
 use std::{path::Path, str};
 
-/// So much of a script is read.
+/// Bytes of a script that are read.
 const MOST: u64 = 1 << 20;
 
 const OF_SYSTEM: &str = "shares that memory with other requests, warm as cold";
@@ -16,15 +16,15 @@ const CALLS: [(&str, &str); 3] = [
     ("shm_attach", OF_SYSTEM),
 ];
 
-/// What the script at `path` calls that shares memory between requests, and what becomes of that, in words that go behind
-/// the script's name; `None` if it calls nothing of the kind. A name in a comment counts, too.
+/// Returns which function the script at `path` calls to share memory between requests, and the effect, in words to follow the
+/// script's name. `None`: it calls no such function. A name in a comment counts, too.
 pub fn shares_memory(path: &Path) -> Option<String> {
     sharing(&begin(path, MOST).ok()?)
 }
 
 fn sharing(script: &[u8]) -> Option<String> {
     let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    // Names of functions know no case.
+    // PHP ignores the case of function names.
     let mut words = script
         .split(|&b| !is_word(b))
         .filter_map(|word| str::from_utf8(word).ok().map(str::to_ascii_lowercase));
