@@ -1,4 +1,4 @@
-//! What all templates share of the machine.
+//! Count and memory that all templates share on this machine.
 
 use std::sync::{
     Arc,
@@ -7,11 +7,11 @@ use std::sync::{
 
 use crate::template_settings::TemplateSettings;
 
-/// Templates that are loaded or being loaded, and what they hold.
+/// Counts the templates that are loaded or being loaded, and the memory that they hold.
 #[derive(Debug, Default)]
 pub(super) struct TemplateUsage {
     count: AtomicUsize,
-    /// Bytes.
+    /// Memory in bytes.
     memory: AtomicU64,
 }
 
@@ -22,13 +22,13 @@ pub(super) struct TemplateShare {
 }
 
 impl TemplateUsage {
-    /// Whether there is no room for another one.
+    /// Returns whether there is no room for another template.
     pub(super) fn is_full(&self, limits: &TemplateSettings) -> bool {
         self.count.load(Ordering::Relaxed) >= limits.count
             || self.memory.load(Ordering::Relaxed) >= limits.memory
     }
 
-    /// How near they are to their bounds, in words.
+    /// Says in words how near the templates are to their limits.
     pub(super) fn held(&self, limits: &TemplateSettings) -> String {
         format!(
             "in all {} of {} templates, {} of {} MiB",
@@ -41,7 +41,7 @@ impl TemplateUsage {
 }
 
 impl TemplateShare {
-    /// For a template that is about to be loaded.
+    /// Counts a template that is about to be loaded.
     pub(super) fn of(bounds: &Arc<TemplateUsage>) -> Self {
         bounds.count.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -50,7 +50,7 @@ impl TemplateShare {
         }
     }
 
-    /// What the template turned out to hold, bytes.
+    /// Adds the memory, in bytes, that the loaded template turned out to hold.
     pub(super) fn holds(&mut self, memory: u64) {
         self.bounds.memory.fetch_add(memory, Ordering::Relaxed);
         self.memory += memory;

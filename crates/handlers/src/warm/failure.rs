@@ -1,22 +1,23 @@
-//! Why there is no template.
+//! Reasons for a missing template.
 
 use std::io;
 
-/// Why there is no template.
+/// The reason why there is no template.
 pub(super) enum TemplateFailure {
-    /// This version of the program can only be cold, whatever it is loaded with: it ..., in words.
+    /// This version of the program can only be started cold, with any modules. The text continues
+    /// "it ...".
     Cold(String),
-    /// It can only be cold, or `parks`: it ..., in words.
+    /// The program can only be started cold, or parked if `parks`. The text continues "it ...".
     Unfit { why: String, parks: bool },
-    /// It ended, or took too long.
+    /// The program ended, or took too long.
     Ended(String),
-    /// It may be better another time.
+    /// A later try may succeed.
     NotNow(String),
-    /// One of its files may have changed while it was loaded.
+    /// A file of the program may have changed while the program was loaded.
     Changed(String),
 }
 
-/// Of a program that is not started again without a request.
+/// Reason for a program that is not started again without a request.
 pub(super) const UNPROVEN: &str = "did not stop before its first line, and may have run to its end";
 
 impl From<io::Error> for TemplateFailure {

@@ -1,5 +1,5 @@
-//! Loads a program's templates and looks after them, off the path of requests: one task for each
-//! program that is asked for.
+//! Loads a program's templates and looks after them, apart from requests. Each program that is requested has one keeper
+//! task.
 
 use std::{
     io,
@@ -29,16 +29,16 @@ use super::{
 };
 use crate::resources::Resources;
 
-/// Longer than a tick of the clock that files are dated by.
+/// Longer than a tick of the clock that dates files.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// How often files are looked at that may change without an event.
+/// Interval between checks of files that may change without an event.
 const UNHEARD: Duration = Duration::from_secs(1);
 
-/// Once a script of a PHP program has changed, those that changed so long ago are compiled ahead.
+/// Once a script of a PHP program has changed, only scripts whose last change is this long ago are compiled ahead.
 const RESTED: Duration = Duration::from_secs(60);
 
-/// Looks after the templates of `program` from now on, until it was not asked for in a long time.
+/// Starts the task that looks after the templates of `program` until the program was not requested for a long time.
 pub(super) fn start(
     resources: &Rc<Resources>,
     warm: &Arc<Warm>,
@@ -55,7 +55,7 @@ pub(super) fn start(
                         load(&resources, &warm, &program, &setup, &order).await
                     }
                     KeeperTask::Wait(pause) => {
-                        // Woken early or not: `work` looks at everything again.
+                        // `work` looks at everything again, whether this wait ended early or not.
                         let _ = tokio::time::timeout(pause, program.wake.notified()).await;
                     }
                     KeeperTask::Over => return,
@@ -72,8 +72,8 @@ pub(super) fn start(
     });
 }
 
-/// Looks each second at files that may change without an event. Does not end. Where the file system does not answer in time,
-/// nothing tells that they are the same: a cold start waits for it as well.
+/// Looks each second at files that may change without an event. Never ends. If the file system does not answer in time, the
+/// files count as changed, because nothing shows that they are the same. A cold start waits for that file system as well.
 async fn look_at_unheard(warm: &Arc<Warm>, program: &Arc<WarmProgram>) {
     loop {
         tokio::time::sleep(UNHEARD).await;
@@ -106,7 +106,7 @@ async fn load(
         return program.crowded();
     };
     let loaded = match stop(resources, warm, program, setup, order).await {
-        // What was written a moment before looks the same: the second try tells.
+        // A file written just before the load looks the same as a file changed during the load: the second try tells.
         Err(TemplateFailure::Changed(_)) => {
             tokio::time::sleep(SETTLED).await;
             stop(resources, warm, program, setup, order).await
@@ -148,7 +148,7 @@ async fn load(
     }
 }
 
-/// Reads the program's file, which may take as long as to execute it.
+/// Finds out the program's kind. Reading its file may take as long as executing it.
 async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, TemplateFailure> {
     let (interpreter, file) = (setup.interpreter.clone(), setup.file.clone());
     let looks = off_loop("look", move || match &interpreter {
@@ -169,7 +169,7 @@ async fn kind(setup: &TemplateSetup) -> Result<TemplateKind, TemplateFailure> {
     }
 }
 
-/// Has a template started and waits until it has stopped.
+/// Has a template started and waits until the template has stopped.
 async fn stop(
     resources: &Rc<Resources>,
     warm: &Arc<Warm>,
@@ -183,7 +183,7 @@ async fn stop(
         None => {
             let since = dates::now();
             let (template, loaded) = own(resources, setup, streams, &mut said, order).await?;
-            // Also of one that is unfit: with another module it may not be.
+            // An unfit template is watched as well: with another module, the program may become fit.
             let loaded = unchanged(warm, program, setup, loaded, since).await?;
             StoppedTemplate {
                 template,
@@ -205,7 +205,7 @@ async fn stop(
     Ok(stopped)
 }
 
-/// Starts a template of the server's own and waits until it has stopped.
+/// Starts a template in this server, without a helper, and waits until it has stopped.
 async fn own(
     resources: &Rc<Resources>,
     setup: &TemplateSetup,
@@ -227,9 +227,9 @@ async fn own(
     let held = order.proven || template.holds();
     match loaded {
         Ok(Ok(loaded)) => Ok((template, loaded)),
-        // Nothing proves that the program did not run instead.
+        // Nothing proves that the program itself did not run instead.
         Ok(Err(_)) | Err(_) if !held => Err(TemplateFailure::Cold(UNPROVEN.into())),
-        // Not its end, but an error of ours while it was looked at.
+        // The template did not end: the server had an error while looking at it.
         Ok(Err(e)) if e.raw_os_error().is_some() => Err(e.into()),
         Ok(Err(e)) if e.kind() == io::ErrorKind::UnexpectedEof => {
             Err(TemplateFailure::Ended(said.at_the_end()))
@@ -239,14 +239,14 @@ async fn own(
     }
 }
 
-/// The learned modules that may be loaded ahead of requests. Whether they may the file system tells: asked off the event
-/// loop.
+/// Returns the learned modules that may be loaded ahead of requests. The file system decides that, so it is asked off the
+/// event loop.
 async fn trusted(kind: TemplateKind, order: &LoadOrder) -> io::Result<Vec<u8>> {
     if order.learned.is_empty() {
         return Ok(Vec::new());
     }
     let (search, learned) = (order.search.clone(), order.learned.clone());
-    // Scripts are data of some applications, which write them anew from time to time: each time a template would end.
+    // Some applications rewrite scripts as data from time to time. Each rewrite would end a template that has compiled them.
     let rests = kind == TemplateKind::Php && order.revision.changes > 0;
     let since = if rests {
         order.since.min(dates::now().saturating_sub(RESTED))
@@ -256,7 +256,7 @@ async fn trusted(kind: TemplateKind, order: &LoadOrder) -> io::Result<Vec<u8>> {
     off_loop("modules", move || search.trusted(kind, &learned, since)).await
 }
 
-/// Logs what a program wrote to its standard error while it was loaded.
+/// Logs the lines that a program wrote to its standard error while it was loaded.
 fn warn(resources: &Resources, program: &WarmProgram, warnings: &str) {
     let log = &resources.errors;
     for line in warnings.lines().filter(|l| !l.trim().is_empty()) {
@@ -272,13 +272,14 @@ async fn stopped(resources: &Resources, template: &mut Template) -> io::Result<L
     loop {
         let mut guard = tokio::select! {
             guard = watched.readable() => guard?,
-            // That it could not be executed is told by nothing else.
+            // Nothing else tells that the template could not be executed.
             () = tick::next(), if !begun => {
                 begun = has_begun(resources, template)?;
                 continue;
             }
         };
-        // What it says shows that it has; to ask is to let go of its ends of the pipes.
+        // A message shows that the template was executed. Asking the spawner closes the server's copies of the template's
+        // pipe ends.
         begun = begun || has_begun(resources, template)?;
         if let Some(loaded) = template.loaded()? {
             return Ok(loaded);
@@ -292,8 +293,8 @@ fn has_begun(resources: &Resources, template: &Template) -> io::Result<bool> {
     begun.map_err(io::Error::other)
 }
 
-/// Watches the files that were loaded, and makes sure that none changed before it was watched: off the event loop, for they
-/// may be many, and on any file system.
+/// Watches the files that were loaded, and makes sure that none changed before it was watched. This runs off the event loop,
+/// because the files may be many, and on any file system.
 async fn unchanged(
     warm: &Arc<Warm>,
     program: &Arc<WarmProgram>,

@@ -1,32 +1,31 @@
-//! What children told of the modules they loaded, in one revision of a program: data that hostile code may
-//! have written.
+//! Module names that children reported, in one revision of a program. Hostile code may have written these reports.
 
 use std::collections::{BTreeSet, HashSet};
 
 use galgo_spawn::template::{SearchPath, TemplateKind, module_name};
 
-/// Reports that are listened to, of one revision: each costs its templates a load, and more where it is not good.
+/// Reports that are accepted for one revision. Each costs the templates a load, and a bad report costs several.
 const REPORTS: u32 = 6;
-/// Bytes of names that are kept.
+/// Limit of the kept names, in bytes.
 const MOST: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Learned {
-    /// One a line, in the order they were told.
+    /// Names in the order of their reports, one name a line.
     pub(super) names: Vec<u8>,
-    /// So many bytes of them did a template load that is fit; none where there was no template yet.
+    /// A fit template has loaded this many bytes of the names. `None` if there was no template yet.
     pub(super) proven: Option<usize>,
     reports: u32,
-    /// Names that are not taken again.
+    /// Names that are never taken again.
     dropped: HashSet<Vec<u8>>,
     /// Names that templates left to their children.
     left: BTreeSet<String>,
-    /// As the template told that was loaded without any of the names.
+    /// The search path that the template without any learned names reported.
     pub(super) search: SearchPath,
 }
 
 impl Learned {
-    /// Takes the names in a child's `report`; whether there is a new one.
+    /// Takes the names in a child's `report`. Returns whether there is a new name.
     pub(super) fn take(&mut self, kind: TemplateKind, report: &[u8]) -> bool {
         if report.is_empty() || self.reports >= REPORTS {
             return false;
@@ -47,8 +46,9 @@ impl Learned {
         !taken.is_empty()
     }
 
-    /// A template was loaded with the first `count` bytes of the names. Of one without any the `search` path counts: no
-    /// request has had a hand in it. Answers with names that were left to children for the first time.
+    /// Notes that a template was loaded with the first `count` bytes of the names. Only a template without names sets
+    /// the `search` path, because no request has influenced it. Returns the names that were left to children for the
+    /// first time.
     pub(super) fn proved(
         &mut self,
         count: usize,
@@ -63,8 +63,8 @@ impl Learned {
         left.into_iter().filter(new).collect()
     }
 
-    /// With the first `count` bytes it did not load, or was not fit. Gives up half of the names that are not known to be
-    /// good, the last ones first: these, for the log. None where it is not the fault of a name.
+    /// Notes that the first `count` bytes did not load, or were not fit. Gives up half of the names that are not known
+    /// to be good, the last ones first, and returns these for the log. `None` if no name can be the cause.
     pub(super) fn failed(&mut self, count: usize) -> Option<Vec<String>> {
         let proven = self.proven.unwrap_or(0);
         if count <= proven || self.names.len() <= proven {
@@ -86,7 +86,7 @@ impl Learned {
         Some(said)
     }
 
-    /// What each child loads for itself.
+    /// Returns the names that each child loads for itself.
     pub(super) fn left(&self) -> Vec<String> {
         let dropped = self
             .dropped
@@ -123,7 +123,7 @@ mod tests {
         assert!(learned.names.len() <= MOST && learned.names.ends_with(b"\n"));
     }
 
-    /// A name that keeps a program from being loaded is found by halves, and what was good stays.
+    /// Halving finds a name that keeps a program from being loaded, and the good names stay.
     #[test]
     fn what_does_not_load_is_given_up() {
         let mut learned = told(&["a\nb\n", "c\nd\ne\nf"]);

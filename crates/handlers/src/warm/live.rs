@@ -1,4 +1,4 @@
-//! A loaded template or a parked process, and children that wait.
+//! A loaded template or a parked process, and its waiting children.
 
 use std::{
     collections::VecDeque,
@@ -11,23 +11,23 @@ use galgo_spawn::template::{PreforkedChild, Template, TemplateKind, Uses};
 
 use super::bounds::TemplateShare;
 
-/// Children that wait ahead of their requests, in each template.
+/// Number of children of each template that wait ahead of their requests.
 const AHEAD: usize = 2;
-/// A template is replaced after so many children, or so long.
+/// A template is replaced after this many children, or at this age.
 const SERVES: u64 = 10_000;
 const LIVES: Duration = Duration::from_secs(3600);
 
 /// A loaded template, or a parked process.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// Shared while it is asked for a child: system calls, not made under the program's lock.
+    /// Shared while it is asked for a child, because system calls are not made under the program's lock.
     pub(super) template: Arc<Template>,
     preforked: VecDeque<PreforkedChild>,
-    /// Children that it is being asked for ahead of their requests.
+    /// Children that the template is now forking ahead of their requests.
     asked: usize,
     served: u64,
     since: Instant,
-    /// How much of what was learned it was loaded with, bytes.
+    /// Bytes of the learned names that this template was loaded with.
     knows: usize,
     _room: TemplateShare,
 }
@@ -36,15 +36,15 @@ pub(super) struct Live {
 #[derive(Debug)]
 pub(super) struct Offer {
     pub(super) child: PreforkedChild,
-    /// The pid of the template it comes from.
+    /// The pid of the template that forked this child.
     pub(super) template: i32,
     pub(super) uses: Uses,
     pub(super) kind: TemplateKind,
-    /// It shall tell which modules it loads.
+    /// Asks the child to report which modules it loads.
     pub(super) teach: bool,
 }
 
-/// What a request is given: a template's next child, which may have to be asked for, or a parked process.
+/// The process for a request: a template's next child, which may still have to be forked, or a parked process.
 #[derive(Debug)]
 pub(super) struct NextChild {
     pub(super) template: Arc<Template>,
@@ -65,7 +65,7 @@ impl Live {
         }
     }
 
-    /// The next child.
+    /// Returns the next child, forked or still to be forked.
     pub(super) fn child(&mut self) -> NextChild {
         self.served += 1;
         NextChild {
@@ -75,7 +75,7 @@ impl Live {
         }
     }
 
-    /// The parked process; `served` with it.
+    /// Returns the parked process itself; `served` counts the requests, this one included.
     pub(super) fn itself(self, served: u64) -> NextChild {
         NextChild {
             teach: self.template.teaches() && teaches(served),
@@ -84,7 +84,7 @@ impl Live {
         }
     }
 
-    /// The template, where it is to fork a child ahead of its request: the child has to be [put by](Self::put_by).
+    /// Returns the template if it is to fork a child ahead of a request. The child must be [put by](Self::put_by).
     pub(super) fn wants(&mut self) -> Option<Arc<Template>> {
         (self.preforked.len() + self.asked < AHEAD).then(|| {
             self.asked += 1;
@@ -92,19 +92,19 @@ impl Live {
         })
     }
 
-    /// Keeps the child that it was asked for; `None`: there is none.
+    /// Keeps the child that [`wants`](Self::wants) asked for; `None` if the template gave none.
     pub(super) fn put_by(&mut self, child: Option<PreforkedChild>) {
         self.asked -= 1;
         self.preforked.extend(child);
     }
 
-    /// Gives children that have come their own marks: what their fork handlers have started ends then. Drops those that will never
-    /// come.
+    /// Gives the children that have arrived marks of their own, which ends processes that their fork handlers started. Drops
+    /// children that will never arrive.
     pub(super) fn greet(&mut self) {
         self.preforked.retain_mut(|child| child.ready().is_ok());
     }
 
-    /// Knows less than was `learned` by now, bytes, or is worn.
+    /// Returns whether the template is worn, or knows less than the bytes `learned` by now.
     pub(super) fn is_old(&self, learned: usize, now: Instant) -> bool {
         self.knows < learned
             || self.served >= SERVES
@@ -114,10 +114,10 @@ impl Live {
 }
 
 impl NextChild {
-    /// The process.
+    /// Returns the process, forking it if necessary.
     ///
     /// # Errors
-    /// The template gives none.
+    /// The template gives no child.
     pub(super) fn process(self) -> io::Result<Offer> {
         let (template, uses) = (self.template.pid(), self.template.uses());
         let kind = self.template.kind();
@@ -126,7 +126,7 @@ impl NextChild {
             (None, Uses::Many) => self.template.prefork()?,
             (None, Uses::Once) => match Arc::into_inner(self.template) {
                 Some(template) => template.itself(),
-                // Its keeper is looking whether it lives, and has the last of it.
+                // The keeper is checking whether the process lives, and holds the last reference.
                 None => return Err(io::ErrorKind::ResourceBusy.into()),
             },
         };
@@ -140,7 +140,7 @@ impl NextChild {
     }
 }
 
-/// Whether a child tells what it loads: the first, the second, the fourth...
+/// Returns whether a child reports its modules: the first child, the second, the fourth and so on.
 fn teaches(served: u64) -> bool {
     served.is_power_of_two() && served <= 1024
 }

@@ -1,19 +1,19 @@
-//! Warm starts: programs kept loaded, stopped before their first line, and forked for each request; or
-//! parked, for one request each.
+//! Warm starts. A program is kept loaded, stopped before its first line. Each request gets a fork of this process, or a parked
+//! process that serves one request.
 //!
-//! [`galgo_spawn::template`] is the mechanism: it starts a program with the shim preloaded, looks whether the program can be
-//! forked, asks for a child and hands the child a request. This module is the policy: when to load and retire templates, and for
-//! which programs there is room. A template is of a program, its user and its route. One of php-cgi serves all scripts that it runs
-//! there, because a request names its script. If a helper starts a program, the mechanism runs there (`spawn::owners::warm`): the
-//! helper checks each order, watches the files and judges what was learned.
+//! [`galgo_spawn::template`] is the mechanism. It starts a program with the shim preloaded, checks whether the program can be
+//! forked, asks for a child and hands the child a request. This module is the policy: when to load and retire templates, and
+//! which programs have room. A template belongs to a program, its user and its route. A template of php-cgi serves all scripts
+//! that it runs there, because a request names its script. If a helper starts a program, the mechanism runs there
+//! (`spawn::owners::warm`): the helper checks each order, watches the files and judges what was learned.
 //!
 //! 1. `take`: a child for this request, or none: then the program is started cold, at once
-//! 2. `program`: one program, and which of its templates is next; `state`: what is known of it, under its lock
-//! 3. `live`: a loaded template or a parked process, its share of what is bounded
-//! 4. `keeper`: loads, replaces and lets go of a program's templates, off the path of requests
+//! 2. `program`: one program, and which of its templates is next; `state`: the facts about it, under its lock
+//! 3. `live`: a loaded template or a parked process, and its share of the limits
+//! 4. `keeper`: loads, replaces and drops a program's templates, apart from requests
 //! 5. `learned`: the modules that children say they loaded
 //! 6. `owned`: templates that a helper loads, for programs of other users
-//! 7. `registry`: all programs, and whether files that templates were made from have changed; `bounds`: what their templates may take together
+//! 7. `registry`: all programs, and whether files of their templates have changed; `bounds`: limits of all templates together
 
 mod bounds;
 mod failure;
@@ -44,7 +44,7 @@ mod tests {
         behind.split_once(end).unwrap().0
     }
 
-    /// A template whose shim does not know a variable would keep for all requests that it was not there.
+    /// If a shim did not know a request variable, its template would keep the variable absent for all requests.
     #[test]
     fn every_shim_knows_the_variables_of_requests() {
         let c = include_str!("../../../spawn/shim/early.c");
@@ -52,7 +52,7 @@ mod tests {
         let python = include_str!("../../../spawn/shim/python.py");
         let python = between(python, "REQUESTS = (", ")").replace('"', "");
         let node = include_str!("../../../spawn/shim/node.cjs");
-        // It is looked ahead for HTTP_PROXY alone, which no request has.
+        // The pattern excludes HTTP_PROXY alone by a lookahead. No request has that variable.
         let node = between(node, "OF_REQUEST =", ";").replace("(?!PROXY$)", "");
         let node = Regex::new(node.trim().trim_matches('/')).unwrap();
         let of_request = NAMES.iter().filter(|name| is_of_request(name));

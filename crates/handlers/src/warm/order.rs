@@ -1,4 +1,4 @@
-//! What a program's keeper is told to do.
+//! Orders for a program's keeper.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use galgo_spawn::{
     template::{SearchPath, Uses},
 };
 
-/// A program as it is on disk, together with what it loads: what was made of another one is stale.
+/// A program as it is on disk, together with the files it loads. A template of another revision is stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Revision {
-    /// Its own file.
+    /// Identity of the program's own file.
     pub(super) version: FileId,
-    /// How often any of its files was seen to change.
+    /// Number of changes that were seen in any of the program's files.
     pub(super) changes: u64,
 }
 
@@ -21,22 +21,23 @@ pub(super) struct Revision {
 pub(super) struct LoadOrder {
     pub(super) revision: Revision,
     pub(super) uses: Uses,
-    /// Names of modules that children told, one a line, to be looked for in `search`, as it was before `since`.
+    /// Module names that children reported, one a line. They are looked up in `search`, as it was before
+    /// `since`.
     pub(super) learned: Vec<u8>,
     pub(super) search: SearchPath,
     pub(super) since: Duration,
-    /// A template of this revision has stopped where it should.
+    /// A template of this revision has stopped at the right point.
     pub(super) proven: bool,
-    /// The first of its kind, of this revision: later ones say nothing new.
+    /// The first template of its kind and revision. Later ones are not logged again.
     pub(super) first: bool,
 }
 
-/// What a program's keeper has to do.
+/// The next task of a program's keeper.
 #[derive(Debug)]
 pub(super) enum KeeperTask {
     Load(LoadOrder),
-    /// Look again then.
+    /// Wait this long, then look again.
     Wait(Duration),
-    /// It was not asked for in a long time.
+    /// The program was not requested for a long time, or cannot keep templates: end.
     Over,
 }

@@ -1,5 +1,5 @@
-//! Templates that a helper loads, for programs that run as another user or in a strict sandbox: it knows how they are started,
-//! what kind of program each is, and watches the files that they were made of.
+//! Templates that a helper loads, for programs that run as another user or in a strict sandbox. The helper knows how each
+//! program is started and of what kind it is, and watches the files that its template was made from.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::owners::{self, AsUser};
 
-/// Has a template loaded, and waits until it has stopped.
+/// Has a helper load a template, and waits until the template has stopped.
 pub(super) async fn stop(
     user: &AsUser,
     setup: &TemplateSetup,
@@ -34,7 +34,7 @@ pub(super) async fn stop(
         Ok(Err((NoTemplate::Unfit, why))) => return Err(TemplateFailure::Cold(why)),
         Ok(Err((NoTemplate::NotNow, why))) => return Err(TemplateFailure::NotNow(why)),
         Ok(Err((NoTemplate::Changed, why))) => return Err(TemplateFailure::Changed(why)),
-        // Nothing proves that the program did not run instead.
+        // Nothing proves that the program itself did not run instead.
         Ok(Err(_)) | Err(_) if !held => return Err(TemplateFailure::Cold(UNPROVEN.into())),
         Ok(Err((NoTemplate::Ended, why))) => {
             let why = Some(why).filter(|why| !why.is_empty());

@@ -1,4 +1,4 @@
-//! One program that is started warm: its templates, and what is known about it.
+//! A program that is started warm: its templates, and the facts about it.
 
 use std::{
     sync::{
@@ -23,34 +23,34 @@ use super::{
 };
 use crate::program_settings::Cgi;
 
-/// How a program stands.
+/// State of a program's templates, for a report.
 #[derive(Debug, Clone)]
 pub struct About {
-    /// Why it is not loaded, in words.
+    /// Why the program is not loaded, in words.
     pub obstacle: Option<String>,
-    /// It cannot be loaded at all, as it is now.
+    /// The program cannot be loaded at all in its present revision.
     pub unfit: bool,
-    /// Why it is parked, and not forked: it ..., in words.
+    /// Why the program is parked, and not forked. The text continues "it ...".
     pub parked: Option<String>,
-    /// Modules that are not loaded ahead of requests, for they do more than load, or fail.
+    /// Modules that are not loaded ahead of requests, because they do more than load, or fail.
     pub left: Vec<String>,
-    /// It has all the templates it is to have, and they know what there is to know.
+    /// The program has its full number of templates, and none of them is to be replaced.
     pub settled: bool,
 }
 
-/// A program.
+/// A program that is started warm.
 #[derive(Debug)]
 pub(super) struct WarmProgram {
-    /// Its file, for the log.
+    /// The path of the program's file, for the log.
     pub(super) name: String,
     pub(super) log: ErrorLog,
     pub(super) wake: Notify,
-    /// Gone once no request can ask for it.
+    /// Gone once no request can reach the program.
     cgi: Weak<Cgi>,
-    /// When it was asked for, milliseconds since `began`.
+    /// Time of the last request for the program, in milliseconds since `began`.
     used: AtomicU64,
     began: Instant,
-    /// Every request that starts the program takes this lock: for a moment, so nothing is asked of the system under it.
+    /// Every request that starts the program takes this lock for a moment. No system call is made under it.
     state: Mutex<WarmState>,
 }
 
@@ -68,8 +68,8 @@ impl WarmProgram {
         }
     }
 
-    /// A child of the next template, or the next parked process; `None` where there is neither.
-    /// The second answer is whether a keeper has to be started.
+    /// Returns a child of the next template, or the next parked process; `None` if there is neither. The second value
+    /// says whether a keeper has to be started.
     pub(super) fn child(&self, version: &FileId) -> (Option<Offer>, bool) {
         let now = Instant::now();
         self.touch(now);
@@ -99,7 +99,7 @@ impl WarmProgram {
         (None, keeper)
     }
 
-    /// The next child, in place of one from a template that gave none.
+    /// Returns the next child after `template` gave none, and removes that template.
     fn instead(&self, template: i32) -> Option<NextChild> {
         let mut state = lock(&self.state);
         let gone = state.remove(template);
@@ -110,7 +110,7 @@ impl WarmProgram {
         next
     }
 
-    /// As [`child`](Self::child), where a template is being loaded: waits for that.
+    /// Returns a [`child`](Self::child). If a template is being loaded, waits for that template.
     pub(super) async fn awaited(&self, version: &FileId) -> Option<Offer> {
         loop {
             let (found, keeper) = self.child(version);
@@ -125,7 +125,7 @@ impl WarmProgram {
         }
     }
 
-    /// Its keeper has ended, or was not started: the next request starts one.
+    /// Notes that the keeper has ended, or was not started: the next request starts a keeper.
     pub(super) fn keeper_ended(&self) {
         lock(&self.state).has_keeper = false;
     }
@@ -135,7 +135,7 @@ impl WarmProgram {
         state.has_keeper && state.fit != Fit::Cold && Instant::now() >= state.not_before
     }
 
-    /// Has the template fork ahead of the next request.
+    /// Has the template fork a child ahead of the next request.
     pub(super) fn refill(&self, template: i32) {
         let wants = lock(&self.state).of(template).and_then(Live::wants);
         let Some(asked) = wants else {
@@ -147,12 +147,12 @@ impl WarmProgram {
         }
     }
 
-    /// Whether its route is gone.
+    /// Returns whether the program's route is gone.
     pub(super) fn is_gone(&self) -> bool {
         self.cgi.strong_count() == 0
     }
 
-    /// What the keeper does next. It ends once the program was not asked for so `long`.
+    /// Returns the keeper's next task. The keeper ends once the program was not requested for this `long`.
     pub(super) fn work(&self, long: Duration) -> KeeperTask {
         let now = Instant::now();
         let idle = now.saturating_duration_since(self.used());
@@ -188,7 +188,7 @@ impl WarmProgram {
         work
     }
 
-    /// A template is ready: it takes the place of one that is older than what is known now, or worn.
+    /// Adds a template that is ready. It replaces a template that is worn, or that knows less than was learned by now.
     pub(super) fn add(&self, stopped: StoppedTemplate, room: TemplateShare, order: &LoadOrder) {
         let StoppedTemplate {
             template,
@@ -220,8 +220,9 @@ impl WarmProgram {
         }
     }
 
-    /// It did not load, or is not fit, and that may be for what it was `order`ed to load ahead: it is loaded again with
-    /// less of that, where there was such a thing. What a child tells cannot make a program cold.
+    /// Notes that the program did not load, or is not fit. If learned modules in the `order` may be the cause, it gives
+    /// up some of them and returns true: the program is loaded again with fewer modules. So a child's report cannot make
+    /// a program cold.
     pub(super) fn unlearned(&self, order: &LoadOrder, why: &str) -> bool {
         let mut state = lock(&self.state);
         if state.revision != order.revision {
@@ -239,7 +240,7 @@ impl WarmProgram {
         true
     }
 
-    /// It cannot be loaded and used as it was `order`ed, this revision of it; `parks`: but parked.
+    /// Notes that this revision cannot be loaded and used as `order`ed. If `parks`, it can still be parked.
     pub(super) fn unfit(&self, order: &LoadOrder, why: &str, parks: bool) {
         let mut state = lock(&self.state);
         if state.revision != order.revision {
@@ -260,7 +261,7 @@ impl WarmProgram {
         self.log.write(Level::Warn, &self.name, &words);
     }
 
-    /// It did not load this time.
+    /// Notes that the program did not load this time.
     pub(super) fn failed(&self, why: &str) {
         let mut state = lock(&self.state);
         let seconds = state.failed(Instant::now()).as_secs();
@@ -270,8 +271,8 @@ impl WarmProgram {
         self.log.write(Level::Warn, &self.name, &words);
     }
 
-    /// The limit of templates is reached: one that is to be replaced goes first, and a program that has one does without
-    /// the other.
+    /// Handles a full limit of templates. A template that is to be replaced is dropped first. A program that has one
+    /// template does without the second.
     pub(super) fn crowded(&self) {
         let now = Instant::now();
         let mut state = lock(&self.state);
@@ -280,7 +281,7 @@ impl WarmProgram {
         let gone = old.map(|at| state.live.remove(at));
         let none = gone.is_none() && state.live.is_empty();
         if gone.is_none() {
-            // One that is parked leaves with the next request.
+            // A parked process leaves with the next request.
             state.not_before = now
                 + match state.fit {
                     Fit::Parked(_) => PAUSE,
@@ -294,7 +295,7 @@ impl WarmProgram {
         }
     }
 
-    /// A child has not taken its request: looks whether its template is gone, where a helper has that.
+    /// Handles a child that has not taken its request: checks whether the template is gone, if a helper holds it.
     pub(super) fn look(&self, template: i32) -> bool {
         let of = lock(&self.state).of(template).map(|l| l.template.clone());
         let Some(of) = of.filter(|of| of.has_changed()) else {
@@ -306,7 +307,7 @@ impl WarmProgram {
         true
     }
 
-    /// A child did not come: its template is gone, or stuck.
+    /// Handles a child that did not arrive: its template is gone, or stuck.
     pub(super) fn lost(&self, template: i32, why: &std::io::Error) {
         if self.look(template) {
             return;
@@ -320,7 +321,7 @@ impl WarmProgram {
         self.wake.notify_one();
     }
 
-    /// A file it is made of has changed.
+    /// Retires the templates because one of the program's files has changed.
     pub(super) fn retire_changed(&self) {
         self.retire(|state| {
             let version = state.revision.version;
@@ -328,14 +329,15 @@ impl WarmProgram {
         });
     }
 
-    /// Changes the state under its lock, ends the processes that `change` gives up without it, and wakes the keeper.
+    /// Changes the state under its lock, ends the processes that `change` gives up after unlocking, and wakes the
+    /// keeper.
     fn retire<T>(&self, change: impl FnOnce(&mut WarmState) -> T) {
         let gone = change(&mut lock(&self.state));
         drop(gone);
         self.wake.notify_one();
     }
 
-    /// A child of this template was ended by a signal.
+    /// Retires the template whose child was ended by a signal.
     pub(super) fn retire_crashed(&self, template: i32) {
         let mut state = lock(&self.state);
         let Some(gone) = state.remove(template) else {
@@ -348,15 +350,15 @@ impl WarmProgram {
         self.log.write(Level::Warn, &self.name, words);
     }
 
-    /// A child told which modules it loaded itself: the next template is to have them.
+    /// Takes a child's report of the modules that it loaded itself. The next template is to load them.
     pub(super) fn learned(&self, kind: TemplateKind, report: &[u8]) {
         if lock(&self.state).learned.take(kind, report) {
             self.wake.notify_one();
         }
     }
 
-    /// Gives up its templates, for another program. It takes them back only when it is asked for again, and not at once:
-    /// programs that are asked for in turn would do nothing but load.
+    /// Gives up the program's templates for another program. They are loaded again only when the program is requested
+    /// again, and not at once: programs that are requested in turn would do nothing but load.
     pub(super) fn let_go(&self) {
         self.retire(|state| {
             state.failed(Instant::now());
@@ -385,7 +387,7 @@ impl WarmProgram {
         }
     }
 
-    /// When it was last asked for.
+    /// Returns the time of the last request for the program.
     pub(super) fn used(&self) -> Instant {
         self.began + Duration::from_millis(self.used.load(Ordering::Relaxed))
     }
@@ -397,7 +399,7 @@ impl WarmProgram {
     }
 }
 
-/// A few of them, in words.
+/// Joins the first few names in words.
 fn some(names: &[String]) -> String {
     const SHOWN: usize = 20;
     let shown = names[..names.len().min(SHOWN)].join(", ");

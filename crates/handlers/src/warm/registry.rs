@@ -1,4 +1,4 @@
-//! The programs that are started warm, of all routes.
+//! The registry of the programs of all routes that are started warm.
 
 use std::{
     collections::HashMap,
@@ -20,20 +20,21 @@ use crate::{program_settings::Cgi, script::FoundProgram, trial};
 /// The programs that are started warm, shared by all event loops.
 #[derive(Debug)]
 pub struct Warm {
-    /// By route, user and file, which is the interpreter, where all its scripts share a template. A program holds on to its route's address, so that no other route gets it.
-    /// Written to with the first request for a program, and when routes are gone.
+    /// Programs by route, user and file. The file is the interpreter if all its scripts share a template. A program holds on to
+    /// its route's address, so that no other route gets it. Written with the first request for a program, and when routes are
+    /// gone.
     programs: RwLock<Programs>,
-    /// `None` where the system gives no inotify: then every start is cold.
+    /// `None` if the system gives no inotify: then every start is cold.
     pub(super) watch: Option<FileWatch<WarmProgram>>,
     pub(super) bounds: Arc<TemplateUsage>,
-    /// As [`TemplateSettings::wait`] at the start; tests ask for it in the environment.
+    /// [`TemplateSettings::wait`] as it was at the start. Tests ask for waiting in the environment.
     pub(super) waits: bool,
-    /// How much longer than usual is waited: what a test says of warm starts holds on a machine that stands still for
-    /// a while, too.
+    /// Factor by which waits are longer than usual. With it, a test of warm starts also holds on a machine that stands still
+    /// for a while.
     stretch: u32,
 }
 
-/// Of the file itself; of a template that many share, only inotify tells that its file has changed.
+/// Returns the identity of the program's file. If many scripts share a template, only inotify tells that its file has changed.
 pub(super) fn version(script: &FoundProgram<'_>) -> FileId {
     if script.shares_template() {
         FileId::default()
@@ -43,7 +44,7 @@ pub(super) fn version(script: &FoundProgram<'_>) -> FileId {
 }
 
 type Programs = HashMap<ProgramKey, Arc<WarmProgram>>;
-/// The user: 0 where the server starts it itself.
+/// The second number is the user's; 0 if the server starts the program itself.
 type ProgramKey = (usize, u32, CString);
 
 fn key(cgi: &Arc<Cgi>, owner: u32, file: CString) -> ProgramKey {
@@ -52,7 +53,7 @@ fn key(cgi: &Arc<Cgi>, owner: u32, file: CString) -> ProgramKey {
 }
 
 impl Warm {
-    /// No templates yet.
+    /// Creates a registry without templates.
     pub fn new(waits: bool) -> Self {
         let test = trial::asked("GALGO_TEST_WAIT_FOR_TEMPLATES").is_some();
         Self {
@@ -64,12 +65,12 @@ impl Warm {
         }
     }
 
-    /// How long to wait for what usually takes no longer than `usual`.
+    /// Returns how long to wait for an event that usually takes no longer than `usual`.
     pub fn patience(&self, usual: Duration) -> Duration {
         usual * self.stretch
     }
 
-    /// What is known of a program; of its interpreter, where it shares a template.
+    /// Returns the entry of a program, or of its interpreter if scripts share a template.
     pub(super) fn program(
         &self,
         log: &ErrorLog,
@@ -89,15 +90,15 @@ impl Warm {
         programs.entry(key).or_insert_with(make).clone()
     }
 
-    /// How the template of a file stands ([`FoundProgram::template_file`]), of programs that `owner` owns; `None` where it
-    /// was not asked for.
+    /// Returns the state of a file's template ([`FoundProgram::template_file`]), for programs that `owner` owns. `None` if no
+    /// request has asked for it.
     pub fn about(&self, cgi: &Arc<Cgi>, owner: u32, file: &CStr) -> Option<About> {
         let key = key(cgi, owner, file.to_owned());
         let program = self.known().get(&key)?.clone();
         Some(program.about())
     }
 
-    /// Forgets the programs of routes that are gone; their keepers let go of the templates.
+    /// Forgets the programs of routes that are gone. Their keepers drop the templates.
     pub fn forget_gone(&self) {
         let mut programs = self
             .programs
@@ -111,9 +112,8 @@ impl Warm {
             .for_each(|(_, program)| program.wake.notify_one());
     }
 
-    /// Lets go of templates whose files have changed since this was last asked. The kernel notes a
-    /// change before the call that makes it returns, so what is read here is up to date. False where it cannot be said at
-    /// this moment what has changed, or never can.
+    /// Drops templates whose files have changed since the previous call. The kernel notes a change before the system call that
+    /// makes it returns, so the events read here are up to date. Returns false if the changes cannot be told now, or ever.
     pub(super) fn look(&self) -> bool {
         let watch = self.watch.as_ref();
         watch.is_some_and(|watch| watch.look(WarmProgram::retire_changed))
@@ -123,8 +123,8 @@ impl Warm {
         self.programs.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for one template more: for its first, the program that has not been asked for
-    /// longest gives up its own. `None` where all were asked for more recently than `program`.
+    /// Makes room for one more template. If `program` has none yet, the program that was not requested for the longest time
+    /// gives up its templates. `None` if all others were requested more recently than `program`.
     pub(super) fn room(
         &self,
         program: &Arc<WarmProgram>,

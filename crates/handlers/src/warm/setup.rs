@@ -1,4 +1,4 @@
-//! How a template is started.
+//! Start parameters of a template.
 
 use std::{ffi::CString, path::PathBuf, time::Duration};
 
@@ -6,10 +6,10 @@ use galgo_spawn::EnvBlock;
 
 use crate::{owners::AsUser, program_settings::CgiOptions};
 
-/// How a template is started: as a cold start of the same program would be, without a request.
+/// Start parameters of a template: those of a cold start of the same program, without a request.
 #[derive(Debug)]
 pub struct TemplateSetup {
-    /// What to execute, and its arguments.
+    /// The file to execute, and its arguments.
     pub args: Vec<CString>,
     /// The variables that every request has.
     pub env: EnvBlock,
@@ -17,17 +17,18 @@ pub struct TemplateSetup {
     pub dir: CString,
     /// The program's file.
     pub file: PathBuf,
-    /// What runs the file, where it is not the kernel that finds out.
+    /// The interpreter that runs the file, unless the kernel finds it.
     pub interpreter: Option<PathBuf>,
-    /// How its route's programs are run.
+    /// The route's settings for running programs.
     pub options: CgiOptions,
-    /// Who loads it, where that is not the server: then the helper knows the rest but for `first_byte_timeout` itself.
+    /// The user whose helper loads the template, if not the server. The helper then knows all other fields but
+    /// `first_byte_timeout`.
     pub as_user: Option<AsUser>,
 }
 
 impl TemplateSetup {
-    /// How long it may take to its first line: where a cold start would be ended, there is nothing
-    /// to be gained.
+    /// Returns the time limit until the first line. A program whose cold start would be ended gains nothing from a
+    /// warm one.
     pub(super) fn patience(&self) -> Duration {
         self.options.first_byte_timeout
     }

@@ -1,4 +1,4 @@
-//! What is known of one program: which templates it has, and which requests and its keeper wait for.
+//! The facts about one program: its templates, and when its keeper may load the next one.
 
 use std::{
     sync::Arc,
@@ -16,53 +16,53 @@ use super::{
     order::{KeeperTask, LoadOrder, Revision},
 };
 
-/// Templates of one program: requests go to them in turn, so that what one child learns of its
-/// addresses does not hold for the next. Of parked processes there are as many.
+/// Number of templates of one program. Requests take turns among them, so that an address that one child finds out
+/// does not hold for the next. The same number of parked processes is kept.
 pub(super) const TWINS: usize = 2;
-/// After a crash or a failure the program stays cold for this long, doubled each time up to the
-/// most; a quiet [`CALM`] forgets them.
+/// After a crash or a failure the program stays cold for this long, doubled each time up to [`PAUSE_MOST`]. A quiet
+/// [`CALM`] forgets the failures.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 pub(super) const PAUSE_MOST: Duration = Duration::from_secs(60);
 pub(super) const CALM: Duration = Duration::from_secs(600);
 
-/// The state of one program, under its lock: nothing here asks anything of the system.
+/// The state of one program, under its lock. Nothing here makes a system call.
 #[derive(Debug)]
 pub(super) struct WarmState {
     pub(super) revision: Revision,
-    /// When the last change was seen.
+    /// Time when the last change was seen.
     pub(super) changed: Option<Instant>,
     pub(super) live: Vec<Live>,
     pub(super) next: usize,
-    /// When this revision was first asked for, as the file system's clock has it: no request has had a hand in what
-    /// changed before.
+    /// Time of the first request for this revision, by the file system's clock. No request has influenced changes
+    /// before it.
     pub(super) since: Duration,
-    /// Modules that children loaded: the next template loads them.
+    /// Modules that children loaded. The next template loads them.
     pub(super) learned: Learned,
     pub(super) fit: Fit,
-    /// Why it was not loaded, in words.
+    /// Why the program was not loaded, in words.
     pub(super) obstacle: Option<String>,
-    /// Parked processes that were used, in this revision.
+    /// Number of parked processes that were used, in this revision.
     pub(super) unparked: u64,
     pub(super) not_before: Instant,
     pub(super) failures: u32,
     pub(super) failed: Instant,
-    /// It has given up its templates for another program, and was not asked for since.
+    /// The program has given up its templates for another program, and was not requested since.
     pub(super) displaced: bool,
-    /// A keeper loads and watches its templates.
+    /// A keeper loads and watches the templates.
     pub(super) has_keeper: bool,
 }
 
-/// The best that a revision of a program was found fit for.
+/// The best way to start a revision of a program that was found so far.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     Forked,
-    /// It cannot be forked, for it ..., in words.
+    /// The program cannot be forked. The text continues "it ...".
     Parked(String),
     Cold,
 }
 
 impl WarmState {
-    /// Nothing has been loaded yet.
+    /// Creates the state of a program before anything has been loaded.
     pub(super) fn new(version: FileId, now: Instant) -> Self {
         Self {
             revision: Revision {
@@ -85,7 +85,7 @@ impl WarmState {
         }
     }
 
-    /// What the next request is given.
+    /// Returns the process for the next request.
     pub(super) fn next_child(&mut self) -> Option<NextChild> {
         let at = self.next.checked_rem(self.live.len())?;
         if self.live[at].template.uses() == Uses::Once {
@@ -101,7 +101,7 @@ impl WarmState {
         all.find(|l| l.template.pid() == template)
     }
 
-    /// The one with this template, where it is still used.
+    /// Returns the entry of this template, if it is still used.
     pub(super) fn same(&mut self, template: &Arc<Template>) -> Option<&mut Live> {
         let mut all = self.live.iter_mut();
         all.find(|l| Arc::ptr_eq(&l.template, template))
@@ -115,8 +115,8 @@ impl WarmState {
         Some(self.live.remove(at))
     }
 
-    /// Begins anew with another version of the file, or of what it loads. Where that changes all
-    /// the time, as a file does that each request writes to, it is not loaded each time.
+    /// Starts again with another version of the file, or of the files it loads. A program whose files change all
+    /// the time, such as a file that each request writes to, is not loaded each time.
     pub(super) fn renew(&mut self, version: &FileId, now: Instant) -> Vec<Live> {
         let restless = |at| now.saturating_duration_since(at) < PAUSE;
         self.not_before = match self.changed {

@@ -1,4 +1,4 @@
-//! The standard streams of programs that are being loaded, and what they say there.
+//! The standard streams of programs that are being loaded, and their output.
 
 use std::{
     io::{self, PipeReader, Read, pipe},
@@ -8,13 +8,13 @@ use std::{
 use galgo_spawn::words::escape;
 use rustix::fs::{OFlags, fcntl_setfl};
 
-/// What a program says on standard error while it is loaded: this much goes to the log.
+/// Bytes of a program's output while it is loaded that are read, for the log among others.
 const SAID: u64 = 4 << 10;
 
-/// Its ends. Those of the server are dropped once it has them.
+/// The program's ends. The server drops them once the program has them.
 pub(super) struct Streams([OwnedFd; 3]);
 
-/// The server's ends.
+/// The server's ends of the pipes.
 pub(super) struct Said {
     out: PipeReader,
     err: PipeReader,
@@ -43,7 +43,8 @@ impl Said {
         said(&mut self.err)
     }
 
-    /// It ended before it stopped: most often the program has an error that a cold start shows as well.
+    /// Describes a program that ended before it stopped. Most often the program has an error that a
+    /// cold start shows as well.
     pub(super) fn at_the_end(&mut self) -> String {
         let said = self.errors();
         match said.lines().rfind(|l| !l.trim().is_empty()) {
@@ -53,11 +54,11 @@ impl Said {
     }
 }
 
-/// What is in a pipe, without waiting for more.
+/// Reads the bytes that are in a pipe, without waiting for more.
 fn said(pipe: &mut PipeReader) -> String {
     let mut bytes = Vec::new();
     if fcntl_setfl(&*pipe, OFlags::NONBLOCK).is_ok() {
-        // Where a child keeps it open: what there is, then WouldBlock.
+        // If a child keeps the pipe open, this reads the bytes that are there, then gets WouldBlock.
         let _ = pipe.by_ref().take(SAID).read_to_end(&mut bytes);
     }
     let lines: Vec<String> = bytes.split(|&b| b == b'\n').map(escape).collect();

@@ -1,4 +1,4 @@
-//! A child of a template, or a parked process, for one request.
+//! Takes a child of a template, or a parked process, for one request.
 
 use std::{
     ffi::CStr,
@@ -26,11 +26,11 @@ use crate::{
     context::Context, program_settings::Cgi, relay::program::Origin, script::FoundProgram,
 };
 
-/// A child that is asked for is there within some milliseconds. One that takes longer stands in a
-/// queue, or its template has been stopped: a cold start will not be later.
+/// A requested child arrives within some milliseconds. If it takes longer, it stands in a queue, or its template has been
+/// stopped: a cold start will not be later.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What has changed is known after this, where requests are to wait for templates.
+/// Changes of files are known after this time, if requests are to wait for templates.
 const BUSY: Duration = Duration::from_millis(1);
 
 /// A child that waits for this request.
@@ -41,7 +41,7 @@ pub struct ReadyChild {
     patience: Duration,
 }
 
-/// Where a running child came from; told how it ended.
+/// The template of a running child, which is told how the child ended.
 #[derive(Debug)]
 pub struct TemplateChild {
     program: Arc<WarmProgram>,
@@ -51,8 +51,8 @@ pub struct TemplateChild {
     report: Option<PreloadReport>,
 }
 
-/// A child of `script`'s template; `None`: start it cold. Where there is no template yet, one is
-/// loaded for the requests to come, as `setup` says.
+/// Returns a child of `script`'s template; `None` if the program must be started cold. If there is no template yet, starts to
+/// load one for later requests, as `setup` says.
 pub async fn child(
     cx: Context<'_>,
     warm: &Arc<Warm>,
@@ -96,7 +96,7 @@ pub async fn child(
     })
 }
 
-/// Waits until the child is there.
+/// Waits until the child has arrived.
 async fn arrival(child: &mut PreforkedChild, patience: Duration) -> io::Result<()> {
     if child.ready()? {
         return Ok(());
@@ -124,11 +124,11 @@ async fn until<T: AsFd>(
 }
 
 impl ReadyChild {
-    /// Gives the child its request, and the working directory `dir` where that is not its template's. `file` is the program as a
-    /// cold start names it.
+    /// Gives the child its request, and the working directory `dir` if that differs from its template's. `file` is the program
+    /// as a cold start names it.
     ///
     /// # Errors
-    /// It has ended meanwhile, or the environment is larger than one message takes: start it cold.
+    /// The child has ended meanwhile, or the environment is larger than one message takes: start the program cold.
     pub async fn start(
         self,
         file: &CStr,
@@ -159,8 +159,8 @@ impl ReadyChild {
             program.look(offer.template);
         };
         let mut running = running.inspect_err(look)?;
-        // A parked one may have been killed long after it was asked for, as a child is not, and a helper may refuse what
-        // the server has sent it. A request that it has not read can still be started cold.
+        // A parked process, unlike a child, may have been killed long ago. A helper may also refuse the request that the server
+        // has sent. A request that the process has not read can still be started cold.
         if offer.uses == Uses::Once || running.child.is_remote() {
             let begun = until(&mut running, |child| child.began(), patience).await;
             begun.inspect_err(look)?;
@@ -189,16 +189,16 @@ impl Origin for TemplateChild {
             }
             Status::Signal(_) => {}
         }
-        // Sooner, and the start of another process would take its time from this one. The keeper looks
-        // for itself where a request takes long.
+        // If the keeper were woken sooner, the start of another process would take time from this one. If a request takes long,
+        // the keeper looks for itself.
         if self.uses == Uses::Once {
             self.program.wake.notify_one();
         }
     }
 }
 
-/// Signals that tell the client that provoked them something about the program's memory. Others end
-/// programs in good health: a reader that left (PIPE), a limit (XCPU, XFSZ), an operator (TERM).
+/// Returns whether the signal tells the client that provoked it something about the program's memory. Other signals end healthy
+/// programs: a reader that left (PIPE), a limit (XCPU, XFSZ), an operator (TERM).
 fn is_crash(signal: i32) -> bool {
     use rustix::process::Signal;
     let healthy = [

@@ -1,33 +1,33 @@
-//! When a program is loaded, waited with, begun anew and given up, as tables of events and times. What needs a loaded
-//! template, and so a process, is tested from outside.
+//! Tables of events and times that test when a program is loaded, paused, started again and given up. Cases that need
+//! a loaded template, and so a process, are integration tests.
 
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// A program that is not asked for so long is given up.
+/// A program that was not requested for this long is given up.
 const LONGEST: Duration = Duration::from_secs(900);
 
-/// What happens to a program.
+/// An event in the life of a program.
 #[derive(Debug, Clone, Copy)]
 enum Event {
-    /// So many seconds pass.
+    /// This many seconds pass.
     Pass(u64),
-    /// It could not be loaded.
+    /// The program could not be loaded.
     Fails,
-    /// A file of it is seen to change.
+    /// A file of the program is seen to change.
     Changes,
-    /// It can only be parked, or not be warm at all.
+    /// The program can only be parked, or (`Unfit`) not be warm at all.
     Parks,
     Unfit,
     /// A parked process takes a request.
     Unparks,
-    /// It makes room for another program, and is asked for again.
+    /// The program makes room for another program; `Asked`: it is requested again.
     Displaced,
     Asked,
 }
 use Event::*;
 
-/// What its keeper is to do then, by seconds that it waits.
+/// The keeper's next task, with waits in seconds.
 #[derive(Debug, PartialEq)]
 enum Next {
     Load {
@@ -39,12 +39,12 @@ enum Next {
     Over,
 }
 
-/// A file as it is.
+/// Returns the identity of some file.
 fn version() -> FileId {
     FileId::of(&rustix::fs::stat("/").unwrap())
 }
 
-/// Plays the events; what comes next for a program that was asked for `idle` ago.
+/// Plays the events. Returns the next task for a program that was last requested `idle` ago.
 fn next(events: &[Event], idle: Duration) -> (Next, WarmState) {
     let mut now = Instant::now();
     let version = version();
@@ -93,7 +93,7 @@ fn what_a_keeper_does_next() {
     let table: &[(&[Event], Next)] = &[
         (&[], LOAD),
         (&[Pass(10_000)], LOAD),
-        // A failure keeps it cold for a second, and each further one for twice as long.
+        // A failure keeps the program cold for a second, and each further failure for twice as long.
         (&[Fails], wait(1)),
         (&[Fails, Pass(1)], LOAD),
         (&[Fails, Pass(1), Fails], wait(2)),
@@ -103,21 +103,21 @@ fn what_a_keeper_does_next() {
         (&[Fails, Fails, Fails, Fails, Fails, Fails, Fails], wait(60)),
         (&[Fails, Fails, Fails, Pass(600), Fails], wait(8)),
         (&[Fails, Fails, Fails, Pass(601), Fails], wait(1)),
-        // A change is a new beginning at once, but where one follows the other.
+        // A change starts again at once, unless it follows another change closely.
         (&[Changes], load(Uses::Many, true, 1)),
         (&[Fails, Changes], load(Uses::Many, true, 1)),
         (&[Changes, Changes], wait(1)),
         (&[Changes, Changes, Pass(1)], load(Uses::Many, true, 2)),
         (&[Changes, Pass(1), Changes], load(Uses::Many, true, 2)),
-        // What cannot be forked is parked; the log tells that once.
+        // A program that cannot be forked is parked; the log tells that once.
         (&[Parks], load(Uses::Once, true, 0)),
         (&[Parks, Unparks], load(Uses::Once, false, 0)),
         (&[Parks, Unparks, Changes], load(Uses::Many, true, 1)),
-        // What cannot be either is cold until it changes.
+        // A program that can neither be forked nor parked is cold until it changes.
         (&[Unfit], Next::Over),
         (&[Unfit, Pass(10_000)], Next::Over),
         (&[Unfit, Changes], load(Uses::Many, true, 1)),
-        // What has made room comes back when it is asked for again.
+        // A program that has made room comes back when it is requested again.
         (&[Displaced], Next::Over),
         (&[Displaced, Changes], Next::Over),
         (&[Displaced, Asked], LOAD),
@@ -140,11 +140,11 @@ fn a_program_that_nobody_asks_for_is_given_up() {
     ] {
         assert_eq!(next(&[], idle).0, wanted, "{idle:?}");
     }
-    // Nor is what was a failure waited for.
+    // The pause after a failure is not waited for either.
     assert_eq!(next(&[Fails], LONGEST).0, Next::Over);
 }
 
-/// Nothing of what was known of the revision before is held against the next one.
+/// No fact about the previous revision is held against the next one.
 #[test]
 fn a_change_forgets() {
     let (_, mut state) = next(&[Parks, Unparks], Duration::ZERO);
@@ -163,6 +163,6 @@ fn a_change_forgets() {
         panic!("{state:?}")
     };
     assert!(order.learned.is_empty() && !order.proven);
-    // Whose turn it is without a template.
+    // The turn is asked for while there is no template.
     assert!(state.next_child().is_none());
 }
