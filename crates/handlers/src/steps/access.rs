@@ -1,4 +1,4 @@
-//! Who may ask at all: by address, method and host.
+//! Access control by address, method and host.
 
 use galgo_proto::{forwarded::Block, h1::Method};
 use galgo_service::{body::Response, link::Link};
@@ -6,24 +6,24 @@ use galgo_service::{body::Response, link::Link};
 /// A rule about clients.
 #[derive(Debug, Default, PartialEq)]
 pub struct Access {
-    /// Addresses that may ask; empty: all that are not denied.
+    /// Addresses that may send requests; empty: all addresses that `deny` does not name.
     pub allow: Addresses,
-    /// Addresses that may not, whatever `allow` says.
+    /// Addresses that may not send requests, whatever `allow` says.
     pub deny: Addresses,
-    /// Methods that are answered, HEAD with GET; empty: all.
+    /// Methods that are answered (GET includes HEAD); empty: all methods.
     pub methods: Vec<String>,
-    /// An address of `allow` needs no password.
+    /// Whether an address of `allow` needs no password.
     pub any: bool,
 }
 
 /// Addresses of clients.
 #[derive(Debug, Default, PartialEq)]
 pub struct Addresses {
-    /// Blocks of them.
+    /// Blocks of addresses.
     pub blocks: Vec<Block>,
-    /// Clients without an address, as on a Unix socket.
+    /// Whether to include clients without an address, such as those on a Unix socket.
     pub unix: bool,
-    /// Every client.
+    /// Whether to include every client.
     pub all: bool,
 }
 
@@ -32,7 +32,7 @@ impl Addresses {
         *self == Self::default()
     }
 
-    /// Whether the client is one of them.
+    /// Returns whether the client's address is among these addresses.
     pub fn has(&self, link: &Link) -> bool {
         self.all
             || match link.remote_ip {
@@ -42,23 +42,23 @@ impl Addresses {
     }
 }
 
-/// What is said of a client.
+/// Decision about a client.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum AccessDecision {
-    /// As far as its address goes.
+    /// The address is allowed.
     Allowed,
-    /// And needs no password.
+    /// The address is allowed and needs no password.
     Trusted,
-    /// It may only with a password: its address is not one of those that need none.
+    /// The address is allowed only with a password.
     NeedsPassword,
     Denied(Response),
-    /// No client may ask with this method.
+    /// The route answers this method for no client.
     OtherMethod(Response),
 }
 
 impl Access {
-    /// Whether a request with this method may be answered.
+    /// Decides whether a request with this method may be answered.
     pub fn judge(&self, link: &Link, method: &Method) -> AccessDecision {
         if !self.answers(method) {
             let allow = self.allowed_methods();
@@ -69,7 +69,7 @@ impl Access {
         match (known && !denied, self.any) {
             (true, true) => AccessDecision::Trusted,
             (true, false) => AccessDecision::Allowed,
-            // Who is denied by name is not let in by a password either.
+            // A password does not admit a client that `deny` names.
             (false, true) if !denied => AccessDecision::NeedsPassword,
             (false, _) => AccessDecision::Denied(Response::new(403)),
         }

@@ -1,4 +1,4 @@
-//! Scripts of other origins: Cross-Origin Resource Sharing (fetch.spec.whatwg.org, 3.2).
+//! Cross-Origin Resource Sharing for scripts of other origins (fetch.spec.whatwg.org, 3.2).
 
 use galgo_proto::{
     Fields,
@@ -6,40 +6,40 @@ use galgo_proto::{
 };
 use galgo_service::body::Response;
 
-/// Which origins may read the responses of a route.
+/// Origins that may read the responses of a route, and how.
 #[derive(Debug, Default, PartialEq)]
 pub struct Cors {
-    /// Origins in lower case; empty: every one.
+    /// Origins in lower case; empty: every origin.
     pub origins: Vec<String>,
-    /// Methods they may use, as one list.
+    /// Methods that these origins may use, as one list.
     pub methods: String,
-    /// Fields they may send, as one list; empty: only those that need no leave.
+    /// Fields that these origins may send, as one list; empty: only the fields that need no permission.
     pub headers: String,
-    /// Fields they may read, as one list.
+    /// Fields that these origins may read, as one list.
     pub expose: String,
-    /// With cookies and passwords.
+    /// Whether requests may carry cookies and passwords.
     pub credentials: bool,
     /// Seconds that a browser may remember the answer.
     pub max_age: u64,
 }
 
 impl Cors {
-    /// The answer to a browser that asks whether it may ask (a preflight); `None`: it asks for something else. What it is
-    /// told stands in the fields that [`Cors::add_fields`] adds.
+    /// Answers a browser that asks for permission to send a request (a preflight); `None` if the request is not a preflight. The
+    /// permission is in the fields that [`Cors::add_fields`] adds.
     ///
-    /// A browser sends no password with it, and it tells nothing of what is there.
+    /// A browser sends no password with a preflight, and the answer reveals nothing about the site.
     pub fn preflight(&self, head: &Head) -> Option<Response> {
         is_preflight(head).then(|| Response::new(204))
     }
 
-    /// Adds to a response what lets its origin read it.
+    /// Adds the fields that let the request's origin read a response.
     pub fn add_fields(&self, head: &Head, fields: &mut Fields) {
         fields.retain(|name, _| {
             let start = name.get(..b"access-control-".len());
             !start.is_some_and(|start| start.eq_ignore_ascii_case(b"access-control-"))
         });
         if !self.origins.is_empty() {
-            // A cache must not give one origin what another was told.
+            // A cache must not give one origin a response with another origin's fields.
             fields.push("Vary", "Origin");
         }
         let Some(origin) = self.allowed(head) else {
@@ -64,13 +64,13 @@ impl Cors {
         }
     }
 
-    /// The origin that a response is told to be for; `None`: it is for none, or the request names none.
+    /// Returns the origin that may read the response; `None` if the request names no origin, or a forbidden origin.
     fn allowed(&self, head: &Head) -> Option<&str> {
         let origin = head.fields.first("origin")?;
         if self.origins.is_empty() {
             return Some("*");
         }
-        // What is sent back is the configuration's word, not the client's.
+        // The value comes from the configuration, not from the client.
         let mut own = self.origins.iter().map(String::as_str);
         own.find(|own| origin.eq_ignore_ascii_case(own.as_bytes()))
     }

@@ -1,6 +1,6 @@
 //! Fields of requests and responses that the configuration sets, adds and removes.
 //!
-//! Values are the configuration's own words: nothing that a client sent becomes a part of one.
+//! Values come from the configuration alone: nothing that a client sent becomes part of a value.
 
 use galgo_proto::{
     Fields,
@@ -12,27 +12,27 @@ use galgo_service::body::Response;
 /// A field and its value.
 pub type Field = (String, String);
 
-/// What is done to fields.
+/// Changes to fields.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct FieldChanges {
-    /// Names of fields that go.
+    /// Names of fields to remove.
     pub remove: Vec<String>,
-    /// In the place of all fields of that name.
+    /// Fields that replace all fields of the same name.
     pub set: Vec<Field>,
-    /// Beside those that are there.
+    /// Fields to add, even if others have the same name.
     pub add: Vec<Field>,
-    /// Unless there is one.
+    /// Fields to add if no field has the same name.
     pub default: Vec<Field>,
 }
 
-/// What is done to the fields of some responses.
+/// Changes to the fields of some responses.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct HeaderRule {
-    /// Statuses from and to; empty: all.
+    /// Ranges of statuses, first and last; empty: all statuses.
     pub statuses: Vec<(u16, u16)>,
-    /// Media types; empty: all, and responses without a type.
+    /// Media types; empty: all types, and responses without a type.
     pub types: Vec<TypePattern>,
-    /// What is done.
+    /// Changes for these responses.
     pub changes: FieldChanges,
 }
 
@@ -48,7 +48,7 @@ pub enum TypePattern {
 }
 
 impl TypePattern {
-    /// Reads a pattern; `None`: it is none.
+    /// Reads a pattern; `None` if the text is not a pattern.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
         let token = |t: &str| !t.is_empty() && t != "*" && t.bytes().all(is_token);
@@ -59,7 +59,7 @@ impl TypePattern {
         }
     }
 
-    /// Whether a media type, without parameters, is one of these.
+    /// Returns whether a media type, without parameters, fits the pattern.
     pub fn fits(&self, media: &str) -> bool {
         match self {
             Self::Any => true,
@@ -71,7 +71,7 @@ impl TypePattern {
     }
 }
 
-/// The media type of a response, without parameters; empty: it has none.
+/// Returns the media type of a response, without parameters; empty if the response has none.
 pub(super) fn media_type(fields: &Fields) -> &str {
     let value = fields.first("content-type").unwrap_or_default();
     let media = value.split(|&b| b == b';').next().unwrap_or_default();
@@ -92,7 +92,7 @@ impl HeaderRule {
 }
 
 impl FieldChanges {
-    /// Does it.
+    /// Makes the changes.
     pub fn apply(&self, fields: &mut Fields) {
         if !self.remove.is_empty() || !self.set.is_empty() {
             let is_own = |name: &[u8], own: &str| name.eq_ignore_ascii_case(own.as_bytes());
@@ -110,14 +110,14 @@ impl FieldChanges {
     }
 }
 
-/// The fields of a route's responses and requests.
+/// Changes to the fields of a route's responses and requests.
 #[derive(Debug, Default, PartialEq)]
 pub struct Headers {
-    /// Of responses, in order.
+    /// Rules for responses, in order.
     pub rules: Vec<HeaderRule>,
-    /// Cache-Control of successful responses that say nothing of it, by the first pattern that fits.
+    /// Cache-Control of successful responses that have none: the value of the first pattern that fits.
     pub expires: Vec<(TypePattern, String)>,
-    /// Of requests, before the handler.
+    /// Changes to requests, made before the handler runs.
     pub request: Option<FieldChanges>,
 }
 
@@ -139,7 +139,7 @@ impl Headers {
         }
     }
 
-    /// The head that the handler sees; `None`: as it came.
+    /// Returns the head that the handler sees; `None` if nothing changes.
     pub fn request(&self, head: &Head) -> Option<Head> {
         let changes = self.request.as_ref()?;
         let mut head = head.clone();
@@ -148,7 +148,7 @@ impl Headers {
     }
 }
 
-/// What `security_headers` adds where a response does not say otherwise.
+/// Fields that `security_headers` adds to responses that lack them.
 pub const SECURITY: [(&str, &str); 4] = [
     ("X-Content-Type-Options", "nosniff"),
     ("X-Frame-Options", "SAMEORIGIN"),

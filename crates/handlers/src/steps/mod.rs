@@ -1,4 +1,4 @@
-//! What stands before and after the handler of a route, a file each. `dispatch` has their order.
+//! Steps before and after the handler of a route, one file each. `dispatch` has their order.
 
 pub mod access;
 pub mod compress;
@@ -29,13 +29,13 @@ use variables::VariableRule;
 /// The steps of one route.
 #[derive(Debug, Default, PartialEq)]
 pub struct Steps {
-    /// Where clients are sent instead.
+    /// Sends clients elsewhere.
     pub redirect: Option<Redirect>,
     /// Scripts of other origins that may read the responses.
     pub cors: Option<Cors>,
-    /// Who may ask at all.
+    /// Clients that may send requests at all.
     pub access: Option<Access>,
-    /// Who must show a password.
+    /// Users that must show a password.
     pub passwords: Option<Passwords>,
     /// Variables that programs get for some requests.
     pub variables: Vec<VariableRule>,
@@ -50,19 +50,19 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// What is answered whoever asks: it tells nothing of what is there. `rest` is the path below the route.
+    /// Returns the answer that every client gets, because it reveals nothing about the site. `rest` is the path below the route.
     pub fn early(&self, link: &Link, head: &Head, rest: &[u8]) -> Option<Response> {
         let redirect = self.redirect.as_ref();
         let redirected = redirect.and_then(|redirect| redirect.answer(link, head, rest));
         redirected.or_else(|| self.cors.as_ref()?.preflight(head))
     }
 
-    /// The head that the handler sees; `None`: as it came.
+    /// Returns the head that the handler sees; `None` if no step changes it.
     pub fn request(&self, head: &Head) -> Option<Head> {
         self.headers.as_ref()?.request(head)
     }
 
-    /// Gives the request, which may be answered, what its programs find beside the variables of CGI.
+    /// Adds variables for programs, besides CGI's own, to a request that may be answered.
     pub fn grant(&self, request: &mut Request<'_>, head: &Head) {
         variables::grant(&self.variables, request, head);
     }
@@ -77,7 +77,7 @@ impl Steps {
         }
     }
 
-    /// The response as its client takes it.
+    /// Returns the response in a content coding that its client accepts.
     pub fn coded(&self, cx: Context<'_>, request: &Request<'_>, response: Response) -> Response {
         match &self.compress {
             Some(compress) => compress.answer(cx, request, response),
@@ -85,10 +85,10 @@ impl Steps {
         }
     }
 
-    /// Whether the request may be answered. `Ok(None)`: it may, as far as these steps say.
+    /// Checks whether the request may be answered. `Ok(None)`: these steps allow it.
     ///
     /// # Errors
-    /// A step could not say: it is not answered.
+    /// A step could not decide: the request is not answered.
     pub async fn admit(
         &self,
         cx: Context<'_>,

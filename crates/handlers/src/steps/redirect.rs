@@ -1,4 +1,4 @@
-//! The client is sent elsewhere.
+//! Redirects: the client is sent elsewhere.
 
 use galgo_proto::{
     h1::{BodyLen, Head, Method},
@@ -8,21 +8,21 @@ use galgo_service::{body::Response, fault::Fault, link::Link};
 
 use super::template::{TargetTemplate, Values};
 
-/// Where a route sends its clients.
+/// Describes where a route sends its clients.
 #[derive(Debug, PartialEq)]
 pub struct Redirect {
-    /// The URI.
+    /// URI to send clients to.
     pub to: TargetTemplate,
     /// 301, 302, 303, 307 or 308.
     pub status: u16,
-    /// Only requests that came by TLS, or only others.
+    /// `true`: only requests that came by TLS; `false`: only requests that did not.
     pub https: Option<bool>,
     /// Only requests to this port.
     pub port: Option<u16>,
 }
 
 impl Redirect {
-    /// The redirect, where its conditions hold. `rest` is the path below the route.
+    /// Returns the redirect if its conditions hold. `rest` is the path below the route.
     pub fn answer(&self, link: &Link, head: &Head, rest: &[u8]) -> Option<Response> {
         let scheme = self.https.is_none_or(|https| https == link.https);
         let port = self.port.is_none_or(|port| port == link.port);
@@ -36,12 +36,12 @@ impl Redirect {
     }
 }
 
-/// A redirect by a template.
+/// Returns a redirect to the URI that a template makes.
 pub(super) fn to(status: u16, template: &TargetTemplate, values: &Values<'_>) -> Response {
     Response::new(status).with("Location", template.uri(values))
 }
 
-/// The same request at another path. `None`: a path that no client could ask for.
+/// Returns the target of the same request at another path. `None`: no client could ask for that path.
 pub(super) fn again(
     target: &Target,
     template: &TargetTemplate,
@@ -51,19 +51,19 @@ pub(super) fn again(
     at(target, path, query)
 }
 
-/// The same request at another decoded path, with another query unless that is `None`.
+/// Returns the target of the same request at another decoded path. The query stays if `query` is `None`.
 pub fn at(target: &Target, path: Vec<u8>, query: Option<String>) -> Option<Target> {
-    /// What galgo makes is not longer than this, whatever it was made of.
+    /// Limit for targets that galgo makes itself.
     const LONGEST: usize = 128 << 10;
     let query = query.as_deref().unwrap_or(target.query()).as_bytes();
     let uri = target.uri().as_bytes();
     Target::passed_on(Some(uri), path, Some(query), LONGEST, false).ok()
 }
 
-/// The request that a local redirect stands for: GET (or HEAD) of its path, without a body.
+/// Returns the request that a local redirect stands for: GET (or HEAD) of its path, without a body.
 ///
 /// # Errors
-/// It is not a path: the fault of the program.
+/// The location is not a path, which is the program's fault.
 pub fn local(head: &Head, location: &str) -> Result<Head, Fault> {
     let target = Target::parse(location.as_bytes(), 16 << 10).map_err(|_| {
         Fault::Script("its local redirect (Location: /…) is not a valid path".into())

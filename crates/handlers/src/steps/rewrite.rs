@@ -1,4 +1,4 @@
-//! Paths that stand for others: the first rule that fits changes the request, once.
+//! Rewriting of paths: the first rule that fits changes the request, once.
 
 use galgo_proto::{h1::Head, hosts::Hosts, target::Target};
 use galgo_service::{body::Response, link::Link};
@@ -12,29 +12,29 @@ use super::{
     template::{Part, TargetTemplate, Values},
 };
 
-/// What a compiled pattern may take.
+/// Limit for the size of a compiled pattern.
 const SIZE: usize = 1 << 20;
-/// What all together may take.
+/// Limit for the size of all compiled patterns together.
 const ALL: usize = 64 << 20;
 
-/// A rule.
+/// A rule of rewriting.
 #[derive(Debug)]
 pub struct RewriteRule {
-    /// Only requests to these hosts; `None`: to any.
+    /// Only requests to these hosts; `None`: to any host.
     pub host: Option<Hosts>,
-    /// Only requests that came by TLS, or only others.
+    /// `true`: only requests that came by TLS; `false`: only requests that did not.
     pub https: Option<bool>,
-    /// Fits the clean path.
+    /// Pattern for the clean path.
     pub path: Regex,
-    /// Fits the query as it came.
+    /// Pattern for the query as it came.
     pub query: Option<TextRegex>,
-    /// What the request is for then.
+    /// New target of the request.
     pub to: TargetTemplate,
-    /// The client is told so, instead.
+    /// Status of a redirect to the new target, if the client is redirected instead.
     pub status: Option<u16>,
 }
 
-/// What becomes of a request.
+/// Outcome for a request that a rule fits.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum Rewritten {
@@ -42,37 +42,37 @@ pub enum Rewritten {
     Response(Response),
 }
 
-/// The pattern of a path: linear in the path's length, whatever it is (crate regex).
+/// Compiles the pattern of a path. Matching takes time linear in the path's length, whatever the pattern (crate regex).
 ///
 /// # Errors
-/// It is none, or too large.
+/// The text is not a pattern, or the pattern is too large.
 pub fn path_pattern(text: &str) -> Result<Regex, String> {
     let built = RegexBuilder::new(text).size_limit(SIZE).build();
     built.map_err(|e| e.to_string())
 }
 
-/// The pattern of a query.
+/// Compiles the pattern of a query.
 ///
 /// # Errors
-/// It is none, or too large.
+/// The text is not a pattern, or the pattern is too large.
 pub fn query_pattern(text: &str) -> Result<TextRegex, String> {
     let built = TextRegexBuilder::new(text).size_limit(SIZE).build();
     built.map_err(|e| e.to_string())
 }
 
-/// All rules, in order.
+/// Rules of rewriting, in order.
 #[derive(Debug)]
 pub struct Rewrites {
     rules: Vec<RewriteRule>,
-    /// Finds those whose path fits in one pass over it.
+    /// Finds the rules whose path fits, in one pass over the path.
     set: RegexSet,
 }
 
 impl Rewrites {
-    /// Of these rules.
+    /// Compiles the rules.
     ///
     /// # Errors
-    /// Together they are too large.
+    /// The rules together are too large.
     pub fn new(rules: Vec<RewriteRule>) -> Result<Self, String> {
         let patterns = rules.iter().map(|rule| rule.path.as_str());
         let set = RegexSetBuilder::new(patterns).size_limit(ALL).build();
@@ -82,7 +82,7 @@ impl Rewrites {
         })
     }
 
-    /// What the first rule that fits makes of a request; `None`: none fits, or what it makes is no path.
+    /// Applies the first rule that fits a request. `None`: no rule fits, or the new path is not valid.
     pub fn answer(&self, link: &Link, head: &Head) -> Option<Rewritten> {
         let path = head.target.path();
         let fits = self.set.matches(path);
@@ -102,7 +102,7 @@ impl Rewrites {
 }
 
 impl RewriteRule {
-    /// What its patterns find in a request; `None`: it does not fit.
+    /// Returns the named groups that the rule's patterns find in a request; `None` if the rule does not fit.
     fn groups<'r>(&'r self, link: &Link, head: &'r Head) -> Option<Vec<(&'r str, Part<'r>)>> {
         let hosts = self.host.as_ref();
         let host = hosts.is_none_or(|hosts| hosts.fit(&head.host).is_some());

@@ -1,7 +1,7 @@
-//! Where a request is sent: a text with `{names}` for parts of the request.
+//! Templates of targets: a text with `{names}` for parts of the request.
 //!
-//! A value never changes what stands around it: in a path and a query it is encoded as these want it, so that it ends
-//! neither, and no value holds a control character.
+//! A value never changes the text around it. In a path and in a query a value is encoded, so that it cannot end them. No value
+//! holds a control character.
 
 use galgo_proto::target::Target;
 
@@ -21,24 +21,24 @@ enum Piece {
     Name(String),
 }
 
-/// A value, and how it is written.
+/// A value, and the form that it comes in.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)]
 pub enum Part<'a> {
-    /// Of a decoded path.
+    /// Bytes of a decoded path.
     Decoded(&'a [u8]),
-    /// Of a query, as it came: visible ASCII.
+    /// Text of a query, as it came: visible ASCII.
     Raw(&'a str),
 }
 
-/// What the names of a template stand for.
+/// Values of the names in a template.
 #[derive(Debug)]
 pub struct Values<'a> {
     /// The request's target.
     pub target: &'a Target,
     /// The clean path below the route, without a leading slash.
     pub rest: &'a [u8],
-    /// The host, as it was parsed; may be empty.
+    /// The parsed host; may be empty.
     pub host: &'a str,
     /// Groups of patterns.
     pub groups: Vec<(&'a str, Part<'a>)>,
@@ -60,7 +60,7 @@ impl<'a> Values<'a> {
 }
 
 impl TargetTemplate {
-    /// Reads a text. `groups` are the names that a pattern has beside those of every request.
+    /// Parses a text. `groups` are names from patterns, besides the names that every request has.
     ///
     /// # Errors
     /// In words: a name is unknown, or a brace is not closed.
@@ -75,7 +75,7 @@ impl TargetTemplate {
         })
     }
 
-    /// How it begins, up to its first name, and that name.
+    /// Returns the text before the first name of the path, and that name.
     pub fn begins(&self) -> (&str, Option<&str>) {
         match &self.path[..] {
             [Piece::Text(text), Piece::Name(name), ..] => (text, Some(name)),
@@ -85,7 +85,7 @@ impl TargetTemplate {
         }
     }
 
-    /// As a URI reference. Without a query of its own it has that of the request.
+    /// Returns a URI reference. If the template has no query, the request's query is used.
     pub fn uri(&self, values: &Values<'_>) -> String {
         let mut uri = String::new();
         for piece in &self.path {
@@ -93,15 +93,15 @@ impl TargetTemplate {
                 Piece::Text(text) => uri.push_str(text),
                 Piece::Name(name) => match values.of(name) {
                     Part::Decoded(bytes) => encode(&mut uri, bytes, IN_PATH),
-                    // A backslash is a slash to browsers.
+                    // Browsers treat a backslash as a slash.
                     Part::Raw(text) => uri.push_str(&text.replace('\\', "%5C")),
                 },
             }
         }
-        // `//evil.example` is another site.
+        // A URI reference such as `//evil.example` names another site.
         let slashes = uri.bytes().take_while(|&b| b == b'/').count();
         uri.drain(1..slashes.max(1).min(uri.len().max(1)));
-        // An empty one is none: the text says that the request's own goes.
+        // Omit an empty query: such a template drops the request's own.
         if let Some(query) = self.query(values).filter(|query| !query.is_empty()) {
             uri.push('?');
             uri.push_str(&query);
@@ -109,7 +109,7 @@ impl TargetTemplate {
         uri
     }
 
-    /// As a decoded path, and the query; `None`: that of the request.
+    /// Returns a decoded path and the query; `None`: the query of the request stays.
     pub fn path_and_query(&self, values: &Values<'_>) -> (Vec<u8>, Option<String>) {
         let mut path = Vec::new();
         for piece in &self.path {
@@ -139,7 +139,7 @@ impl TargetTemplate {
                 },
             }
         }
-        // `?id={id}&{query}` for a request without a query.
+        // Drop the last `&` of `?id={id}&{query}` if the request has no query.
         if matches!(pieces.last(), Some(Piece::Name(_))) && query.ends_with('&') {
             query.pop();
         }
@@ -168,7 +168,7 @@ fn pieces(mut text: &str, groups: &[&str]) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// What stands in a path as it is (RFC 3986, 3.3), and what a value of a query must not be mistaken for.
+/// Bytes that a path holds unencoded (RFC 3986, 3.3). The list for a query, below, leaves out separators of values.
 const IN_PATH: &[u8] = b"/-._~!$&'()*+,;=:@";
 const IN_QUERY: &[u8] = b"/-._~";
 

@@ -1,4 +1,4 @@
-//! Front controllers: the first of some paths that is there, else a program (nginx's `try_files`).
+//! Front controllers: the first of some paths that exists, else a program (nginx's `try_files`).
 
 use galgo_proto::{h1::Head, target::Target};
 
@@ -15,13 +15,13 @@ use crate::{
 /// Paths to try in the folder of a `files` route.
 #[derive(Debug, PartialEq)]
 pub struct Tries {
-    /// Tried in order.
+    /// Paths in the order of trying.
     pub paths: Vec<TargetTemplate>,
-    /// Where none of them is there.
+    /// Fallback if none of the paths exists.
     pub last: Last,
 }
 
-/// What answers where nothing is there.
+/// Fallback if none of the paths exists.
 #[derive(Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Last {
@@ -29,24 +29,24 @@ pub enum Last {
     Status(u16),
 }
 
-/// What becomes of a request.
+/// Outcome for a request.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub enum Tried {
-    /// The route answers it as it is.
+    /// The route answers the request unchanged.
     AsItIs,
-    /// A file or a program of the route is there.
+    /// A file or a program of the route exists at this target.
     Found(Box<Target>),
-    /// The last path.
+    /// The last path: the request starts again with this target.
     Again(Box<Target>),
     Status(u16),
 }
 
 impl Tries {
-    /// What becomes of a request below the route at `route_path`, which has `programs` among its files.
+    /// Decides how to answer a request below the route at `route_path`, which has `programs` among its files.
     ///
     /// # Errors
-    /// Another thread is to look.
+    /// Looking may block, so that another thread has to do it.
     pub fn decide(
         &self,
         (files, programs): (&Files, Option<&Cgi>),
@@ -72,7 +72,7 @@ impl Tries {
             if !is_there {
                 continue;
             }
-            // A folder without its last slash is redirected to itself by the route.
+            // The route redirects a folder without its last slash to itself.
             if path == own || path.strip_suffix(b"/") == Some(own) {
                 return Ok(Tried::AsItIs);
             }
@@ -85,7 +85,7 @@ impl Tries {
         if let Some(next) = &next {
             let program = program_of(programs, route_path, next.path())?;
             let is_same = program.is_some() && program == program_of(programs, route_path, own)?;
-            // The request is where the path leads: there is nothing, or the program.
+            // The last path leads to the request's own path or program: nothing else is left to try.
             if next.path() == own || is_same {
                 return Ok(Tried::AsItIs);
             }
@@ -94,7 +94,7 @@ impl Tries {
     }
 }
 
-/// The program that a path names among the files of the route at `route_path`.
+/// Returns the program that a path names among the files of the route at `route_path`.
 fn program_of<'p>(
     programs: Option<&Cgi>,
     route_path: &str,

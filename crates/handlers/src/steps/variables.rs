@@ -1,4 +1,4 @@
-//! Variables that programs get for some requests: Apache's SetEnvIf.
+//! Variables that programs get for some requests, as with Apache's SetEnvIf.
 
 use galgo_proto::{h1::Head, hosts::Hosts};
 use galgo_service::{link::Link, request::Request};
@@ -6,26 +6,26 @@ use regex::bytes::Regex;
 
 use super::access::Addresses;
 
-/// A rule: where all conditions hold, the variables are set.
+/// A rule: if all conditions hold, the variables are set.
 #[derive(Debug, Default, PartialEq)]
 pub struct VariableRule {
-    /// Values of fields; a field that is not there has an empty one.
+    /// Patterns for values of fields; a field that is missing counts as empty.
     pub headers: Vec<(String, Pattern)>,
-    /// The clean path.
+    /// Pattern for the clean path.
     pub path: Option<Pattern>,
-    /// The query as it came.
+    /// Pattern for the query as it came.
     pub query: Option<Pattern>,
-    /// One of these methods; empty: any.
+    /// Methods. If any are named, the request must have one.
     pub methods: Vec<String>,
-    /// One of these hosts.
+    /// Hosts that the request may be for; `None`: any host.
     pub host: Option<Hosts>,
-    /// The client's address.
+    /// Addresses that the client may have; `None`: any address.
     pub from: Option<Addresses>,
-    /// Names and values, none of which is computed.
+    /// Names and values. The values are constants.
     pub set: Vec<(String, String)>,
 }
 
-/// A pattern: linear in the length of what it is compared with (crate regex).
+/// A pattern. Matching takes time linear in the length of the text (crate regex).
 #[derive(Debug)]
 pub struct Pattern(pub Regex);
 
@@ -56,7 +56,7 @@ impl VariableRule {
     }
 }
 
-/// The variables of the rules that hold for a request, with their values. Of two rules the later one counts.
+/// Returns names and values of the variables whose rules hold for a request. If two rules set a name, the later rule wins.
 pub fn given<'r>(rules: &'r [VariableRule], link: &Link, head: &Head) -> Vec<(&'r str, &'r str)> {
     let mut set: Vec<(&str, &str)> = Vec::new();
     for rule in rules.iter().filter(|rule| rule.holds(link, head)) {
@@ -68,7 +68,7 @@ pub fn given<'r>(rules: &'r [VariableRule], link: &Link, head: &Head) -> Vec<(&'
     set
 }
 
-/// Gives a request the variables of the rules that hold for it. What an authorizer has given stays.
+/// Gives a request the variables of the rules that hold for it. Variables from an authorizer stay.
 pub(super) fn grant(rules: &[VariableRule], request: &mut Request<'_>, head: &Head) {
     let granted = &mut request.granted;
     for (name, value) in given(rules, request.link, head) {

@@ -1,4 +1,4 @@
-//! A producer whose output is coded on its way.
+//! A producer that codes the output of another producer.
 
 use std::{cell::Cell, pin::Pin, sync::Arc};
 
@@ -18,30 +18,31 @@ use super::coder::Coder;
 
 /// Bytes that are coded before other requests go on.
 const PIECE: usize = 32 << 10;
-/// Bytes that are coded before another body has its turn, if there are as many, and before what they became is sent.
+/// Bytes that are coded, if there are as many, before another body has its turn and the coded output is sent.
 const STRETCH: u64 = 128 << 10;
-/// Bodies that one event loop codes at once. Each takes memory, up to 2 MiB, and time; more are sent as they are.
+/// Limit for bodies that one event loop codes at a time. Each takes time and up to 2 MiB of memory; further bodies are sent
+/// uncoded.
 const MOST: usize = 32;
 
 thread_local! {
     static CODING: Cell<usize> = const { Cell::new(0) };
-    /// Small ones, which are coded in one go, since the event loop last looked for events.
+    /// Number of small bodies, coded in one go, since the event loop last looked for events.
     static SMALL: Cell<usize> = const { Cell::new(0) };
     static TURN: Arc<Semaphore> = Arc::new(Semaphore::new(1));
 }
 
-/// Waits until no other body of this event loop is being coded. The processor's cache holds the memory of one coder, not of
-/// many that are used alternately.
+/// Waits until this event loop codes no other body. The processor's cache holds the memory of one coder, not of many in
+/// alternation.
 async fn turn() -> Option<OwnedSemaphorePermit> {
     TURN.with(Arc::clone).acquire_owned().await.ok()
 }
 
-/// One of the bodies that an event loop codes.
+/// A permit to code a body on this event loop.
 #[derive(Debug)]
 pub(super) struct CoderPermit(());
 
 impl CoderPermit {
-    /// `None`: there are enough. Must be called on an event loop.
+    /// Takes a permit; `None` if the event loop codes enough bodies. Must be called on an event loop.
     pub(super) fn take(small: bool) -> Option<Self> {
         let taken = CODING.get();
         if taken == MOST || small && !count_small() {
@@ -52,7 +53,7 @@ impl CoderPermit {
     }
 }
 
-/// Counts a small body; whether it may be coded.
+/// Counts a small body, and returns whether it may be coded.
 fn count_small() -> bool {
     let before = SMALL.get();
     if before == 0 {
@@ -75,15 +76,15 @@ impl Drop for CoderPermit {
 #[derive(Debug)]
 pub(super) struct Coded {
     inner: Box<dyn Producer>,
-    /// `None`: the end is in `out`, or the coder has failed.
+    /// `None` if the end of the coding is in `out`, or if the coder has failed.
     coder: Option<Coder>,
     out: Out,
-    /// Bytes that went in.
+    /// Bytes that the coder has read.
     taken: u64,
-    /// Bytes that the program said there would be, and its name.
+    /// Bytes that the program promised; `source` names the program in the log.
     promised: Option<u64>,
     source: LogSource,
-    /// Not all that went in can be read from what came out.
+    /// Whether some input cannot be read from the output yet.
     unflushed: bool,
     fault: Option<Fault>,
     _permit: CoderPermit,
@@ -107,7 +108,7 @@ impl Coded {
             fault: None,
             _permit: permit,
         };
-        // What is small and whole leaves with its length, in one write.
+        // A small and complete body leaves with its length, in one write.
         if coded.inner.output_ended() && coded.inner.ready() <= PIECE {
             coded.code();
             coded.end_if_ended();
@@ -115,7 +116,7 @@ impl Coded {
         coded
     }
 
-    /// Codes a piece of what there is.
+    /// Codes a piece of the producer's output.
     fn code(&mut self) {
         let Some(coder) = &mut self.coder else {
             return;
@@ -145,7 +146,7 @@ impl Coded {
         self.give(done.is_none_or(|done| done.is_ok()));
     }
 
-    /// What has come out is output.
+    /// Moves the coder's output to `out`. `fine`: the last step of the coder succeeded.
     fn give(&mut self, fine: bool) {
         if let Some(coder) = &mut self.coder {
             put(&mut self.out, &coder.take());
@@ -173,7 +174,7 @@ impl Coded {
         }
     }
 
-    /// Codes what there is, and what comes meanwhile.
+    /// Codes the producer's output, including bytes that arrive meanwhile.
     async fn code_stretch(&mut self) {
         let _turn = turn().await;
         let end = self.taken + STRETCH;
@@ -204,7 +205,7 @@ impl Coded {
                 self.end();
                 continue;
             }
-            // A program that pauses wants to be seen.
+            // A program that pauses wants its output to be seen.
             let event = if self.unflushed {
                 tokio::select! {
                     biased;
@@ -229,7 +230,7 @@ impl Coded {
         }
     }
 
-    /// What is wrong with output that has ended.
+    /// Returns what is wrong with output that has ended.
     async fn wrong(&mut self) -> Option<Fault> {
         if let Some(fault) = self.inner.cut().await {
             return Some(fault);

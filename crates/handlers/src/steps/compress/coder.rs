@@ -1,4 +1,4 @@
-//! The three codings behind one face. Levels were chosen for what an event loop may spend: docs/performance.md.
+//! A common interface to the three codings. Their levels fit the time that an event loop may spend: docs/performance.md.
 
 use std::{fmt, hint, io, io::Write, sync::Once};
 
@@ -10,12 +10,12 @@ use zstd::stream::write::Encoder;
 const GZIP: u32 = 3;
 const BROTLI: u8 = 2;
 const ZSTD: i32 = 3;
-/// Bytes that the window of br and zstd holds, as a power of two: 256 KiB. What a coder takes grows with it.
+/// Size of the window of br and zstd, as a power of two: 256 KiB. A coder's memory grows with it.
 const WINDOW: u8 = 18;
-/// Bytes that a coder takes at most, of all codings and with these windows.
+/// Limit for a coder's memory, over all codings and with these windows.
 const MEMORY: usize = 2 << 20;
 
-/// A body that is being coded.
+/// An encoder of a body.
 pub(super) enum Coder {
     Gzip(Box<GzEncoder<Vec<u8>>>),
     Brotli(Box<CompressorWriter<Vec<u8>>>),
@@ -32,8 +32,9 @@ impl fmt::Debug for Coder {
     }
 }
 
-/// Has the allocator keep what a coder gives back, for the next one: given back to the kernel, it comes again by a hundred page
-/// faults. glibc keeps twice the size of the largest mapping that was freed (mallopt(3), M_MMAP_THRESHOLD); others do as they do.
+/// Makes the allocator keep the memory of a finished coder for the next one. If the memory went back to the kernel, the next
+/// coder would get it by a hundred page faults. glibc keeps twice the size of the largest mapping that was freed (mallopt(3),
+/// M_MMAP_THRESHOLD); other allocators may ignore this.
 fn keep_freed_memory() {
     static KEPT: Once = Once::new();
     KEPT.call_once(|| drop(hint::black_box(Vec::<u8>::with_capacity(MEMORY))));
@@ -41,7 +42,7 @@ fn keep_freed_memory() {
 
 impl Coder {
     /// # Errors
-    /// There is no memory for it.
+    /// There is not enough memory for a coder.
     pub(super) fn new(coding: Coding) -> io::Result<Self> {
         keep_freed_memory();
         Ok(match coding {
@@ -67,7 +68,7 @@ impl Coder {
         })
     }
 
-    /// Codes more.
+    /// Codes more bytes.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Gzip(coder) => coder.write_all(bytes),
@@ -76,7 +77,7 @@ impl Coder {
         }
     }
 
-    /// All that was written can be read from what comes out now.
+    /// Makes all input so far readable from the output so far.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Gzip(coder) => coder.flush(),
@@ -85,7 +86,7 @@ impl Coder {
         }
     }
 
-    /// What has come out since the last time.
+    /// Returns the output since the last call.
     pub(super) fn take(&mut self) -> Vec<u8> {
         std::mem::take(match self {
             Self::Gzip(coder) => coder.get_mut(),
@@ -94,7 +95,7 @@ impl Coder {
         })
     }
 
-    /// The end, and what had not been taken.
+    /// Ends the coding, and returns the output that was not taken yet.
     pub(super) fn finish(self) -> io::Result<Vec<u8>> {
         match self {
             Self::Gzip(coder) => coder.finish(),

@@ -1,6 +1,8 @@
-//! Responses in a content coding (RFC 9110, 8.4) that the client takes: gzip, br or zstd, made while they are sent.
+//! Codes responses in a content coding that the client accepts (RFC 9110, 8.4): gzip, br or zstd, while they are sent.
 //!
-//! 1. may it be coded  2. which coding  3. a small body at once, any other one as its producer goes on
+//! 1. Check whether the response may be coded.
+//! 2. Choose a coding.
+//! 3. Code a small body at once, and any other body as its producer goes on.
 
 mod coded;
 mod coder;
@@ -28,19 +30,19 @@ use self::{
 use super::headers::{TypePattern, media_type};
 use crate::context::Context;
 
-/// A body of this size is coded at once: that takes an event loop a millisecond or so.
+/// Limit for a body that is coded at once, which takes an event loop a millisecond or so.
 const AT_ONCE: usize = 32 << 10;
 
-/// Which responses of a route are coded.
+/// Selects the responses of a route to code.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compress {
     /// Media types.
     pub types: Vec<TypePattern>,
-    /// Bytes that a body must have, where their number is known.
+    /// Least size of a body in bytes, if its size is known.
     pub least: u64,
 }
 
-/// Types that shrink, where the configuration says nothing of them. Fonts and pictures that are compressed already do not.
+/// Types to code by default, because they shrink. Compressed fonts and pictures do not.
 pub const TYPES: [&str; 14] = [
     "text/*",
     "application/javascript",
@@ -57,13 +59,13 @@ pub const TYPES: [&str; 14] = [
     "font/otf",
     "font/ttf",
 ];
-/// Smaller bodies do not get smaller by much, and fit into one packet either way.
+/// Default for the least size. Smaller bodies do not shrink by much, and fit into one packet either way.
 pub const LEAST: u64 = 256;
-/// Events are to arrive at once: they are coded only where the configuration names their type.
+/// Type of event streams. Events are to arrive at once: they are coded only if the configuration names their type.
 const EVENTS: &str = "text/event-stream";
 
 impl Compress {
-    /// The response as its client takes it.
+    /// Returns the response in a coding that its client accepts, or unchanged.
     pub fn answer(
         &self,
         cx: Context<'_>,
@@ -112,8 +114,8 @@ impl Compress {
         response
     }
 
-    /// Whether the response would be coded for a client that wants that. A part and a 304 never are, but speak of one that
-    /// would be (RFC 9110, 15.3.7 and 15.4.5).
+    /// Returns whether the response would be coded for a client that asks for it. A part and a 304 are never coded, but describe
+    /// a response that would be (RFC 9110, 15.3.7 and 15.4.5).
     fn applies(&self, response: &Response) -> bool {
         let fields = &response.fields;
         let (is_part, unchanged) = (response.status == 206, response.status == 304);
@@ -126,7 +128,7 @@ impl Compress {
             Body::Empty | Body::Parts(_) => return false,
             body => Some(body.len()),
         };
-        /// Coded already, or checked by a sum over the bytes as they are.
+        /// Fields of responses that are coded already, or whose bytes a checksum protects.
         const AS_IT_IS: [&str; 4] = [
             "content-encoding",
             "content-digest",
@@ -134,7 +136,7 @@ impl Compress {
             "digest",
         ];
         let media = media_type(fields);
-        // Several parts do not tell the type of the whole, nor does a program's own 304: it may be one that is coded.
+        // The whole may have a type to code: neither several parts nor a program's own 304 tell its type.
         let is_unknown = is_part && media.eq_ignore_ascii_case("multipart/byteranges")
             || unchanged && media.is_empty();
         !matches!(response.status, 100..=199 | 204 | 205 | 300..=303 | 305..=399)
@@ -144,7 +146,7 @@ impl Compress {
             && (is_unknown || self.has(media))
     }
 
-    /// Whether responses of the type are coded.
+    /// Returns whether responses of the type are coded.
     fn has(&self, media: &str) -> bool {
         self.types.iter().any(|pattern| match pattern {
             TypePattern::Exact(_) => pattern.fits(media),
@@ -153,15 +155,15 @@ impl Compress {
     }
 }
 
-/// How long the whole is that the response is a part of, if it says so.
+/// Returns the length of the whole that the response is a part of, if the response tells it.
 fn whole(fields: &Fields) -> Option<u64> {
     let range = str::from_utf8(fields.first("content-range")?).ok()?;
     range.rsplit_once('/')?.1.parse().ok()
 }
 
-/// What the client takes best; among equals what costs least for its size.
+/// Returns the coding that the client prefers; on a tie, the coding that costs least for its size.
 fn chosen(head: &Head) -> Option<Coding> {
-    /// Of equals the last one counts.
+    /// Codings in order of preference: on a tie the last wins, as `max_by_key` has it.
     const OURS: [Coding; 3] = [Coding::Brotli, Coding::Gzip, Coding::Zstd];
     let accepted = AcceptedCodings::of(&head.fields);
     let quality = |coding| accepted.quality(coding);
@@ -169,7 +171,7 @@ fn chosen(head: &Head) -> Option<Coding> {
     best.filter(|&best| quality(best) > 0 && quality(best) >= quality(Coding::Identity))
 }
 
-/// Whether all of a body is there, and coded in one go.
+/// Returns whether a body is complete, and small enough to code at once.
 fn is_small(body: &Body) -> bool {
     match body {
         Body::Stream(output) => {
@@ -179,7 +181,7 @@ fn is_small(body: &Body) -> bool {
     }
 }
 
-/// A small body, coded; as it is where that makes it no smaller.
+/// Codes a small body; returns it uncoded if coding makes it no smaller.
 fn at_once(coding: Coding, bytes: Arc<[u8]>) -> (Body, bool) {
     let coded = Coder::new(coding).and_then(|mut coder| {
         coder.write(&bytes)?;
@@ -191,7 +193,7 @@ fn at_once(coding: Coding, bytes: Arc<[u8]>) -> (Body, bool) {
     }
 }
 
-/// What a producer makes, coded; as it is where what there is of it says that it is cut or small.
+/// Codes the output of a producer. Output that has already ended stays uncoded if it is shorter than promised, or small.
 fn output_coded(coding: Coding, mut output: Box<Output>, permit: CoderPermit) -> (Body, bool) {
     let ready = output.producer.ready() as u64;
     let ended = output.producer.output_ended();
@@ -209,14 +211,15 @@ fn output_coded(coding: Coding, mut output: Box<Output>, permit: CoderPermit) ->
     (Body::Stream(output), true)
 }
 
-/// A cache must not give one client what another one takes.
+/// A cache must not give one client a coding that only another accepts.
 fn vary(fields: &mut Fields) {
     if !lists(fields, "vary", "accept-encoding") && !lists(fields, "vary", "*") {
         fields.push("Vary", "Accept-Encoding");
     }
 }
 
-/// The fields of a response that is coded: ranges are of the bytes as they are, and so is a strong tag.
+/// Sets the fields of a coded response. Ranges and strong tags are about uncoded bytes, so ranges are not offered, and a tag
+/// becomes weak.
 fn describe(fields: &mut Fields, coding: Coding) {
     let tag = fields.first("etag").map(<[u8]>::to_vec);
     fields.remove(&["accept-ranges", "etag"]);

@@ -1,4 +1,4 @@
-//! A file, or bytes in memory, as a producer: a piece each time.
+//! A producer that reads a file, or bytes in memory, a piece at a time.
 
 use std::{future::ready, sync::Arc};
 
@@ -21,13 +21,13 @@ enum Rest {
 pub(super) struct StoredBody {
     rest: Rest,
     out: Out,
-    /// The file became shorter, or cannot be read any more.
+    /// Whether the file became shorter, or cannot be read any more.
     cut: bool,
 }
 
 impl StoredBody {
     /// # Errors
-    /// It is none: what it was.
+    /// The body is neither a file nor bytes: it is returned unchanged.
     pub(super) fn of(body: Body) -> Result<Self, Body> {
         let rest = match body {
             Body::File(part) => Rest::File(part),

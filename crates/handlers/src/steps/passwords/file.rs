@@ -1,4 +1,4 @@
-//! An htpasswd file: `name:hash`, a line for each user; read again when it has changed.
+//! Reads an htpasswd file: a line `name:hash` for each user. The file is read again after a change.
 
 use std::{
     collections::HashMap,
@@ -15,21 +15,21 @@ use rustix::fs::{fstat, stat};
 use super::hash::{self, HashScheme};
 use crate::{root::is_local, waiting::for_owner};
 
-/// A larger file is an error: 16 MiB are some 200,000 users.
+/// Limit for the file's size: 16 MiB are some 200,000 users.
 const MOST: u64 = 16 << 20;
 
 /// The users of a file.
 #[derive(Debug, Default)]
 pub struct Users {
     hashes: HashMap<Box<str>, Arc<str>>,
-    /// The first hash of each cost: every wrong password is verified against one of each, and takes as long as any other.
+    /// The first hash of each cost. A wrong password is verified against one hash of each cost, so that all take equally long.
     samples: Vec<Arc<str>>,
-    /// What is wrong with lines of it, in words: the first few.
+    /// Problems with lines of the file, in words; only the first few.
     pub doubts: Vec<String>,
 }
 
 impl Users {
-    /// Reads lines. Of a name that comes twice the first line counts, as for Apache.
+    /// Reads lines. If a name comes twice, the first line counts, as for Apache.
     pub fn parse(text: &str) -> Self {
         let mut users = Self::default();
         for (at, line) in text.lines().enumerate() {
@@ -78,12 +78,13 @@ impl Users {
         }
     }
 
-    /// The hash of a user's password.
+    /// Returns the hash of a user's password.
     pub fn hash(&self, name: &str) -> Option<&Arc<str>> {
         self.hashes.get(name)
     }
 
-    /// The hashes that a wrong password of that user is verified against: the user's own first, then one of each other cost.
+    /// Returns the hashes that a wrong password of that user is verified against: the user's own first, then one of each other
+    /// cost.
     pub(super) fn tried(&self, name: &str) -> Vec<Arc<str>> {
         let own = self.hash(name);
         let cost = own.map(|own| hash::cost(own));
@@ -92,17 +93,17 @@ impl Users {
         own.into_iter().chain(others).cloned().collect()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no users.
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
 }
 
-/// A file, and what was in it when it was last read.
+/// A file, and its users when it was last read.
 #[derive(Debug)]
 pub struct UsersFile {
     path: PathBuf,
-    /// Its owner, if its file system may hang, or another account can mount something on the way.
+    /// The file's owner, if the file system may hang, or if another account can mount something on the way to the file.
     waits: Option<u64>,
     read: Mutex<(FileId, bool, Arc<Users>)>,
 }
@@ -111,7 +112,7 @@ impl UsersFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// It cannot be read, is no text, or too large.
+    /// The file cannot be read, is not text, or is too large.
     pub fn open(path: &Path) -> io::Result<Self> {
         let (id, users) = read(path)?;
         let found = trusted_path::resolve(path)?;
@@ -124,20 +125,20 @@ impl UsersFile {
         })
     }
 
-    /// Where it is.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its users when it was last read.
+    /// Returns the users as they were when the file was last read.
     pub fn last(&self) -> Arc<Users> {
         lock(&self.read).2.clone()
     }
 
-    /// Its users now. A file that has changed is read off the event loop.
+    /// Returns the current users. A file that has changed is read off the event loop.
     ///
     /// # Errors
-    /// It has changed, and cannot be read.
+    /// The file has changed, and cannot be read.
     pub async fn users(self: &Arc<Self>) -> io::Result<Arc<Users>> {
         let own = self.clone();
         if let Some(owner) = self.waits {
@@ -156,14 +157,14 @@ impl UsersFile {
             return Ok(users);
         }
         match (known, self.reread()) {
-            // Root has read it, and the user that the server became may not: it has not changed.
+            // Root read the file, and the user that the server became may not read it: the file has not changed.
             (Some((_, users)), Err(e)) if e.kind() == io::ErrorKind::PermissionDenied => Ok(users),
             (_, again) => again,
         }
     }
 
-    /// The users that were read of the file as it is now. A second change within the same tick of the clock would not show: until
-    /// then it is read each time, and this is false.
+    /// Returns the users that were read, if the file is still the same, and whether it has settled. A second change within the
+    /// same tick of the clock would not show: until that tick has passed, the flag is false and the file is read each time.
     fn known(&self) -> io::Result<Option<(bool, Arc<Users>)>> {
         let now = FileId::of(&stat(&self.path)?);
         let read = lock(&self.read);

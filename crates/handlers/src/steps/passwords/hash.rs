@@ -1,6 +1,6 @@
-//! Hashes of passwords as htpasswd files have them, and whether a password fits one.
+//! Makes password hashes for htpasswd files, and checks passwords against them.
 //!
-//! crypt(3) without `$`, yescrypt and passwords in the clear are not taken.
+//! crypt(3) without `$`, yescrypt and passwords in the clear are not supported.
 
 use argon2::{Argon2, PasswordHasher, PasswordVerifier};
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -8,7 +8,7 @@ use md5::{Digest, Md5};
 use sha_crypt::ShaCrypt;
 use sha1::Sha1;
 
-/// How a password is hashed.
+/// A scheme to hash passwords.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum HashScheme {
@@ -22,7 +22,7 @@ pub enum HashScheme {
 }
 
 impl HashScheme {
-    /// By how a hash begins; `None`: it is none that is taken.
+    /// Finds the scheme by the beginning of a hash; `None` if galgo does not support it.
     pub fn of(hash: &str) -> Option<Self> {
         const BEGINS: [(&str, HashScheme); 12] = [
             ("$2y$", HashScheme::Bcrypt),
@@ -42,7 +42,7 @@ impl HashScheme {
         found.map(|(_, kind)| *kind)
     }
 
-    /// Whoever reads the file finds passwords from such hashes by trying, millions a second.
+    /// Returns whether the scheme is weak: an attacker with the file can find passwords by trying millions a second.
     pub fn is_weak(self) -> bool {
         matches!(self, Self::Md5 | Self::Sha1)
     }
@@ -52,11 +52,11 @@ const APR1: &str = "$apr1$";
 const MD5: &str = "$1$";
 const SHA: &str = "{SHA}";
 
-/// What tells how long a hash takes to verify: its scheme and parameters, without salt and digest.
+/// Returns the part of a hash that tells how long verifying takes: its scheme and parameters, without salt and digest.
 pub(super) fn cost(hash: &str) -> &str {
     let parts = match HashScheme::of(hash) {
         Some(HashScheme::Sha1) => return SHA,
-        // Cost and digest; the letter before them is of no account.
+        // Keep only the cost: the letter of the version before it does not change the time.
         Some(HashScheme::Bcrypt) => {
             return hash[3..].rsplit_once('$').map_or(hash, |(cost, _)| cost);
         }
@@ -65,10 +65,11 @@ pub(super) fn cost(hash: &str) -> &str {
     parts.unwrap_or(hash)
 }
 
-/// Whether the password fits the hash. Takes as long as the hash wants, for any password: not for an event loop.
+/// Returns whether the password fits the hash. Verifying takes as long as the hash demands, for any password: do not call it on
+/// an event loop.
 pub fn verify(password: &[u8], hash: &str) -> bool {
     match HashScheme::of(hash) {
-        // As other servers: bytes behind the 72nd do not count. `galgo passwd` makes no such hash.
+        // Bytes after the 72nd do not count, as in other servers. `galgo passwd` makes no hash of a longer password.
         Some(HashScheme::Bcrypt) => bcrypt::verify(password, hash).unwrap_or(false),
         Some(HashScheme::Argon2) => Argon2::default().verify_password(password, hash).is_ok(),
         Some(HashScheme::ShaCrypt) => ShaCrypt::default().verify_password(password, hash).is_ok(),
@@ -81,12 +82,12 @@ pub fn verify(password: &[u8], hash: &str) -> bool {
     }
 }
 
-/// 2^10 rounds: some 50 ms.
+/// Cost of new hashes: 2^10 rounds, some 50 ms.
 const BCRYPT_COST: u32 = 10;
-/// Bytes of a password that bcrypt looks at.
+/// Bytes of a password that bcrypt uses.
 const BCRYPT_LONGEST: usize = 72;
 
-/// The hash of a new password, with a salt of its own: bcrypt, which other servers read, too, or argon2id.
+/// Hashes a new password with a random salt: by bcrypt, which other servers can read, too, or by argon2id.
 ///
 /// # Errors
 /// In words: bcrypt would ignore a part of the password, or the system gives no random numbers.
@@ -100,10 +101,10 @@ pub fn make(password: &[u8], argon2: bool) -> Result<String, String> {
             "bcrypt takes {BCRYPT_LONGEST} bytes and no NUL: choose a shorter password, or --argon2"
         ));
     }
-    // The crate's other one counts the NUL behind the password, too, which is no part of it.
+    // The crate's function that refuses long passwords counts the NUL after the password, too, which is not part of it.
     let made = bcrypt::hash_with_result(password, BCRYPT_COST);
     let made = made.map_err(|e| e.to_string())?;
-    // What Apache calls the same: older ones know no other name of it.
+    // Name the version as Apache does: older Apache releases know no other name for the same scheme.
     Ok(made.format_for_version(bcrypt::Version::TwoY))
 }
 
@@ -112,7 +113,7 @@ fn equal(a: &str, b: &str) -> bool {
     a.len() == b.len() && differ == 0
 }
 
-/// The hash of the password with the salt of `hash`: Poul-Henning Kamp's md5-crypt, which Apache has by another name.
+/// Hashes the password with the salt of `hash` by Poul-Henning Kamp's md5-crypt, which Apache uses under another name.
 fn md5_crypt(password: &[u8], hash: &str) -> Option<String> {
     const ROUNDS: usize = 1000;
     let magic = if hash.starts_with(APR1) { APR1 } else { MD5 };
@@ -152,7 +153,7 @@ fn md5_crypt(password: &[u8], hash: &str) -> Option<String> {
     Some(format!("{magic}{salt}${}", encoded(&sum.into())))
 }
 
-/// crypt(3)'s own base64, in the order of bytes of md5-crypt.
+/// Encodes a sum in the base64 of crypt(3), in md5-crypt's order of bytes.
 fn encoded(sum: &[u8; 16]) -> String {
     const LETTERS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let mut text = String::with_capacity(22);
@@ -175,7 +176,7 @@ fn encoded(sum: &[u8; 16]) -> String {
 mod tests {
     use super::*;
 
-    /// Made by `openssl passwd`, `htpasswd` and `mkpasswd`.
+    /// The hashes were made by `openssl passwd`, `htpasswd` and `mkpasswd`.
     #[test]
     fn hashes_of_others() {
         for (password, hash) in [

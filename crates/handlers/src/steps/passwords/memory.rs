@@ -1,4 +1,4 @@
-//! Passwords that were right before, remembered by a keyed hash: neither they nor what finds them is kept.
+//! Remembers passwords that were right before, by a keyed hash: neither passwords nor anything that reveals them is kept.
 
 use std::{collections::HashSet, sync::Mutex};
 
@@ -9,13 +9,15 @@ use blake2::{
 use galgo_service::lock::lock;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// As many are remembered.
+/// Limit for remembered marks.
 const MOST: usize = 4096;
 
-/// What stands for a user, the hash in the file, and a password.
+/// Digest of a user, the hash in the file, and a password.
 pub(super) type CredentialDigest = [u8; 32];
 
-/// What was right before: it never waits for passwords that others try, and is verified again only once the file has another hash. A key that is made at the start and never leaves the process: without it a mark tells nothing.
+/// Marks of passwords that were right before. Such a password never waits for other clients' attempts, and is verified again only
+/// after its hash in the file has changed. The key is made at the start and never leaves the process: a mark reveals nothing
+/// without the key.
 #[derive(Debug)]
 pub(super) struct VerifiedPasswords {
     key: [u8; 32],
@@ -25,7 +27,7 @@ pub(super) struct VerifiedPasswords {
 impl VerifiedPasswords {
     pub(super) fn new() -> std::io::Result<Self> {
         let mut key = [0; 32];
-        // 32 bytes come whole (getrandom(2)).
+        // getrandom(2) always fills 32 bytes in one call.
         getrandom(&mut key, GetRandomFlags::empty())?;
         Ok(Self {
             key,
@@ -33,7 +35,8 @@ impl VerifiedPasswords {
         })
     }
 
-    /// The mark of these. Another hash in the file makes another mark: a changed password is forgotten at once.
+    /// Returns the mark of these credentials. A changed hash in the file makes another mark, which forgets the old password at
+    /// once.
     pub(super) fn mark(&self, user: &str, hash: &str, password: &[u8]) -> CredentialDigest {
         let mut mac = Blake2sMac256::new(&self.key.into());
         for part in [user.as_bytes(), hash.as_bytes(), password] {

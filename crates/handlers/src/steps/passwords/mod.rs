@@ -1,10 +1,16 @@
 //! Basic authentication (RFC 7617) by an htpasswd file.
 //!
-//! 1. the field  2. the file, read again where it has changed  3. right before?  4. the client's turn
-//! 5. verify, in a thread of its own  6. a failure is logged, and answered late
+//! Steps:
 //!
-//! Whoever guesses learns nothing from the time: a wrong password is verified against a hash of each cost that the file has,
-//! whatever the name, and failures are answered a second after their turn has come.
+//! 1. Read the field.
+//! 2. Read the file again if it has changed.
+//! 3. Ask the memory whether the same password was right before.
+//! 4. Wait for the client's turn.
+//! 5. Verify the password in a thread of its own.
+//! 6. Log a failure, and answer it late.
+//!
+//! An attacker learns nothing from the time. Whatever the name, a wrong password is verified against a hash of each cost in the
+//! file. Failures are answered a second after their turn has come.
 
 pub mod file;
 pub mod hash;
@@ -23,17 +29,17 @@ use crate::{context::Context, status};
 use file::{Users, UsersFile};
 use memory::VerifiedPasswords;
 
-/// A failure is answered so long after its turn has come; the next password of the same address has its turn then.
+/// Time from the turn of a wrong password to its answer. Only then does the next password of the same address get its turn.
 const DELAY: Duration = Duration::from_secs(1);
 /// SHA-512-crypt takes longer for longer passwords.
 const LONGEST: usize = 1024;
 
-/// Who must show a password.
+/// Checks the passwords of a route.
 #[derive(Debug)]
 pub struct Passwords {
     file: Arc<UsersFile>,
     challenge: String,
-    /// Users that may come in; `None`: all of the file.
+    /// Users that may come in; `None`: all users of the file.
     allowed: Option<Vec<String>>,
     memory: VerifiedPasswords,
 }
@@ -52,8 +58,8 @@ struct Credentials {
 }
 
 impl Passwords {
-    /// By the users of the file at `path`, of whom only those `allowed` may come in; `None`: all. `realm` is visible
-    /// ASCII without `"` and `\`.
+    /// Opens the file at `path`. Only its users in `allowed` may come in; `None`: all of them. `realm` is visible ASCII without
+    /// `"` and `\`.
     ///
     /// # Errors
     /// The file cannot be read, or the system gives no random numbers.
@@ -67,12 +73,12 @@ impl Passwords {
         })
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// What is wrong with the file, in words.
+    /// Describes, in words, problems with the file.
     pub fn doubts(&self) -> Vec<String> {
         let users = self.file.last();
         let mut doubts = users.doubts.clone();
@@ -85,7 +91,7 @@ impl Passwords {
         doubts
     }
 
-    /// Whether the request may be answered. `Ok(None)`: it may, and REMOTE_USER and AUTH_TYPE are granted to it.
+    /// Checks whether the request may be answered. `Ok(None)`: yes, and the request is granted REMOTE_USER and AUTH_TYPE.
     ///
     /// # Errors
     /// The file cannot be read, or too many passwords wait to be verified.
@@ -116,7 +122,7 @@ impl Passwords {
         Ok(None)
     }
 
-    /// Whether name and password are right, and the user is one that may come in.
+    /// Returns whether name and password are right, and the user may come in.
     async fn is_right(
         &self,
         cx: Context<'_>,
@@ -131,7 +137,7 @@ impl Passwords {
         let Some(first) = tried.first() else {
             return Ok(false);
         };
-        // That of an unknown name is never kept.
+        // The mark of an unknown name is never kept.
         let mark = self.memory.mark(&shown.user, first, &shown.password);
         if may && self.memory.knows(&mark) {
             return Ok(true);
@@ -141,7 +147,7 @@ impl Passwords {
         let wait = cx.shared.queue_wait;
         let peer = request.peer();
         let turn = timeout(wait, gate.turn(peer)).await.map_err(busy)??;
-        // Another request of the same page may have been first.
+        // Meanwhile another request of the same page may have verified this password.
         if may && self.memory.knows(&mark) {
             return Ok(true);
         }
@@ -151,7 +157,7 @@ impl Passwords {
         let verified = off_loop("passwords", move || {
             let mut tried = tried.iter().map(|hash| hash::verify(&password, hash));
             let fits = is_known && tried.next() == Some(true);
-            // What is wrong takes as long as for any other name.
+            // A wrong password takes as long as for any other name.
             let _others = (!fits).then(|| tried.fold(false, BitOr::bitor));
             drop(permit);
             fits
@@ -182,7 +188,8 @@ impl Passwords {
     }
 }
 
-/// The line that others look for (docs/configuration.md). The address stands before anything that the client chose.
+/// Logs the line that tools such as fail2ban look for (docs/configuration.md). The address stands before any text that the client
+/// chose.
 fn failed(cx: Context<'_>, request: &Request<'_>, user: &str, why: &str) {
     let about = format!("[{}]", &*request.id().text());
     let remote = &request.link.remote;
@@ -190,7 +197,7 @@ fn failed(cx: Context<'_>, request: &Request<'_>, user: &str, why: &str) {
     cx.resources.errors.write(Level::Warn, &about, &words);
 }
 
-/// What the client shows; `None`: nothing, or nothing that could be right.
+/// Reads the credentials of a request; `None` if there are none, or if they cannot be right.
 fn credentials(fields: &Fields) -> Option<Credentials> {
     let mut all = fields.all("authorization");
     let (Some(field), None) = (all.next(), all.next()) else {
