@@ -1,4 +1,4 @@
-//! From what was typed to what is served, part one: the values that are not routes.
+//! Checks the typed configuration, part one: the values that are not routes.
 
 use std::{
     fmt::Display,
@@ -32,8 +32,8 @@ type Interpreters = Arc<Vec<(String, PathBuf)>>;
 
 const EMPTY: &str = "the file is empty. Where it is not just being written, remove it: cgi-bin/ and public/ are served without it";
 
-/// Reads, checks and opens everything that `source`, standing in `file`, says. `user`: whom the server becomes in the place
-/// of whom the file names. `left_out`: files that `include` names and that are not used.
+/// Reads, checks and opens everything that `source`, the text of `file`, says. The server becomes `user`, if there is one,
+/// instead of the user that the file names. `left_out`: files that `include` names but that are not used.
 pub(super) fn config(
     file: &Path,
     source: &str,
@@ -41,8 +41,8 @@ pub(super) fn config(
     left_out: &[&Path],
 ) -> Checked<Config> {
     let mut text = ConfigText::new(file, source)?;
-    // An editor that writes in place empties the file first: read at that moment it would be a configuration of defaults,
-    // and a reload would close the listeners.
+    // An editor that writes in place empties the file first. Read at that moment, the file would be a configuration of
+    // defaults, and a reload would close the listeners.
     if source.trim().is_empty() {
         return Err(text.error(0..0, EMPTY));
     }
@@ -112,7 +112,7 @@ fn read_defaults(
     config.runs_as = or_default(wrong, runs_as);
 }
 
-/// Has the server keep the groups that it gives sockets to, and those that the file names, once it has become its user.
+/// Has the server keep some groups when it becomes its user: the group of its sockets, and the groups that the file names.
 fn keep_groups(config: &mut Config) {
     let groups = config.supplementary_groups.iter();
     let kept: Vec<_> = groups.chain(&config.socket_group).copied().collect();
@@ -121,7 +121,7 @@ fn keep_groups(config: &mut Config) {
     }
 }
 
-/// Goes on with what was checked, so that what is wrong elsewhere is said too.
+/// Records an error and returns a default value, so that checking goes on and reports errors elsewhere too.
 fn or_default<T: Default>(wrong: &mut Vec<ConfigError>, checked: Checked<T>) -> T {
     checked.unwrap_or_else(|e| {
         wrong.push(e);
@@ -137,7 +137,7 @@ impl ConfigText<'_> {
         };
         let group = raw.group.as_ref();
         let found = lookup(user.get_ref(), group.map(|g| g.get_ref().as_str())).map_err(|e| {
-            // The group is at fault only where the user alone is fine.
+            // The group is at fault only if the user alone can be found.
             let alone = lookup(user.get_ref(), None).is_ok();
             let at = group.filter(|_| alone).unwrap_or(user);
             self.error(at.span(), format!("{e}: create it or correct the name"))
@@ -179,7 +179,7 @@ impl ConfigText<'_> {
         self.no_nul(path)
     }
 
-    /// `None`: "auto".
+    /// Returns an absolute path; `None` for "auto".
     fn path_or_auto(&self, typed: &Typed<String>) -> Checked<Option<PathBuf>> {
         match typed {
             Some(typed) if typed.get_ref() != "auto" => self.path(typed).map(Some),
@@ -260,7 +260,7 @@ impl ConfigText<'_> {
         })
     }
 
-    /// `[interpreters]`, the longest ending first, so that `.tar.x` is tried before `.x`.
+    /// Checks `[interpreters]` and sorts it with the longest extension first, so that `.tar.x` is tried before `.x`.
     fn interpreters(&self, raw: &RawConfig) -> Checked<Interpreters> {
         let mut found = Vec::new();
         for (ending, program) in raw.interpreters.iter().flat_map(|map| map.get_ref()) {
@@ -277,7 +277,7 @@ impl ConfigText<'_> {
                 );
                 return Err(self.error(program.span(), message));
             }
-            // Without it, requests for these files fail; their sources stay hidden.
+            // Without the interpreter, requests for these files fail; their sources stay hidden.
             self.or_warn(self.is_program(program.span(), path, true))?;
             found.push((name.clone(), path.to_owned()));
         }
@@ -285,7 +285,7 @@ impl ConfigText<'_> {
         Ok(Arc::new(found))
     }
 
-    /// The options of programs: what is typed in `raw`, else what `d` says.
+    /// Checks the options of programs: each value comes from `raw` if it is typed there, else from `d`.
     pub(super) fn options(&self, raw: &RawOptions, d: &CgiOptions) -> Checked<CgiOptions> {
         const DAY: u64 = 24 * 3_600_000;
         let (sandbox, strict) = self.sandbox(raw, d)?;
@@ -340,7 +340,7 @@ impl ConfigText<'_> {
     }
 }
 
-/// Values with a range, and words.
+/// Checks of ranges and of fixed words.
 impl ConfigText<'_> {
     pub(super) fn within<U: Copy + PartialOrd + Display>(
         &self,
@@ -355,7 +355,7 @@ impl ConfigText<'_> {
         Err(self.error(span, format!("{value} is out of range: {low} to {high}")))
     }
 
-    /// A duration between `low` and `high` milliseconds.
+    /// Checks a duration between `low` and `high` milliseconds.
     pub(super) fn time(
         &self,
         typed: &Typed<Value<Time>>,
@@ -371,7 +371,7 @@ impl ConfigText<'_> {
         Ok(time.0)
     }
 
-    /// A number, or a size in bytes, between `low` and `high`.
+    /// Checks a number, or a size in bytes, between `low` and `high`.
     pub(super) fn number<U: Number, N: TryFrom<u64>>(
         &self,
         typed: &Typed<Value<U>>,
@@ -385,13 +385,13 @@ impl ConfigText<'_> {
         }
     }
 
-    /// The same where 0 stands for what is derived from the machine.
+    /// Checks a number up to `high`. A missing value and 0 both stand for `derived`, a value derived from the machine.
     fn or_derived(&self, typed: &Typed<Value<u64>>, derived: usize, high: u64) -> Checked<usize> {
         let number = self.number(typed, 0, 0, high)?;
         Ok(if number == 0 { derived } else { number })
     }
 
-    /// The same where `"none"` may stand.
+    /// Checks a number between `low` and `high`, or `"none"`.
     fn optional<U: Number, N: TryFrom<u64>>(
         &self,
         typed: &Typed<Value<Option<U>>>,
@@ -409,7 +409,7 @@ impl ConfigText<'_> {
         }
     }
 
-    /// The same of a number that is typed at `span`.
+    /// Checks that a number typed at `span` lies between `low` and `high`.
     pub(super) fn number_at<U: Number, N: TryFrom<u64>>(
         &self,
         span: Range<usize>,
@@ -421,7 +421,7 @@ impl ConfigText<'_> {
         N::try_from(number.into()).map_err(|_| self.error(span, "is too large for this machine"))
     }
 
-    /// What one of `words` stands for. `wrong`: what is said of another word.
+    /// Returns the value that the typed word stands for in `words`. `wrong`: the message about any other word.
     pub(super) fn one_of<T: Copy>(
         &self,
         typed: &Typed<String>,
@@ -438,7 +438,7 @@ impl ConfigText<'_> {
         found.map(|(_, meant)| *meant).ok_or_else(other)
     }
 
-    /// A text that will become part of an environment or a path.
+    /// Checks a text that will become part of an environment or a path.
     pub(super) fn no_nul(&self, typed: &raw::Text) -> Checked<String> {
         if typed.get_ref().contains('\0') {
             return Err(self.error(typed.span(), "holds a NUL character: remove it"));

@@ -1,4 +1,4 @@
-//! A configuration as the server uses it.
+//! The configuration as the server uses it.
 
 use std::{
     collections::BTreeSet,
@@ -42,35 +42,36 @@ pub use galgo_service::{
     spool::SpoolSettings,
 };
 
-/// Everything the server was told.
+/// The settings of the server.
 #[derive(Debug)]
 pub struct Config {
-    /// The files that its file includes.
+    /// The files that the configuration file includes.
     pub included: Vec<PathBuf>,
-    /// Files that are read with it, its own among them, and again while the server runs. Of a pattern of `include` the first part with
-    /// a `*`.
+    /// Files that are read with the configuration, its own file among them. The server reads them again while it runs. A
+    /// pattern of `include` is listed up to its first part with a `*`.
     pub read: Vec<PathBuf>,
-    /// Where to listen, in order.
+    /// Addresses to listen on, in order.
     pub listen: Vec<Listen>,
-    /// Neither the configuration nor the command line says where to listen.
+    /// Neither the configuration nor the command line names an address to listen on.
     pub listens_by_default: bool,
-    /// Sockets of a service manager to listen on, by their names. Before it serves, the server puts their addresses into `listen`.
+    /// Names of sockets that a service manager passes to listen on. Before it serves, the server puts their addresses into
+    /// `listen`.
     pub listen_passed: Vec<PassedName>,
-    /// The proxies whose word about a client counts.
+    /// The proxies whose statements about a client count.
     pub trusted: Trusted,
     /// Permission bits of the files of Unix sockets.
     pub socket_mode: u32,
-    /// The group that the files of Unix sockets are given to.
+    /// The group of the files of Unix sockets.
     pub socket_group: Option<u32>,
-    /// Groups that the server and programs keep beside their own one, if their user is a member.
+    /// Groups that the server and programs keep beside their primary group, if their user is a member.
     pub supplementary_groups: Vec<u32>,
-    /// Whom to become after binding, when started as root.
+    /// User to become after binding, if the server was started as root.
     pub identity: Option<Identity>,
-    /// Whom programs run as where their route does not say; `None`: as the server does.
+    /// User that programs run as if their route names none; `None`: the server's user.
     pub runs_as: Option<RunsAs>,
-    /// The lowest id of a user that programs run as because their file belongs to it.
+    /// Programs run as the owner of their file only if the id of that user is at least this.
     pub min_uid: u32,
-    /// The lowest id of such a user's own group.
+    /// Programs run as the owner of their file only if the id of the owner's primary group is at least this.
     pub min_gid: u32,
     /// Event loops, each in a thread of its own (`workers`).
     pub event_loops: usize,
@@ -84,42 +85,42 @@ pub struct Config {
     pub pid_file: Option<PathBuf>,
     /// Logs.
     pub log: LogSettings,
-    /// Where the compiled code of modules is kept; `None`: where the system's user keeps such things.
+    /// Folder for the compiled code of modules; `None`: the usual cache folder of the server's user.
     pub cache: Option<PathBuf>,
-    /// Where bytes wait that their reader does not take yet, and how many may.
+    /// Folder and limits for bytes that wait until their reader takes them.
     pub spool: SpoolSettings,
-    /// Show the cause of a failed program to developers.
+    /// Whether developers see why a program failed.
     pub dev_errors: DevErrors,
-    /// How long requests may go on after SIGTERM.
+    /// Time for running requests after SIGTERM.
     pub shutdown_grace: Duration,
-    /// Connection limits and clocks.
+    /// Limits of connections, and their timeouts.
     pub http: Http,
-    /// Programs kept loaded for warm starts, over all routes.
+    /// Limits of programs that are kept loaded for warm starts, over all routes.
     pub templates: TemplateSettings,
-    /// Programs running at once, over all routes.
+    /// Limits of programs that run at once, over all routes.
     pub admission: AdmissionSettings,
-    /// How programs are run where a route does not say otherwise.
+    /// Options of programs that a route can override.
     pub options: CgiOptions,
-    /// How often an address may ask a route that does not say otherwise.
+    /// Limit of requests from one address, which a route can override.
     pub rate_limit: Option<RateSettings>,
-    /// Programs that run files by their ending, the longest ending first.
+    /// Programs that run files by their extension, the longest extension first.
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
-    /// Routes, in the order to try them: the longest path first; of equal paths those with a host first.
+    /// Routes, in the order to try them: the longest path first; among equal paths, routes with a host first.
     pub routes: Vec<Arc<Route>>,
-    /// Paths that stand for others; `None`: there is no such rule.
+    /// Rules that rewrite paths; `None`: there is no such rule.
     pub rewrites: Option<Rewrites>,
-    /// Pages of errors where a route has none of its own.
+    /// Error pages of routes that have none of their own.
     pub errors: Option<Errors>,
     /// The folder with a folder for each host.
     pub sites: Option<Sites>,
-    /// `/~user/`, where it is on. Its routes stand among `routes` already.
+    /// Settings of `/~user/`, if it is on. `routes` already holds the routes that follow from them.
     pub userdir: Option<UserDir>,
-    /// What the operator should know, one sentence each: shown at the start.
+    /// Warnings for the operator, one sentence each. They are shown at the start.
     pub warnings: Vec<String>,
 }
 
 impl Config {
-    /// What helpers start, each with its place: the path of a route, or `sites`.
+    /// Returns the terms under which helpers start programs, each with its place: the path of a route, or `sites`.
     pub fn remits(&self) -> impl Iterator<Item = (&str, &Arc<Remit>)> {
         let routes = self.routes.iter();
         let of_routes = routes.flat_map(|r| r.remits().map(|remit| (&*r.path, remit)));
@@ -127,14 +128,14 @@ impl Config {
         of_routes.chain(of_hosts.map(|remit| ("sites", remit)))
     }
 
-    /// The files of passwords that routes name.
+    /// Returns the password files that routes name.
     pub fn password_files(&self) -> impl Iterator<Item = &Path> {
         let steps = self.routes.iter().filter_map(|route| route.steps.as_ref());
         steps.filter_map(|steps| Some(steps.passwords.as_ref()?.path()))
     }
 
-    /// A sentence for each file of passwords that the server cannot read once it is its `user`: each request that needs one then
-    /// gets 500.
+    /// Returns a sentence for each password file that the server cannot read once it has become its `user`. Each request that
+    /// needs such a file then gets 500.
     pub fn unreadable_passwords(&self) -> Vec<String> {
         let user = self.identity.iter();
         let of = |user| {
@@ -146,7 +147,7 @@ impl Config {
         user.flat_map(of).collect()
     }
 
-    /// The first place whose programs or workers the server itself starts.
+    /// Returns the first place whose programs or workers the server starts without a helper.
     pub fn starts_here(&self) -> Option<&str> {
         let mut routes = self.routes.iter();
         let route = routes.find(|route| route.starts_here());
@@ -159,28 +160,28 @@ impl Config {
 /// The certificates of `https://` listeners.
 #[derive(Debug, Clone, Default)]
 pub struct TlsConfig {
-    /// Those that could be read; the first is shown to clients that name no host, or an unknown one.
+    /// Certificates that could be read. Clients that name no host, or an unknown one, get the first.
     pub certificates: Vec<crate::certificates::settings::FromFiles>,
-    /// Those that come by themselves.
+    /// Certificates that galgo requests from an authority (ACME).
     pub automatic: Option<Automatic>,
-    /// The certificates that clients are asked for; `None`: none.
+    /// Certificates that clients are asked for; `None`: clients are not asked.
     pub clients: Option<Clients>,
-    /// Requests that came without TLS are sent to an `https://` listener.
+    /// Whether requests without TLS are redirected to an `https://` listener.
     pub redirect: bool,
-    /// Strict-Transport-Security of responses in TLS; `None`: they have none.
+    /// The Strict-Transport-Security field of responses over TLS; `None`: no such field.
     pub hsts: Option<String>,
-    /// Why a key could not be read, where its permissions are to blame.
+    /// Why a key could not be read, if its permissions are to blame.
     pub unreadable: Option<String>,
 }
 
-/// A folder with a folder for each host, which is held open.
+/// A folder with a folder for each host. galgo keeps it open.
 #[derive(Debug)]
 pub struct Sites {
-    /// Its path.
+    /// The path of the folder.
     pub path: PathBuf,
-    /// Its descriptor.
+    /// The open descriptor of the folder.
     pub fd: Folder,
-    /// Programs of hosts run as another user than the server; `None`: as the server does.
+    /// Terms under which helpers start the hosts' programs as another user; `None`: the server starts them as its own user.
     pub remit: Option<Arc<Remit>>,
 }
 
@@ -191,34 +192,34 @@ pub struct UserDir {
     pub files: Option<PathBuf>,
     /// Folder of programs, relative to the home.
     pub cgi: Option<PathBuf>,
-    /// The users that have one; `(name, home)`.
+    /// The users that have such a home; `(name, home)`.
     pub users: Vec<(String, PathBuf)>,
 }
 
-/// `dev_errors`.
+/// The value of `dev_errors`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DevErrors {
-    /// As told.
+    /// `true` or `false`, as it was typed.
     Is(bool),
-    /// `dev_errors`; with `auto`, `terminal` says whether standard output is one.
+    /// `auto`; `terminal` says whether standard output is a terminal.
     #[allow(missing_docs)]
     Auto { terminal: bool },
 }
 
-/// A route, and where it was typed.
+/// A route, and the place where it was typed.
 pub(super) type Placed = (Route, Range<usize>);
 
-/// All sockets of a name (`fd:web`, `https://fd:web`): FileDescriptorName= of systemd.socket(5).
+/// The sockets of one name (`fd:web`, `https://fd:web`): FileDescriptorName= of systemd.socket(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassedName {
-    /// The name.
+    /// The name of the sockets.
     pub name: String,
-    /// What is spoken there.
+    /// The protocol that clients speak on the sockets.
     pub speaks: Speaks,
 }
 
 impl PassedName {
-    /// What stands before a name in `listen`.
+    /// The prefix of such a name in `listen`.
     pub(super) const PREFIX: &str = "fd:";
 }
 

@@ -1,4 +1,4 @@
-//! What holds where nothing is typed. `galgo.example.toml` shows the same values; a test compares.
+//! Default values. `galgo.example.toml` shows the same values; a test compares them.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -9,13 +9,13 @@ use super::checked::{
     SpoolSettings, TemplateSettings, TlsConfig,
 };
 
-/// Processors this process may use.
+/// Returns how many processors this process may use.
 fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
 impl Default for Config {
-    /// No routes, and the defaults of everything else.
+    /// Returns a configuration without routes, and with the default of everything else.
     fn default() -> Self {
         let address = Address::Tcp(([127, 0, 0, 1], 8080).into());
         Self {

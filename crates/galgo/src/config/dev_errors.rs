@@ -1,4 +1,4 @@
-//! `dev_errors`: which clients are shown why a program has failed. That is a developer, on the same machine.
+//! `dev_errors`: which clients see why a program failed. Such a client is a developer on the same machine.
 
 use std::io::IsTerminal;
 
@@ -21,7 +21,7 @@ impl DevErrors {
 }
 
 impl Config {
-    /// Whether developers are shown causes.
+    /// Returns whether developers see why a program failed.
     pub fn shows_causes(&self) -> bool {
         match self.dev_errors {
             DevErrors::Is(on) => on,
@@ -29,7 +29,8 @@ impl Config {
         }
     }
 
-    /// Nothing says that others are served here: no address that they can reach, no front server, no user to become.
+    /// Returns whether nothing suggests that others are served here: no address that others can reach, no server in front,
+    /// no user to become.
     fn is_desk(&self) -> bool {
         let near = |address: &Address| match address {
             Address::Tcp(at) => is_loopback(at.ip()),

@@ -1,4 +1,4 @@
-//! Paths that stand for others: `redirect`, `[[rewrite]]`, `try`, `errors`.
+//! Paths that are replaced by other paths: `redirect`, `[[rewrite]]`, `try`, `errors`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
     units::Value,
 };
 
-/// Where the route does not say: what is permanent cannot be taken back.
+/// Status of a redirect if the route names none: a permanent redirect cannot be taken back.
 const REDIRECT: u16 = 302;
 
 impl ConfigText<'_> {
@@ -44,7 +44,7 @@ impl ConfigText<'_> {
         }))
     }
 
-    /// What answers on a route that does nothing but redirect: nothing.
+    /// Returns the handler of a route that only redirects: it answers 404 without a body.
     pub(super) fn redirects_alone(&self, route: &RawRoute) -> Option<Handler> {
         let nothing = Respond {
             status: 404,
@@ -64,13 +64,14 @@ impl ConfigText<'_> {
         })
     }
 
-    /// Whether TLS is asked for.
+    /// Returns whether the scheme is https; `None` if none is typed.
     fn scheme(&self, typed: &Typed<String>) -> Checked<Option<bool>> {
         let words = [("https", Some(true)), ("http", Some(false))];
         self.one_of(typed, None, &words, "is neither \"http\" nor \"https\"")
     }
 
-    /// A path, or, for a redirect, a URI. No value may become a part of its host but the request's own host.
+    /// Parses a destination: a path or, if `uri` is set, a URI. The host of a URI may hold no value but the request's own
+    /// host.
     fn destination(
         &self,
         typed: &raw::Text,
@@ -164,7 +165,7 @@ impl ConfigText<'_> {
             }
             pages.push((statuses, text.clone()));
         }
-        // 404 comes before 4xx.
+        // Sort 404 before 4xx.
         pages.sort_by_key(|((from, to), _)| to - from);
         Ok((!pages.is_empty()).then_some(Errors(pages)))
     }
@@ -201,7 +202,7 @@ impl ConfigText<'_> {
         })
     }
 
-    /// Refuses a pattern for paths that none can fit: Apache's .htaccess leaves out the first slash.
+    /// Refuses a pattern that matches no path because it lacks the first slash, as patterns in Apache's .htaccess do.
     pub(super) fn fits_paths(&self, typed: &raw::Text) -> Checked<()> {
         let text = typed.get_ref();
         let first = text.strip_prefix('^').and_then(|rest| rest.chars().next());
@@ -215,14 +216,14 @@ impl ConfigText<'_> {
         Ok(())
     }
 
-    /// What `read` makes of a pattern.
+    /// Parses a pattern with `read`.
     pub(super) fn regex<R>(
         &self,
         typed: &raw::Text,
         read: impl Fn(&str) -> Result<R, String>,
     ) -> Checked<R> {
         let text = typed.get_ref();
-        // It was meant as the end of a word.
+        // The author of the pattern meant `\b`, the end of a word.
         if text.contains('\u{8}') {
             let message = "holds a backspace, which is what \"\\b\" in double quotes means: write the pattern in single quotes";
             return Err(self.error(typed.span(), message));
@@ -231,13 +232,13 @@ impl ConfigText<'_> {
     }
 }
 
-/// The last line of what the crate says: the ones before draw the place.
+/// Returns the last line of a message of the regex library: the lines before it only mark the place.
 fn words(error: &str) -> String {
     let last = error.lines().last().unwrap_or(error);
     format!("is no pattern: {}", last.trim_start_matches("error: "))
 }
 
-/// `404` or `4xx`.
+/// Parses `404` or `4xx` into the first and the last status.
 pub(super) fn statuses(text: &str) -> Option<(u16, u16)> {
     if let Some(class) = text.strip_suffix("xx") {
         let class: u16 = class.parse().ok().filter(|class| (2..=5).contains(class))?;

@@ -1,22 +1,22 @@
-//! The configuration, checked: paths absolute, defaults applied, folders opened.
-//! `raw` is what was typed; nothing outside this module sees it.
+//! The checked configuration: paths are absolute, defaults applied, folders open.
+//! `raw` holds the values as they were typed; nothing outside this module sees them.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `checked` | the configuration as the server uses it |
 //! | `listen` | an entry of `listen` |
 //! | `raw`, `units` | keys and values as they are typed |
-//! | `read` | from text to what was typed, past what is wrong with it |
-//! | `error` | errors with file, line, column, key and mend |
+//! | `read` | parses the text, and goes on after errors |
+//! | `error` | errors with file, line, column, key and fix |
 //! | `include` | files that hold sites |
-//! | `check`, `routes`, `handlers`, `environment`, `variables`, `sandbox`, `upstream`, `fields`, `rate`, `userdir`, `logs` | from typed to checked |
-//! | `steps`, `guard`, `elsewhere`, `response_steps` | what stands before and after the handler of a route: who may come in, paths that stand for others, fields |
-//! | `host` | routes to folders that a home or a host has |
-//! | `exposure` | no program's source is served as a file |
-//! | `folder` | what the file system says |
-//! | `dev_errors` | which clients are shown why a program has failed |
-//! | `front`, `tls` | whose word about a client counts, files that programs hand over; certificates |
-//! | `defaults`, `source` | defaults, where a configuration comes from |
+//! | `check`, `routes`, `handlers`, `environment`, `variables`, `sandbox`, `upstream`, `fields`, `rate`, `userdir`, `logs` | check the typed values |
+//! | `steps`, `guard`, `elsewhere`, `response_steps` | steps before and after the handler of a route: access, paths that are replaced by others, fields |
+//! | `host` | routes to the folders of a home or a host |
+//! | `exposure` | checks that no program's source is served as a file |
+//! | `folder` | paths, and why files and folders cannot be opened |
+//! | `dev_errors` | which clients see why a program failed |
+//! | `front`, `tls` | trusted proxies, and files that programs hand over; certificates |
+//! | `defaults`, `source` | defaults; sources of a configuration: a file or a folder |
 
 mod check;
 mod checked;
