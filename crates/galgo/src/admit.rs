@@ -1,4 +1,4 @@
-//! Who may come in, by the steps and the authorizer of a route.
+//! Access to a route: its rate limit, its access rules and passwords, and its authorizer.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -12,8 +12,9 @@ use crate::{
     site::Site,
 };
 
-/// Sends a client that asks without TLS to the same path of a listener that speaks TLS (308: the method stays, RFC 9110,
-/// 15.4.9; 307 until there is a certificate). What another server passes on has been in TLS, or is that server's to decide.
+/// Redirects a client that asks without TLS to the same path of a TLS listener. The status is 308, which keeps the method
+/// (RFC 9110, 15.4.9), or 307 until there is a certificate. A request that another server passes on is not redirected: it
+/// has been in TLS already, or that server decides.
 pub(crate) fn to_https(site: &Site, request: &Request<'_>) -> Option<Response> {
     let (link, head) = (request.link, &request.head);
     if !site.config.tls.redirect || link.https || link.passed_on || head.host.is_empty() {
@@ -24,14 +25,14 @@ pub(crate) fn to_https(site: &Site, request: &Request<'_>) -> Option<Response> {
         port => format!(":{port}"),
     };
     let to = format!("https://{}{port}{}", head.host, head.target.uri());
-    // No browser is to remember what cannot be used yet.
+    // A browser must not remember a redirect to a host that has no certificate yet.
     let shown = site.shown.as_ref();
     let usable = shown.is_none_or(|shown| shown.has(&head.host));
     let status = if usable { 308 } else { 307 };
     Some(Response::new(status).with("Location", to))
 }
 
-/// The first route on a request's way that has a log of its own logs it.
+/// Selects the log of a request: that of the first route on its way that has an own log.
 pub(crate) fn log_to(request: &Request<'_>, route: &Route) {
     if let Some(log) = &route.log {
         let mut entry = request.entry.borrow_mut();
@@ -39,7 +40,7 @@ pub(crate) fn log_to(request: &Request<'_>, route: &Route) {
     }
 }
 
-/// Refuses an address that asks more often than the route allows, where it has a limit.
+/// Refuses an address that asks more often than the route's rate limit, if there is one, allows.
 pub(crate) fn limit_rate(request: &Request<'_>, route: &Route) -> Result<(), Fault> {
     match &route.rate_limit {
         Some(limit) => limit.ask(request.peer(), request.began),
@@ -47,8 +48,8 @@ pub(crate) fn limit_rate(request: &Request<'_>, route: &Route) -> Result<(), Fau
     }
 }
 
-/// The steps up to the one that lets a request in: before anything is looked for, so that nothing is told of what is
-/// there. `rest` is the path below the route. `Ok(None)`: it is let in.
+/// Runs the steps from access to the authorizer, before anything is looked for: a client that is refused learns nothing
+/// about the files. `rest` is the path below the route. `Ok(None)`: the client may go on.
 pub(crate) async fn let_in(
     dispatch: &Dispatch,
     request: &mut Request<'_>,
@@ -71,7 +72,7 @@ pub(crate) async fn let_in(
     denied.map(said).transpose()
 }
 
-/// Asks the authorizer of a route, where it has one. `Ok(None)`: the request may be answered.
+/// Asks the authorizer of a route, if it has one. `Ok(None)`: the request may be answered.
 async fn authorize(
     dispatch: &Dispatch,
     request: &mut Request<'_>,
@@ -86,7 +87,7 @@ async fn authorize(
             Box::pin(application::authorize(context, request, head, asked)).await
         }
         Some(Authorizer::Program(cgi)) => {
-            // Whoever is turned away must not cost those who are served.
+            // A client that will be turned away must not use resources of the clients that are served.
             let admission = &dispatch.site.shared.admission;
             admission.refuse_if_full(request.peer())?;
             let programs = dispatch.program_context();

@@ -1,4 +1,4 @@
-//! What a route serves, in words, for a table or a page.
+//! Descriptions of routes in words, for a table or a page.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::{
     isolation,
 };
 
-/// What a route serves, in words.
+/// Describes what a route serves.
 pub(crate) fn describe(config: &Config, route: &Route) -> String {
     match &route.handler {
         Handler::Cgi(cgi) => {
@@ -37,7 +37,7 @@ pub(crate) fn describe(config: &Config, route: &Route) -> String {
     }
 }
 
-/// Where there is nothing but a redirect.
+/// Describes a route that only redirects.
 fn sent(redirect: &Redirect) -> String {
     let status = redirect.status;
     let always = redirect.https.is_none() && redirect.port.is_none();
@@ -64,7 +64,8 @@ fn asked(up: &Application) -> String {
     }
 }
 
-/// A user's own folder of programs: whose rights they have is no matter of course; and how a strict sandbox is kept.
+/// Describes whose rights the programs in a user's own folder have, which is not obvious, and how a strict sandbox
+/// is enforced.
 fn whose(config: &Config, route: &Route, cgi: &Cgi) -> String {
     let users_own = config.userdir.is_some() && route.path.starts_with("/~");
     if cgi.options.strict.is_some() || cgi.runs_as_others() || !users_own {
@@ -74,7 +75,7 @@ fn whose(config: &Config, route: &Route, cgi: &Cgi) -> String {
     format!(" (run as the server's own user, uid {uid}, not as theirs)")
 }
 
-/// How a strict sandbox is kept; nothing of another.
+/// Describes how a strict sandbox is enforced; empty for any other sandbox.
 fn strict(options: &CgiOptions) -> String {
     match &options.strict {
         Some(_) => format!(", strict{}", isolation::held(options)),
@@ -91,7 +92,7 @@ fn answer(respond: &Respond) -> String {
     }
 }
 
-/// A path as a person here would type it.
+/// Returns a path as a person in the current directory would type it.
 pub(crate) fn near(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let near = path.strip_prefix(&here).ok();

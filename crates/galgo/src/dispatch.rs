@@ -1,12 +1,12 @@
-//! What answers a request: steps in one order, each of which may answer.
+//! The steps that a request passes through. Their order is fixed, and each step may answer:
 //!
-//! 1. proofs for a certificate authority  2. to HTTPS, where the site wants that  3. rewrites  4. route  5. its rate limit
-//! 6. its redirect, and what browsers ask for other origins  7. access  8. passwords  9. authorizer, variables by rules
+//! 1. proofs for a certificate authority  2. redirect to HTTPS, if the site asks for it  3. rewrites  4. route  5. its rate limit
+//! 6. its redirect, and questions of browsers for other origins  7. access  8. passwords  9. authorizer, variables by rules
 //! 10. a folder's missing slash  11. paths to try  12. fields of the request  13. handler  14. the page of an error
 //! 15. fields of every response  16. its content coding
 //!
-//! A local redirect begins anew at 3, a path that was tried at 4, an error's page at 4, with the route of its own path: no
-//! rule of that is passed by.
+//! A local redirect starts again at step 3, a tried path and an error's page at step 4. Each is then a request to the route
+//! of its own path, and no rule of that route is skipped.
 
 use std::{cell::Cell, mem, rc::Rc, sync::Arc};
 
@@ -49,11 +49,11 @@ use crate::{
     waits::{host_by_thread, host_folder, tried_by_thread},
 };
 
-/// Loop guard; RFC 3875, 6.2.2 sets none.
+/// Guard against endless redirects; RFC 3875, 6.2.2 sets no limit.
 const MAX_LOCAL_REDIRECTS: usize = 10;
 
 impl Dispatch {
-    /// The event loop answers by another site from now on.
+    /// Returns a dispatcher that takes over from this one and answers by another site.
     pub fn succeeded_by(&self, site: Arc<Site>, settings: Arc<Settings>) -> Self {
         let config = &site.config;
         self.resources
@@ -66,7 +66,7 @@ impl Dispatch {
         }
     }
 
-    /// The last steps: fields of the route, those that every response has, and the response's coding.
+    /// Runs the last steps: the fields of the route, the fields of every response, and the response's coding.
     fn change_response(
         &self,
         request: &Request<'_>,
@@ -78,7 +78,8 @@ impl Dispatch {
             let plain = mem::replace(response, Response::new(0));
             *response = steps.coded(self.context(), request, plain);
         }
-        // Lifetimes and rules of fields go by the type of what has not changed; the client has it already (RFC 9110, 15.4.5).
+        // Lifetimes and rules of fields depend on the type of the unchanged content, which the client already has (RFC 9110,
+        // 15.4.5).
         if response.status == 304 {
             response.fields.remove(&["content-type"]);
         }
@@ -87,19 +88,19 @@ impl Dispatch {
 
     fn add_hsts(&self, link: &Link, response: &mut Response) {
         if let (Some(hsts), Some(_)) = (&self.site.config.tls.hsts, &link.tls) {
-            // RFC 6797, 7.2: only what came in TLS may say so.
+            // RFC 6797, 7.2: only a response over TLS may carry this field.
             response.fields.push("Strict-Transport-Security", hsts);
         }
     }
 
-    /// The path of the page of a response, where it is an error that has one.
+    /// Returns the path of a response's error page, if the response is an error and has a page.
     fn page<'a>(&'a self, steps: Option<&'a Steps>, response: &Response) -> Option<&'a str> {
         let own = steps.and_then(|steps| steps.errors.as_ref());
         let pages: Option<&Errors> = own.or(self.site.config.errors.as_ref());
         pages?.page(response)
     }
 
-    /// An error with the page that answers at `path`; as it is where that fails.
+    /// Puts the page that answers at `path` into an error; returns the error unchanged if that fails.
     async fn with_page(
         &self,
         request: &mut Request<'_>,
@@ -113,7 +114,7 @@ impl Dispatch {
         let Some(head) = head else {
             return error;
         };
-        // A developer is shown the cause instead.
+        // A developer sees the cause instead.
         if shown && status::shows_cause(&self.site.shared, request) {
             return error;
         }
@@ -122,7 +123,7 @@ impl Dispatch {
             Some(Fault::Busy(_) | Fault::Stalled(_) | Fault::TooMany(_))
         );
         if full && !is_file(&self.site.config.routes, &head) {
-            // What makes room must not take it.
+            // The server refused this request because it is full; the page must not add load.
             return error;
         }
         let outcome = request.entry.borrow().outcome;
@@ -133,7 +134,7 @@ impl Dispatch {
                 Ok(whole) => return whole,
                 Err((error, status)) => (error, format!("it is answered with {status}")),
             },
-            // Those who ask too often must not fill the log either.
+            // Clients that ask too often must not fill the log either.
             Err(None | Some(Fault::TooMany(_))) => return error,
             Err(Some(fault)) => (error, fault.to_string()),
         };
@@ -143,7 +144,8 @@ impl Dispatch {
         error
     }
 
-    /// What the page of an error is answered with. `Err(None)`: it leads on, and there is no room to look where.
+    /// Returns the answer of an error's page. `Err(None)`: the page leads to another path, and there is no room to look
+    /// there.
     async fn answer_page(
         &self,
         request: &mut Request<'_>,
@@ -193,7 +195,7 @@ impl Service for Dispatch {
         };
         let steps = asked.steps.get();
         let mut response = match self.page(steps, &response) {
-            // Boxed: a request that succeeds needs no room for it.
+            // Boxed, so that the future of a successful request stays small.
             Some(page) => Box::pin(self.with_page(request, response, page, fault)).await,
             None => response,
         };
@@ -219,11 +221,11 @@ impl Service for Dispatch {
 /// A request on its way through the steps.
 struct Passage<'a> {
     dispatch: &'a Dispatch,
-    /// Those of the route that was last asked.
+    /// The steps of the route that was asked last.
     steps: Cell<Option<&'a Steps>>,
-    /// The status whose page is asked for.
+    /// The status whose error page is being looked for.
     page_of: Option<u16>,
-    /// `try` has found the path that is asked for now: it is not looked for again.
+    /// `try` has found the current path already: the handler need not look for it again.
     found: Cell<bool>,
 }
 
@@ -238,10 +240,10 @@ impl<'a> Passage<'a> {
     }
 }
 
-/// Finds what answers a request and has it answered, over local redirects if need be.
+/// Finds the handler of a request and returns its answer, over local redirects if need be.
 async fn dispatch<'a>(cx: &Passage<'a>, request: &mut Request<'_>) -> Result<Response, Fault> {
     if request.head.target.path() == b"*" {
-        // OPTIONS: the server as a whole is asked (RFC 9110, 9.3.7).
+        // OPTIONS for the server as a whole (RFC 9110, 9.3.7).
         return Ok(Response::new(204).with("Allow", ALLOW));
     }
     if let Some(answers) = &cx.dispatch.site.answers
@@ -253,7 +255,7 @@ async fn dispatch<'a>(cx: &Passage<'a>, request: &mut Request<'_>) -> Result<Res
         return Ok(response);
     }
     let mut head = request.head.clone();
-    // A front server that names a file has rewritten what it wanted to.
+    // A front server that names a file has done its own rewrites already.
     if request.named.is_none()
         && let Some(response) = rewrite(cx, request, &mut head)
     {
@@ -262,7 +264,7 @@ async fn dispatch<'a>(cx: &Passage<'a>, request: &mut Request<'_>) -> Result<Res
     let instead = {
         let answered = match request.named.take() {
             None => answer(cx, request, &head).await,
-            // Boxed, here and below: nearly every request needs no room for it.
+            // Boxed, here and below, because nearly no request needs this future.
             Some(named) => Box::pin(meant(cx, request, &head, *named)).await,
         };
         match answered {
@@ -274,7 +276,7 @@ async fn dispatch<'a>(cx: &Passage<'a>, request: &mut Request<'_>) -> Result<Res
     Box::pin(follow(cx, request, head, *instead)).await
 }
 
-/// Answers as local redirects and tried paths say.
+/// Follows local redirects and tried paths until there is an answer.
 async fn follow<'a>(
     cx: &Passage<'a>,
     request: &mut Request<'_>,
@@ -309,8 +311,8 @@ async fn follow<'a>(
     )))
 }
 
-/// What was granted was for another path. Programs are told which one the client asked for, and of which error they are the
-/// page.
+/// Forgets what was granted, because that was for another path. Programs learn which path the client asked for, and for which
+/// error they make the page.
 fn begin_again(cx: &Passage<'_>, request: &mut Request<'_>, head: &Head) {
     request.granted.clear();
     let asked = request.head.target.path();
@@ -331,7 +333,7 @@ fn at(head: &Head, target: Target) -> Rc<Head> {
     })
 }
 
-/// The first rule that fits changes the head, or answers.
+/// Applies the first rule that fits: it changes the head, or answers.
 fn rewrite(cx: &Passage<'_>, request: &mut Request<'_>, head: &mut Rc<Head>) -> Option<Response> {
     let rules = cx.dispatch.site.config.rewrites.as_ref()?;
     match rules.answer(request.link, head)? {
@@ -342,7 +344,7 @@ fn rewrite(cx: &Passage<'_>, request: &mut Request<'_>, head: &mut Rc<Head>) -> 
     None
 }
 
-/// Answers a request by the file that a front server means.
+/// Answers a request with the file that a front server names.
 async fn meant<'a>(
     cx: &Passage<'a>,
     request: &mut Request<'_>,
@@ -383,7 +385,7 @@ async fn meant<'a>(
     }
 }
 
-/// Nothing answers, and the front server had named a file.
+/// Returns the fault if nothing answers and the front server named a file.
 fn outside(file: &[u8]) -> Fault {
     Fault::Refused(format!(
         "the front server means the file {:?}, which lies in no folder of a `cgi` route",
@@ -399,7 +401,7 @@ async fn answer<'a>(
     let path = head.target.path();
     let site = &*cx.dispatch.site;
     let is_found = cx.found.take();
-    // Boxed: most servers have no such folder.
+    // Boxed, because most servers have no such folder.
     if let Some(sites) = &site.config.sites
         && let Some(response) = Box::pin(of_host(cx, request, head, sites)).await?
     {
@@ -451,14 +453,14 @@ async fn answer<'a>(
     handle(cx.dispatch, request, head, &found).await
 }
 
-/// The request is one of this route, whose steps its response has from now on.
+/// Enters a route: from now on the response passes the steps of that route.
 fn enter<'a>(cx: &Passage<'a>, request: &Request<'_>, route: &'a Route) -> Result<(), Fault> {
     cx.steps.set(route.steps.as_deref());
     log_to(request, route);
     limit_rate(request, route)
 }
 
-/// Answers from the folder of the host, where that is nearer than the configured routes. `Ok(None)`: it is not.
+/// Answers from the folder of the host, if that is nearer than the configured routes. `Ok(None)`: it is not.
 async fn of_host<'a>(
     cx: &Passage<'a>,
     request: &mut Request<'_>,

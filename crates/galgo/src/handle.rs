@@ -1,4 +1,4 @@
-//! What answers the requests of an event loop has; the handler of a route, and what a request has come to with it.
+//! The dispatcher of one event loop, and the call into a route's handler.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -24,14 +24,14 @@ use crate::{
     site::Site,
 };
 
-/// Answers the requests of one event loop by one site.
+/// The dispatcher of one event loop: answers its requests by one site.
 #[derive(Debug)]
 pub struct Dispatch {
-    /// What the handlers have of their event loop.
+    /// Resources of the event loop, which the handlers use.
     pub resources: Rc<Resources>,
-    /// What answers requests, and how.
+    /// The site: its routes, and its shared state.
     pub site: Arc<Site>,
-    /// How clients are spoken with.
+    /// The settings of connections with clients.
     pub settings: Arc<Settings>,
 }
 
@@ -51,7 +51,7 @@ impl Dispatch {
     }
 }
 
-/// Why a request has no response, or not yet.
+/// The reason why a request has no response, or not yet.
 #[derive(Debug)]
 #[allow(missing_docs)]
 pub(crate) enum Instead {
@@ -68,7 +68,7 @@ impl<F: Into<Fault>> From<F> for Instead {
     }
 }
 
-/// What a program or an application says, as a step's result.
+/// Turns the answer of a program or an application into a step's result.
 pub(crate) fn said(answer: Answer) -> Result<Response, Instead> {
     match answer {
         Answer::Response(response) => Ok(response),
@@ -76,7 +76,7 @@ pub(crate) fn said(answer: Answer) -> Result<Response, Instead> {
     }
 }
 
-/// The handler of the route. What is larger than a file's request is boxed.
+/// Calls the handler of the route. A future that is larger than the one for a file is boxed.
 pub(crate) async fn handle(
     cx: &Dispatch,
     request: &mut Request<'_>,
@@ -86,7 +86,8 @@ pub(crate) async fn handle(
     let Match { route, rest, .. } = *found;
     match &route.handler {
         Handler::Cgi(cgi) => {
-            // Whoever is turned away must not cost those who are served: no program is looked for.
+            // A client that will be turned away must not use resources of the clients that are served: no program is looked
+            // for.
             cx.site.shared.admission.refuse_if_full(request.peer())?;
             let path = head.target.url_path();
             let find = || script::program(cgi, &route.path, path);
@@ -129,7 +130,7 @@ pub(crate) async fn handle(
             }
             let elsewhere = |name: &str| leads_on(cx, head, route, name);
             let answer = files::answer(files, head, rest, elsewhere);
-            // What an answer takes is no part of the future that waits.
+            // Matched here so that the answer is no part of the future that waits.
             let later = match answer.at_once() {
                 Ok(Ok((response, cause))) => {
                     return Ok(status::add_page(cx.context(), request, response, cause));
@@ -175,13 +176,13 @@ async fn answer_later(
     }
 }
 
-/// The head as the handler of the route sees it, where that is another one.
+/// Returns the head as the route's handler is to see it, if it differs.
 pub(crate) fn changed_for_handler(route: &Route, head: &Rc<Head>) -> Option<Rc<Head>> {
     let steps = route.steps.as_deref();
     steps.and_then(|steps| steps.request(head)).map(Rc::new)
 }
 
-/// Whether a file answers the request, and no program is asked.
+/// Whether a file answers the request without a program.
 pub(crate) fn is_file(routes: &[Arc<Route>], head: &Head) -> bool {
     let found = route::find(routes, &head.host, head.target.path());
     found.is_some_and(|Match { route, rest, .. }| {
@@ -192,13 +193,13 @@ pub(crate) fn is_file(routes: &[Arc<Route>], head: &Head) -> bool {
     })
 }
 
-/// Whether another route answers for this index of the folder that is asked for: no rule of that is passed by.
+/// Whether another route answers for this index file of the requested folder, so that its rules must apply.
 fn leads_on(cx: &Dispatch, head: &Head, route: &Arc<Route>, index: &str) -> bool {
     let file = (head.target.path(), index);
     route::leads_on(&cx.site.config.routes, &head.host, route, file)
 }
 
-/// The index of the folder that is asked for answers, by its own path.
+/// Starts again at the path of the requested folder's index file.
 fn again(head: &Head, index: &str) -> Instead {
     match at_index(head, index) {
         Some(target) => Instead::Again(Box::new(target)),
@@ -206,19 +207,19 @@ fn again(head: &Head, index: &str) -> Instead {
     }
 }
 
-/// The path of an index of the folder that is asked for. `None`: no client could ask for it.
+/// Returns the path of an index file of the requested folder. `None`: no client could ask for it.
 pub(crate) fn at_index(head: &Head, index: &str) -> Option<Target> {
     let path = [head.target.path(), index.as_bytes()].concat();
     redirect::at(&head.target, path, None)
 }
 
-/// The name of the script, where it is an index of the folder at `path`.
+/// Returns the name of the script, if it is an index file of the folder at `path`.
 pub(crate) fn index_of<'s>(script: &'s UpstreamScript<'_>, path: &[u8]) -> Option<&'s str> {
     let name = script.script_name.strip_prefix(path)?;
     str::from_utf8(name).ok().filter(|name| !name.is_empty())
 }
 
-/// Runs `script`; or answers by what another request has made of it, where the route allows that. `limit` is the route's own
+/// Runs `script`, or answers with the stored output of another request, if the route allows that. `limit` is the route's own
 /// concurrency limit.
 pub(crate) async fn by_program(
     cx: &Dispatch,
@@ -238,7 +239,7 @@ pub(crate) async fn by_program(
     }
 }
 
-/// Answers by a program in a folder of files. `Ok(None)`: none is meant.
+/// Answers by a program in a folder of files. `Ok(None)`: the request means no program.
 async fn among(
     cx: &Dispatch,
     request: &mut Request<'_>,

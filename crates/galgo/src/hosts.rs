@@ -1,11 +1,11 @@
-//! `sites`: the folders of hosts, opened when they are asked for, and looked at again after a while.
+//! `sites`: the folders of hosts. Each is opened when a request asks for its host, and checked again after a while.
 //!
-//! These are the only routes that are not known when the configuration is read. `config::host` makes them, as it makes those of
-//! `[userdir]`, and requests find them by the same rules. 256 hosts at most are known at once.
+//! No other routes are unknown when the configuration is read. `config::host` makes them like the routes of `[userdir]`, and
+//! requests find them by the same rules. At most 256 hosts are kept at once.
 //!
-//! If a helper starts their programs, one remit stands for all hosts, and nothing is started by that one: server and spawner make
-//! each host's of it, by the host's name ([`Remit::of_host`](galgo_spawn::owners::Remit::of_host)), so the spawner need not know
-//! which hosts there are.
+//! If a helper starts their programs, one remit stands for all hosts, but starts nothing itself. Server and spawner derive each
+//! host's remit from it by the host's name ([`Remit::of_host`](galgo_spawn::owners::Remit::of_host)). So the spawner need not
+//! know which hosts there are.
 
 use std::{
     collections::HashMap,
@@ -22,13 +22,14 @@ use crate::{
     route::{self, Match},
 };
 
-/// Hosts that are known at once, each with two descriptors; those that were looked at longest ago are opened again.
+/// Hosts that are kept at once, each with two descriptors. The host that was checked longest ago makes room, and is opened again
+/// when needed.
 pub const MOST: usize = 256;
 
-/// What a folder holds is looked at this often.
+/// Interval between checks of a host's folder.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The hosts that were asked for lately.
+/// The hosts of recent requests.
 #[derive(Debug, Default)]
 pub struct HostFolders(Mutex<HashMap<String, CachedHost>>);
 
@@ -38,17 +39,17 @@ struct CachedHost {
     looked: Instant,
 }
 
-/// What the folder of a host serves.
+/// The routes in the folder of one host.
 #[derive(Debug)]
 pub struct HostFolder {
-    /// The longest path first.
+    /// Sorted by path, the longest first.
     routes: Vec<Arc<Route>>,
-    /// Permits for its programs, where routes have a limit.
+    /// Permits for the programs of this host, if its routes have a limit.
     pub limit: Option<Arc<ConcurrencyLimit>>,
 }
 
 impl HostFolder {
-    /// With these routes, the longest path first.
+    /// Wraps these routes, which are sorted by path, the longest first.
     pub fn new(routes: Vec<Arc<Route>>, config: &Config) -> Self {
         let most = config.options.max_running;
         Self {
@@ -57,7 +58,7 @@ impl HostFolder {
         }
     }
 
-    /// The route that answers, unless `other` names the path or the host more closely.
+    /// Returns the route that answers, unless `other` names the path or the host more closely.
     pub fn find<'c, 'p>(
         &'c self,
         host: &str,
@@ -76,7 +77,7 @@ impl HostFolder {
 }
 
 impl HostFolders {
-    /// What is served for a host now. `changed` is called where that was something else before.
+    /// Returns the folder of a host as it is now. Calls `changed` if the folder has changed since the last look.
     pub fn host(
         &self,
         sites: &Sites,
@@ -92,10 +93,10 @@ impl HostFolders {
         {
             return Ok(Some(known.host.clone()));
         }
-        // Opened without the lock: a disk may be slow.
+        // Opened without the lock, because a disk may be slow.
         let routes = sites.routes(host, config);
         let routes = routes.inspect_err(|_| {
-            // Another thread looks again.
+            // If this thread must not wait for the folder's disk, another thread looks again, and the host stays.
             if !beneath::has_refused() {
                 lock().remove(host);
             }

@@ -1,4 +1,4 @@
-//! What keeps programs apart from each other and from the server, and where nothing does.
+//! Isolation of programs from each other and from the server, and the gaps in it.
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
@@ -12,10 +12,10 @@ use galgo_spawn::{
 
 use crate::config::{CgiOptions, Config, Route, To};
 
-/// A sentence for each gap, for the start of the server and for `galgo check`.
+/// Returns a sentence for each gap, for the start of the server and for `galgo check`.
 pub(super) fn gaps(config: &Config) -> Vec<String> {
     let root = effective_uid() == 0 && config.identity.is_none();
-    // Short of descriptors or memory: the start of the server says so itself.
+    // If this fails for lack of descriptors or memory, the start of the server says so itself.
     let scopes = galgo_spawn::keeps_apart().unwrap_or(true);
     let of_kernel = [
         (!may_close_ranges()).then_some(
@@ -41,18 +41,19 @@ pub(super) fn gaps(config: &Config) -> Vec<String> {
     of_kernel.chain(gaps).collect()
 }
 
-/// Whether the server is to see what it is configured to serve, and nothing else: root starts it, and helpers start all programs.
+/// Whether the server is to see only the files that it serves. That needs root, which starts it, and helpers, which start all
+/// programs.
 fn hides_files(config: &Config) -> bool {
     let helped = config.remits().next().is_some() && config.starts_here().is_none();
     helped && effective_uid() == 0
 }
 
-/// A route, or the folders of hosts.
+/// Programs of a route, or of the folders of hosts.
 struct ProgramGroup<'c> {
     name: &'c str,
-    /// Of what is started there.
+    /// The options of each program that the group starts.
     options: Vec<&'c CgiOptions>,
-    /// A helper starts it.
+    /// A helper starts the programs.
     helped: bool,
 }
 
@@ -70,7 +71,7 @@ fn groups(config: &Config) -> Vec<ProgramGroup<'_>> {
     routes.chain(hosts).collect()
 }
 
-/// What nothing keeps the processes of a group from that others are kept from.
+/// Returns the gaps in the isolation of a group.
 fn gaps_of(
     group: &ProgramGroup<'_>,
     root: bool,
@@ -112,7 +113,7 @@ fn gaps_of(
     gaps.into_iter().flatten()
 }
 
-/// What keeps each limit of programs, for `galgo check`; `helped`: a helper starts them.
+/// Describes how each limit of programs is enforced, for `galgo check`. `helped`: a helper starts the programs.
 fn limits(limits: &Limits, helped: bool) -> String {
     let grouped = helped && are_delegated();
     let all = [
@@ -139,7 +140,7 @@ fn limits(limits: &Limits, helped: bool) -> String {
     }
 }
 
-/// How a strict sandbox is kept here, for the start and for `galgo check`; nothing of another.
+/// Describes how a strict sandbox is enforced here, for the start and for `galgo check`; empty for any other sandbox.
 pub(super) fn held(options: &CgiOptions) -> String {
     let Some(strict) = &options.strict else {
         return String::new();
@@ -166,7 +167,7 @@ pub(super) fn held(options: &CgiOptions) -> String {
     format!(" ({files}, {own}, network {}, {calls})", network.name())
 }
 
-/// Whom a program runs as, and what keeps it.
+/// Describes how a program runs: its user, sandbox and limits, and the end of its leftover processes.
 pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Path) -> String {
     let uid = remit.map_or_else(effective_uid, |remit| remit.user(owner(program)));
     let ends = match (remit, options.limits.may_stay) {
@@ -186,8 +187,8 @@ pub(super) fn started(remit: Option<&Remit>, options: &CgiOptions, program: &Pat
     )
 }
 
-/// Names a user that programs run as. `galgo check` has become the server's user, so it knows whether that is the same: such a
-/// program can read what the server can.
+/// Names a user that programs run as. `galgo check` has become the server's user, so it notices if both users are the same: then
+/// the program can read every file that the server can read.
 pub(super) fn user(uid: u32) -> String {
     let name = name_of(uid);
     if uid == effective_uid() {
@@ -197,12 +198,12 @@ pub(super) fn user(uid: u32) -> String {
     }
 }
 
-/// The user that a program belongs to.
+/// Returns the owner of a program's file.
 pub(super) fn owner(program: &Path) -> u32 {
     program.metadata().map_or(0, |m| m.uid())
 }
 
-/// Of what is started for a route.
+/// Returns the options of the programs and workers that a route starts.
 fn options(route: &Route) -> impl Iterator<Item = &CgiOptions> {
     let of_cgi = route.programs().map(|cgi| &cgi.options);
     let workers = route

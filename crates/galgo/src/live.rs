@@ -1,4 +1,4 @@
-//! The page at `/` of a developer's site that has none of its own: what is live, and what is wrong with the rest.
+//! The page at `/` of a developer's site that has no page there: the live routes, and the problems of the others.
 
 use galgo_handlers::status::{self, STYLE, escape};
 use galgo_proto::h1::{Head, Method};
@@ -15,10 +15,10 @@ use crate::{
     site::Site,
 };
 
-/// Programs shown, over all routes. Looking at one takes a millisecond or so.
+/// Limit of programs on the page, over all routes. Checking one takes about a millisecond.
 const SHOWN: usize = 50;
 
-/// The page, where no route answers; `None`: who asks is told that there is none.
+/// Returns the page, if no route answers. `None`: the client gets a 404 instead.
 pub(super) async fn answer(site: &Site, request: &Request<'_>, head: &Head) -> Option<Response> {
     let asks = head.target.path() == b"/" && matches!(head.method, Method::Get | Method::Head);
     if !asks || !status::shows_cause(&site.shared, request) {
@@ -47,7 +47,7 @@ async fn document(config: &Config, head: &Head) -> String {
         let hosts = route.host.as_ref();
         let here = hosts.is_none_or(|hosts| hosts.fit(&head.host).is_some());
         html.push_str("<h2>");
-        // A folder of programs is no page.
+        // A folder of programs is not a page.
         let leads = here && route.names.is_none() && !matches!(route.handler, Handler::Cgi(_));
         link(&mut html, route.path.as_bytes(), leads, &route.to_string());
         html.push_str("</h2>\n<p>");
@@ -62,7 +62,7 @@ async fn document(config: &Config, head: &Head) -> String {
     html
 }
 
-/// The programs of a route. Other requests of the event loop go on between two of them.
+/// Lists the programs of a route. Between two programs other requests of the event loop can run.
 async fn list(html: &mut String, config: &Config, route: &Route, here: bool, room: &mut usize) {
     let Some(cgi) = route.programs() else {
         return;
@@ -114,12 +114,12 @@ fn program(html: &mut String, seen: &Seen, here: bool) {
     html.push_str("</li>\n");
 }
 
-/// A link to a decoded path; words alone where it leads nowhere.
+/// Writes a link to a decoded path, or just the words if the link leads nowhere.
 fn link(html: &mut String, path: &[u8], leads: bool, says: &str) {
     if !leads {
         return text(html, says);
     }
-    // It begins with one slash: routes do.
+    // The path begins with one slash because routes do.
     html.push_str("<a href=\"");
     html.push_str(&programs::encoded(path));
     html.push_str("\">");

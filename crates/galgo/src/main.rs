@@ -1,4 +1,4 @@
-//! The command line.
+//! The entry point of the `galgo` binary.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The programs of a route, and what is wrong with each.
+//! The programs of a route, and the problems of each.
 
 use std::{
     fs::{self, File},
@@ -24,35 +24,35 @@ use galgo_spawn::{
 
 use crate::config::{Application, Cgi, CgiRoot, Config, Route};
 
-/// How deep below a program folder programs are looked for, and how many entries are looked at.
+/// Limits of the search below a program folder: depth, and number of entries.
 const DEPTH: usize = 16;
 const ENTRIES: usize = 100_000;
 
 /// A file of a program folder.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// The file.
+    /// The path of the file.
     pub(crate) path: PathBuf,
-    /// The path it answers at, decoded.
+    /// The decoded path of the URL that it answers.
     pub(crate) url: Vec<u8>,
-    /// What is configured to run it.
+    /// The configured interpreter.
     pub(crate) interpreter: Option<PathBuf>,
-    /// What it is.
+    /// The result of the check.
     pub(crate) state: FileState,
 }
 
-/// What a file in a program folder is.
+/// The kind of a file in a program folder.
 #[derive(Debug)]
 pub(crate) enum FileState {
-    /// A program; empty where it is fine.
+    /// A program; the list is empty if the program is fine.
     Program(Vec<Finding>),
-    /// A WebAssembly module, whose inside only [`Seen::examined`] has looked at.
+    /// A WebAssembly module. Only [`Seen::examined`] looks inside it.
     Module,
-    /// No program: a request for it is refused. What is done with such a file instead, where its name tells.
+    /// No program: a request for it is refused. The text says how such a file is usually served, if its name tells.
     Other(Option<String>),
 }
 
-/// How serious what is said about a program is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
     Fine,
@@ -71,7 +71,7 @@ impl Seen {
         }
     }
 
-    /// The same, with what is wrong inside a module: that takes as long as compiling it.
+    /// Also checks the inside of a module, which takes as long as compiling it.
     pub(super) fn examined(self) -> Self {
         let FileState::Module = self.state else {
             return self;
@@ -84,7 +84,7 @@ impl Seen {
     }
 }
 
-/// The files of a route of programs in the order of their names, looked at one after the other.
+/// Checks the files of a route of programs one after the other, sorted by name.
 pub(super) fn all<'c>(
     config: &'c Config,
     route: &'c Route,
@@ -95,7 +95,7 @@ pub(super) fn all<'c>(
         .filter_map(move |file| look(config, route, cgi, file))
 }
 
-/// The files that a route of programs may answer with, sorted.
+/// Returns the files that a route of programs may answer with, sorted.
 pub(crate) fn files(root: &CgiRoot) -> Vec<PathBuf> {
     let mut found = Vec::new();
     match root {
@@ -106,8 +106,7 @@ pub(crate) fn files(root: &CgiRoot) -> Vec<PathBuf> {
     found
 }
 
-/// Collects files, and folders that may not be looked through; those that links lead to are left out, for they may
-/// form loops.
+/// Collects files, and folders that cannot be read. Folders behind links are left out because links may form loops.
 pub(super) fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else {
         return found.push(folder.to_owned());
@@ -126,7 +125,7 @@ pub(super) fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The decoded path at which a file of a route answers.
+/// Returns the decoded path at which a file of a route answers.
 pub(crate) fn url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
     let mut url = route.path.clone().into_bytes();
     if let CgiRoot::Folder { path: folder, .. } = &cgi.root {
@@ -135,7 +134,7 @@ pub(crate) fn url(route: &Route, cgi: &Cgi, file: &Path) -> Option<Vec<u8>> {
     Some(url)
 }
 
-/// Looks at one file. `None`: no request reaches it (a dotfile, an editor's backup, a name that the route does not answer).
+/// Checks one file. `None`: no request reaches it (a dotfile, an editor's backup, a name that the route does not answer).
 pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> Option<Seen> {
     let url = url(route, cgi, &path)?;
     let below = url.get(route.path.len()..).unwrap_or_default();
@@ -162,7 +161,7 @@ pub(crate) fn look(config: &Config, route: &Route, cgi: &Cgi, path: PathBuf) -> 
     })
 }
 
-/// What is wrong with the program that a request would run, as for every program of a route.
+/// Returns the problems of the program that a request would run, by the same checks as for every program of a route.
 pub(super) fn findings(
     config: &Config,
     cgi: &Cgi,
@@ -181,7 +180,7 @@ pub(super) fn findings(
     }
 }
 
-/// What a file is that a request would run.
+/// Returns the kind of a file that a request would run.
 fn runnable(config: &Config, cgi: &Cgi, found: &FoundProgram<'_>, path: &Path) -> FileState {
     if let Some(why) = denied(cgi.remit.as_deref(), found.owner, found.module, path) {
         return failing(why);
@@ -193,7 +192,7 @@ fn runnable(config: &Config, cgi: &Cgi, found: &FoundProgram<'_>, path: &Path) -
     }
 }
 
-/// A program that fails, and nothing is known that mends it.
+/// Describes a program that fails for a reason without a known fix.
 fn failing(says: String) -> FileState {
     FileState::Program(vec![Finding {
         says,
@@ -202,7 +201,7 @@ fn failing(says: String) -> FileState {
     }])
 }
 
-/// Why a program or a worker may not run as the user that it is to run as; `owner`: whom its file belongs to.
+/// Returns why a program or a worker may not run as its configured user. `owner`: the owner of its file.
 pub(super) fn denied(
     remit: Option<&Remit>,
     owner: u32,
@@ -223,8 +222,8 @@ pub(super) fn denied(
     checked.err()
 }
 
-/// Why the workers of an application cannot start; `run`: their program. The files of one that runs as another user are for that
-/// user to execute.
+/// Returns why the workers of an application cannot start. `run`: their program. If they run as another user, that user must be
+/// able to execute the files.
 pub(super) fn worker_fault(config: &Config, up: &Application, run: &Path) -> Option<String> {
     let remit = up.remit.as_deref();
     let owner = run.metadata().map_or(0, |meta| meta.uid());
@@ -236,7 +235,7 @@ pub(super) fn worker_fault(config: &Config, up: &Application, run: &Path) -> Opt
     fault.map(|finding| finding.to_string())
 }
 
-/// Why this user finds no program in a folder, or only those whose names are known.
+/// Returns why the server's user finds no program in a folder, or only programs whose names it knows.
 fn closed(cgi: &Cgi, path: &Path) -> Option<Finding> {
     match (&cgi.root, path.metadata()) {
         (CgiRoot::Program { .. }, _) => None,
@@ -246,7 +245,7 @@ fn closed(cgi: &Cgi, path: &Path) -> Option<Finding> {
     }
 }
 
-/// A link to nothing. No dotfile, for so editors keep their locks.
+/// Reports a link to nothing. Dotfiles do not count, because editors keep their locks in such links.
 fn dangling(path: &Path) -> Option<Finding> {
     let name = path.file_name()?.as_bytes();
     if name.starts_with(b".") || name.ends_with(b"~") || path.exists() {
@@ -255,7 +254,7 @@ fn dangling(path: &Path) -> Option<Finding> {
     inspect::check_source(path).into_iter().find(|f| f.fails)
 }
 
-/// What the server says of a file it does not run; the inspection's words where it has any.
+/// Explains why the server does not run a file, in the inspection's words if it has any.
 fn refused(path: &Path, why: String) -> Finding {
     if let Some(finding) = inspect::misnamed(path) {
         return finding;
@@ -278,11 +277,11 @@ fn refused(path: &Path, why: String) -> Finding {
     }
 }
 
-/// O_NONBLOCK: should a pipe stand there, open(2) does not wait for its writer.
+/// O_NONBLOCK: if the file is a pipe, open(2) does not wait for a writer.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
-/// Whether a file that may not be run looks as if it should: it begins as a script, is linked as a
-/// program, or cannot be looked at.
+/// Whether a file without execute permission looks like a program: it begins like a script, is linked like a program, or cannot
+/// be read.
 fn claims_to_run(path: &Path) -> bool {
     let library = path
         .file_name()
@@ -293,7 +292,7 @@ fn claims_to_run(path: &Path) -> bool {
     }
 }
 
-/// Whether a file begins with these bytes, four at most.
+/// Whether a file begins with these bytes, at most four.
 pub(super) fn begins(path: &Path, bytes: &[u8]) -> bool {
     first_bytes(path).is_ok_and(|head| head.starts_with(bytes))
 }
@@ -308,7 +307,7 @@ fn first_bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// A decoded path as it stands in a URL.
+/// Encodes a decoded path for a URL.
 pub(crate) fn encoded(path: &[u8]) -> String {
     let mut url = String::with_capacity(path.len());
     for &b in path {

@@ -1,4 +1,4 @@
-//! From host and path to a route, and from the file that a front server names to a program.
+//! Finds the route for a host and a path, and the program for the file that a front server names.
 
 use std::{fmt, os::unix::ffi::OsStrExt, sync::Arc};
 
@@ -16,31 +16,32 @@ use galgo_proto::{glob::Glob, hosts::Hosts};
 use galgo_service::{admission::ConcurrencyLimit, fault::Fault, log::own::OwnLog, request::Named};
 use galgo_spawn::owners::Remit;
 
-/// A route: what answers under a path.
+/// A route: the handler for a path, and the steps around it.
 #[derive(Debug, PartialEq)]
 pub struct Route {
-    /// Hosts it is limited to.
+    /// The hosts that the route is limited to.
     pub host: Option<Hosts>,
-    /// Path it answers: a prefix where it ends in `/`, otherwise this path and what is below it (`/path/…`).
+    /// The path that the route answers. A path that ends in `/` is a prefix; any other path stands for itself and
+    /// everything below it (`/path/…`).
     pub path: String,
-    /// Only names right below the path that fit, and what is below those.
+    /// Limits the route to names right below the path that match, and everything below them.
     pub names: Option<Glob>,
-    /// The program that is asked first whether the request may be answered; `None`: none.
+    /// The program that decides first whether the request may be answered; `None`: no program does.
     pub authorizer: Option<Authorizer>,
-    /// What stands before and after the handler; `None`: nothing.
+    /// The steps before and after the handler; `None`: no steps.
     pub steps: Option<Box<Steps>>,
-    /// Programs in a folder of files; `None`: there are none.
+    /// Programs in a folder of files; `None`: there are no programs.
     pub among_files: Option<Arc<Cgi>>,
-    /// How often an address may ask; `None`: as often as it likes.
+    /// The rate limit of each address; `None`: no limit.
     pub rate_limit: Option<RateLimit>,
-    /// Where its requests are logged; `None`: in the server's access log.
+    /// The log of the route's requests; `None`: the server's access log.
     pub log: Option<Arc<OwnLog>>,
-    /// What answers.
+    /// The handler.
     pub handler: Handler,
 }
 
 impl fmt::Display for Route {
-    /// `git.example.org/cgi-bin/`; of several hosts the first.
+    /// Writes `git.example.org/cgi-bin/`; if there are several hosts, the first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = self.host.as_ref().map_or("", Hosts::first);
         let names = self.names.as_ref().map_or("", Glob::as_str);
@@ -48,7 +49,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// Who says whether a request may be answered.
+/// The program or application that decides whether a request may be answered.
 #[derive(Debug, PartialEq)]
 pub enum Authorizer {
     /// A FastCGI application.
@@ -57,7 +58,7 @@ pub enum Authorizer {
     Program(Arc<Cgi>),
 }
 
-/// What answers the requests of a route.
+/// The handler of a route's requests.
 #[derive(Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Handler {
@@ -68,7 +69,7 @@ pub enum Handler {
 }
 
 impl Route {
-    /// A route on every host, without steps.
+    /// Returns a route on every host, without steps.
     pub fn new(path: impl Into<String>, handler: Handler) -> Self {
         Self {
             host: None,
@@ -83,7 +84,8 @@ impl Route {
         }
     }
 
-    /// Whether what is right below the path is of the route. `rest` is what is below the path, without a leading slash.
+    /// Whether the route answers a name right below its path. `rest` is the part of the path below the route, without a
+    /// leading slash.
     pub fn answers_name(&self, rest: &[u8]) -> bool {
         let Some(glob) = &self.names else {
             return true;
@@ -92,7 +94,7 @@ impl Route {
         glob.fits(name)
     }
 
-    /// Its programs, also those in a folder of files.
+    /// Returns the route's programs, including programs in a folder of files.
     pub fn programs(&self) -> Option<&Arc<Cgi>> {
         match &self.handler {
             Handler::Cgi(cgi) => Some(cgi),
@@ -100,7 +102,7 @@ impl Route {
         }
     }
 
-    /// The applications that it asks.
+    /// Returns the applications that the route asks.
     pub fn upstreams(&self) -> impl Iterator<Item = &Application> {
         let handler = match &self.handler {
             Handler::Upstream(up) => Some(&**up),
@@ -113,7 +115,7 @@ impl Route {
         authorizer.into_iter().chain(handler)
     }
 
-    /// What helpers start for it.
+    /// Returns the remits of the programs and workers that helpers start for the route.
     pub fn remits(&self) -> impl Iterator<Item = &Arc<Remit>> {
         let of_programs = self.programs().and_then(|cgi| cgi.remit.as_ref());
         let of_workers = self.upstreams().filter_map(|up| up.remit.as_ref());
@@ -121,7 +123,7 @@ impl Route {
         of_programs.into_iter().chain(of_judge).chain(of_workers)
     }
 
-    /// Whether the server itself starts programs or workers of it: no helper does.
+    /// Whether the server itself starts programs or workers of the route, without a helper.
     pub fn starts_here(&self) -> bool {
         let mut programs = self.programs().into_iter().chain(self.judge());
         let is_started = |up: &Application| matches!(up.to, To::Workers(_));
@@ -131,7 +133,7 @@ impl Route {
                 .any(|up| is_started(up) && up.remit.is_none())
     }
 
-    /// The program that is asked first.
+    /// Returns the program that decides first whether a request may be answered.
     pub fn judge(&self) -> Option<&Arc<Cgi>> {
         match &self.authorizer {
             Some(Authorizer::Program(cgi)) => Some(cgi),
@@ -147,18 +149,18 @@ pub struct Match<'c, 'p> {
     pub route: &'c Arc<Route>,
     /// The clean path below the route, without a leading slash.
     pub rest: &'p [u8],
-    /// The path is that of a folder without its last slash: answer 301 to the same path with it.
+    /// The path is that of a folder without its last slash: answer with 301 to the path with the slash.
     pub slash_missing: bool,
-    /// Permits for its programs, where those are not known by the route.
+    /// Permits for the route's programs, if the route itself does not hold them.
     pub limit: Option<&'c Arc<ConcurrencyLimit>>,
 }
 
-/// Finds the route for a clean path. `host` is the request's host, with or without a port, in any
-/// letter case; empty where there is none.
+/// Finds the route for a clean path. `host` is the request's host, with or without a port, in any letter case; empty if
+/// there is none.
 ///
-/// Among the routes whose host is the request's, or which have none, the longest path wins; of equal
-/// paths the one that names the host most closely. A path that ends in `/` answers everything below it and, without the
-/// slash, a redirect to itself; any other answers itself and everything below it.
+/// Routes count if they name the request's host or no host. The longest path wins; among equal paths, the route that
+/// names the host most closely. A path that ends in `/` answers everything below it and, without the slash, a redirect
+/// to itself. Any other path answers itself and everything below it.
 pub fn find<'c, 'p>(routes: &'c [Arc<Route>], host: &str, path: &'p [u8]) -> Option<Match<'c, 'p>> {
     let (index, kind) = first(routes.iter().map(Arc::as_ref), host, path)?;
     let route = routes.get(index)?;
@@ -176,7 +178,7 @@ pub fn find<'c, 'p>(routes: &'c [Arc<Route>], host: &str, path: &'p [u8]) -> Opt
 }
 
 /// Whether another route than `own` answers for the file `name` in the folder at `path`, which ends in `/` and is below
-/// `own`. Nothing is allocated where no route begins there: that is so of nearly every folder.
+/// `own`. For nearly every folder no other route begins there, and then nothing is allocated.
 pub fn leads_on(
     routes: &[Arc<Route>],
     host: &str,
@@ -199,7 +201,7 @@ pub fn leads_on(
     }
     let whole = [path, name.as_bytes()].concat();
     let found = find(routes, host, &whole).map(|found| found.route);
-    // Of the folder of a host it may be the route behind that, which answers neither.
+    // In the folder of a host, `find` may return a route behind that folder, which answers for neither.
     found
         .filter(begins)
         .is_some_and(|route| !Arc::ptr_eq(route, own))
@@ -207,13 +209,13 @@ pub fn leads_on(
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RouteMatch {
-    /// The path is the route's or below it.
+    /// The path is the route's own or below it.
     Below,
     /// The path is the route's without its last slash.
     Slashless,
 }
 
-/// The index of the route that answers; `routes` come in the order of the configuration.
+/// Returns the index of the route that answers; `routes` come in the order of the configuration.
 pub(crate) fn first<'c>(
     routes: impl Iterator<Item = &'c Route> + Clone,
     host: &str,
@@ -225,7 +227,7 @@ pub(crate) fn first<'c>(
             continue;
         };
         match kind(route, path) {
-            // `/docs` typed as a path of its own is nearer to `/docs` than the folder `/docs/` is.
+            // If the request is for `/docs`, a route at `/docs` is nearer than the folder `/docs/`.
             Some(RouteMatch::Below) if slashless.is_none() || route.path.as_bytes() == path => {
                 let index = closest(routes, host, (index, route, fit));
                 return Some((index, RouteMatch::Below));
@@ -240,7 +242,7 @@ pub(crate) fn first<'c>(
     Some((index, RouteMatch::Slashless))
 }
 
-/// Behind a route with a wildcard may stand one with the same path that names the host more closely.
+/// Looks for a later route with the same path that names the host more closely than a wildcard does.
 fn closest<'c>(
     routes: impl Iterator<Item = &'c Route>,
     host: &str,
@@ -260,7 +262,7 @@ fn closest<'c>(
     best.1
 }
 
-/// How closely the route names that host; `None`: it is not one of its hosts.
+/// Returns how closely the route names that host; `None`: the host is not among its hosts.
 fn fit(route: &Route, host: &str) -> Option<usize> {
     match &route.host {
         None => Some(0),
@@ -287,7 +289,7 @@ fn kind(route: &Route, path: &[u8]) -> Option<RouteMatch> {
     }
 }
 
-/// The host without its port and without the dot of a full name.
+/// Removes the port, and the dot at the end of a full name, from a host.
 fn name(host: &str) -> &str {
     let digits = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
     let bare = match host.rsplit_once(':') {
@@ -302,14 +304,16 @@ fn name(host: &str) -> &str {
 pub struct Owned<'c, 'p> {
     /// The route.
     pub route: &'c Arc<Route>,
-    /// What is below its path, without a leading slash; what is below its folder, where the request has another path.
+    /// The part of the path below the route, without a leading slash. If the request has another path, the part below
+    /// the route's folder.
     pub rest: Vec<u8>,
     /// The program.
     pub found: Result<(&'c Arc<Cgi>, FoundProgram<'p>), Fault>,
 }
 
-/// Finds the program that a front server names by its file, in a folder of a `cgi` route of this host, or as its one
-/// program: the innermost folder counts. `path` is the request's. `None`: no route has such a folder.
+/// Finds the program whose file a front server names. The file must be in the folder of a `cgi` route of this host, or
+/// be the one program of such a route; the innermost folder wins. `path` is the request's. `None`: no route has such a
+/// folder.
 pub fn named<'c, 'p>(
     routes: &'c [Arc<Route>],
     host: &str,
@@ -336,14 +340,14 @@ pub fn named<'c, 'p>(
         };
         let name = inside.strip_prefix(b"/").unwrap_or(inside);
         let answers = fit(route, host).is_some() && route.answers_name(name);
-        // Of equal folders the one that is asked for by its path: its rules are meant.
+        // Among equal folders, the route that answers the request's path wins: its rules are meant.
         let asked = kind(route, path) == Some(RouteMatch::Below);
         answers.then_some(((own.len(), asked), route, cgi, inside))
     };
     let ((_, asked), route, cgi, below) = routes
         .iter()
         .filter_map(owns)
-        // Else the route that is tried first.
+        // Among equals, the first route wins.
         .reduce(|a, b| if b.0 > a.0 { b } else { a })?;
     let rest = if asked {
         path.get(route.path.len()..).unwrap_or_default()

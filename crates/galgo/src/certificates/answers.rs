@@ -9,15 +9,16 @@ use galgo_service::{
     request::Request,
 };
 
-/// Where an authority asks for one.
+/// Path below which an authority asks for a proof.
 const PATH: &[u8] = b"/.well-known/acme-challenge/";
 
-/// The proofs that an authority may ask for now: what each token is answered by.
+/// The proofs that an authority may ask for now: the answer to each token.
 #[derive(Debug, Default)]
 pub struct Answers(Mutex<HashMap<Vec<u8>, String>>);
 
 impl Answers {
-    /// The answer to a request that asks for a proof; `None`: it asks for something else, or for one that there is not.
+    /// Returns the answer to a request for a proof. `None`: the request asks for something else, or there is no such
+    /// proof.
     pub fn to(&self, request: &Request<'_>) -> Option<Response> {
         let token = request.head.target.path().strip_prefix(PATH)?;
         if !matches!(request.head.method, Method::Get | Method::Head) {
@@ -31,12 +32,12 @@ impl Answers {
         })
     }
 
-    /// `token` is answered by `proof` from now on.
+    /// Answers requests for `token` with `proof` from now on.
     pub(super) fn prove(&self, token: &str, proof: &str) {
         lock(&self.0).insert(token.into(), proof.into());
     }
 
-    /// The authority does not ask for it any more.
+    /// Forgets the proof: the authority does not ask for `token` any more.
     pub(super) fn proven(&self, token: &str) {
         lock(&self.0).remove(token.as_bytes());
     }

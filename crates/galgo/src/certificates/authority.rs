@@ -1,4 +1,4 @@
-//! What is said to the authority (RFC 8555), by the crate `instant-acme`.
+//! The conversation with the authority (RFC 8555), by the crate `instant-acme`.
 
 use std::{
     error::Error as StdError,
@@ -20,31 +20,32 @@ use super::{
     store::{ACCOUNT, Store},
 };
 
-/// How long one order may take, from the first word to the certificate.
+/// Time limit of one order, from the first request to the certificate.
 const ORDER: Duration = Duration::from_secs(300);
-/// How long anything else may take.
+/// Time limit of any other request to the authority.
 const OTHER: Duration = Duration::from_secs(60);
-/// When what the authority decides is asked for again, where it does not say when itself.
+/// Interval between questions for the authority's decision, if the authority does not name one.
 const POLL: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))
     .timeout(Duration::from_secs(120));
 
-/// The authority, as far as it has been spoken with.
+/// The client of an authority, with the account that was last used.
 pub(super) struct AcmeClient {
     pub(super) settings: Automatic,
     account: Option<Account>,
 }
 
-/// Where proofs are given.
+/// The ways in which proofs can be given.
 #[derive(Clone, Copy)]
 pub(super) struct ProofStage<'s> {
     pub(super) shown: &'s Shown,
     pub(super) answers: &'s Answers,
-    /// By an answer to a request (RFC 8555, 8.3): the authority comes to port 80. Else in a handshake (RFC 8737): to port 443.
+    /// Proofs are given in the answer to a request (RFC 8555, 8.3), for which the authority comes to port 80. Otherwise they
+    /// are given in a TLS handshake (RFC 8737), on port 443.
     pub(super) over_http: bool,
 }
 
-/// Why there is no certificate, in words, and what kind of failure that is.
+/// The reason why there is no certificate, in words, and the kind of failure.
 #[derive(Debug)]
 pub(super) struct OrderFailure {
     pub(super) failed: FailureKind,
@@ -61,7 +62,7 @@ impl AcmeClient {
         }
     }
 
-    /// Orders a certificate in the place of the one with these facts: its key and its chain, in PEM.
+    /// Orders a certificate that replaces the certificate with these facts. Returns the key and the chain in PEM.
     pub(super) async fn order(
         &mut self,
         store: &Store,
@@ -73,7 +74,7 @@ impl AcmeClient {
         let order = obtain(&account, host, replaces, stage);
         let done = timeout(ORDER, order).await;
         let done = done.unwrap_or_else(|_| Err(late(&self.settings)));
-        // An account that the authority does not know any more is made anew the next time.
+        // If the authority does not know the account any more, the next order creates a new account.
         if let Err(failure) = &done
             && failure.words.contains("accountDoesNotExist")
         {
@@ -83,7 +84,8 @@ impl AcmeClient {
         done
     }
 
-    /// When the authority suggests to renew a certificate (RFC 9773), and when to ask that again. `None`: it never does.
+    /// Returns the period in which the authority suggests to renew a certificate (RFC 9773), and the time until the next
+    /// question. `None`: this authority never suggests a period.
     pub(super) async fn window(
         &mut self,
         store: &Store,
@@ -110,7 +112,7 @@ impl AcmeClient {
         }
     }
 
-    /// The account: the one that is stored, or a new one.
+    /// Returns the stored account, or creates a new one.
     async fn account(&mut self, store: &Store) -> Done<&Account> {
         let account = match self.account.take() {
             Some(account) => account,
@@ -132,7 +134,7 @@ impl AcmeClient {
         let contact = self.settings.contact.as_deref();
         let new = NewAccount {
             contact: contact.as_slice(),
-            // Whoever has `automatic` in the configuration agrees: the documentation says so.
+            // By setting `automatic` an operator agrees to the terms: the documentation says so.
             terms_of_service_agreed: true,
             only_return_existing: false,
         };
@@ -163,7 +165,7 @@ async fn obtain(
     let hosts = [Identifier::Dns(host.to_owned())];
     let plain = NewOrder::new(&hosts);
     let ordered = match replaces.and_then(identifier) {
-        // An authority may not know the one that is replaced, or not know what that means.
+        // An authority may not know the certificate that is replaced, or may not support the field `replaces`.
         Some(id) => match account.new_order(&NewOrder::new(&hosts).replaces(id)).await {
             Err(Error::Api(problem)) if !is(&problem, ":rateLimited") => {
                 account.new_order(&plain).await
@@ -190,7 +192,7 @@ async fn obtain(
     Ok(key + &chain)
 }
 
-/// Proofs that are there to be asked for, until it is dropped.
+/// Proofs that the authority can ask for until this value is dropped.
 struct Given<'g> {
     host: &'g str,
     stage: ProofStage<'g>,
@@ -206,7 +208,7 @@ impl Drop for Given<'_> {
     }
 }
 
-/// Gives the proofs that the order asks for, and says so.
+/// Prepares the proofs that the order asks for, and tells the authority that they are ready.
 async fn prove(order: &mut Order, given: &mut Given<'_>) -> Done<()> {
     let mut all = order.authorizations();
     while let Some(authorization) = all.next().await {
@@ -237,7 +239,7 @@ async fn prove(order: &mut Order, given: &mut Given<'_>) -> Done<()> {
     Ok(())
 }
 
-/// Why an order was refused: the authorizations know best.
+/// Returns the reason why an order was refused: the authorizations know it best.
 async fn refused(order: &mut Order, ready: Result<OrderStatus, Error>) -> OrderFailure {
     let mut all = order.authorizations();
     while let Some(Ok(mut authorization)) = all.next().await {
@@ -255,7 +257,7 @@ async fn refused(order: &mut Order, ready: Result<OrderStatus, Error>) -> OrderF
     }
 }
 
-/// As the authority knows a certificate (RFC 9773, 4.1).
+/// Returns the identifier by which the authority knows a certificate (RFC 9773, 4.1).
 fn identifier(facts: &Facts) -> Option<CertificateIdentifier<'static>> {
     let key = facts.authority_key.as_deref()?;
     let (key, serial) = (key.into(), facts.serial.as_slice().into());
@@ -287,7 +289,7 @@ impl From<Error> for OrderFailure {
             Error::Api(_) => FailureKind::Refused,
             _ => FailureKind::Unreachable,
         };
-        // What lies behind it says more: "client error (Connect)", then "connection refused".
+        // The sources of an error say more: "client error (Connect)", then "connection refused".
         let mut words = e.to_string();
         for deeper in iter::successors(e.source(), |&cause| cause.source()) {
             let more = deeper.to_string();

@@ -1,4 +1,4 @@
-//! Certificate files that become others while the server runs, as certbot and others replace them.
+//! Reloads certificate files that certbot or other tools replace while the server runs.
 
 use std::{
     io,
@@ -17,27 +17,27 @@ use super::{
     work::CertificateWork,
 };
 
-/// How often files are looked at. Two calls of stat(2) for each certificate; a watch would have to follow every link and
-/// folder on the way, for certbot's names are links.
+/// Interval between checks of the files. A check is two calls of stat(2) for each certificate. A watch would have to
+/// follow every link and folder on the way, because certbot's names are links.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Looks after them.
+/// The task that checks the certificate files.
 pub(super) struct CertificateFiles {
     pub(super) log: ErrorLog,
     pub(super) work: watch::Receiver<Arc<CertificateWork>>,
 }
 
-/// What is known of one.
+/// State of one certificate that comes from files.
 struct WatchedCertificate {
     files: FromFiles,
-    /// The version that was last found to be of no use.
+    /// The version of the files that was last found to be unusable.
     wrong: Option<FilesVersion>,
-    /// It was said why.
+    /// The log names the reason already.
     said: bool,
 }
 
 impl CertificateFiles {
-    /// Goes on until the server ends.
+    /// Checks the files until the server ends.
     pub(super) async fn run(mut self) {
         loop {
             let work = self.work.borrow_and_update().clone();
@@ -50,7 +50,7 @@ impl CertificateFiles {
             let look = async {
                 loop {
                     tokio::time::sleep(LOOK).await;
-                    // Each is looked at, whatever was found of the one before.
+                    // Each certificate is checked, whatever the check of the previous one found.
                     let replaced = all
                         .iter_mut()
                         .filter_map(|one| one.look(&self.log).then_some(()));
@@ -60,7 +60,7 @@ impl CertificateFiles {
                     }
                 }
             };
-            // Without files nothing wakes the thread.
+            // If there are no files, nothing wakes the thread.
             let changed = if work.files.is_empty() {
                 self.work.changed().await
             } else {
@@ -77,7 +77,7 @@ impl CertificateFiles {
 }
 
 impl WatchedCertificate {
-    /// Whether there is another certificate, which can be used.
+    /// Whether the files hold another certificate that can be used.
     fn look(&mut self, log: &ErrorLog) -> bool {
         let FromFiles { chain, key, .. } = &self.files;
         let now = FilesVersion::of(chain, key);
@@ -95,7 +95,7 @@ impl WatchedCertificate {
                 (self.wrong, self.said) = (None, false);
                 true
             }
-            // A chain and its key are replaced one after the other: what is wrong now may be right soon.
+            // A chain and its key are replaced one after the other: files that do not fit now may fit soon.
             Err(_) if self.wrong.replace(now) != Some(now) => {
                 self.said = false;
                 false
@@ -110,7 +110,8 @@ impl WatchedCertificate {
         }
     }
 
-    /// Reads it again. What clients would hardly take is not shown in the place of what they do.
+    /// Reads the files again. If clients would hardly accept the new certificate, but accept the current one,
+    /// returns an error.
     fn read(&self) -> Result<Certificate, String> {
         let FromFiles { chain, key, .. } = &self.files;
         let read = Certificate::from_pem(&read(chain)?, &read(key)?)?;
@@ -126,7 +127,7 @@ impl WatchedCertificate {
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
     read_all(file).map_err(|e| match e.kind() {
-        // Root could, at the start.
+        // Root could read the file at the start.
         io::ErrorKind::PermissionDenied => format!(
             "this user may not read {}: restart galgo when it was replaced",
             file.display()

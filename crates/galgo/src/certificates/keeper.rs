@@ -7,17 +7,17 @@ use tokio::sync::watch;
 
 use super::{answers::Answers, files::CertificateFiles, renewal::Renewal, work::CertificateWork};
 
-/// The thread; it ends when this is dropped.
+/// The certificate thread; dropping this value ends it.
 #[derive(Debug)]
 pub struct Keeper {
     work: watch::Sender<Arc<CertificateWork>>,
 }
 
 impl Keeper {
-    /// Starts it; it has nothing to do yet.
+    /// Starts the thread without any work.
     ///
     /// # Errors
-    /// There is no thread, or no event loop for it.
+    /// The thread or its event loop cannot be created.
     pub fn start(answers: Arc<Answers>, log: ErrorLog) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -39,7 +39,7 @@ impl Keeper {
         Ok(Self { work })
     }
 
-    /// Gives it work, in the place of what it had.
+    /// Replaces the work of the thread.
     pub fn work(&self, work: CertificateWork) {
         self.work.send_replace(Arc::new(work));
     }

@@ -1,16 +1,16 @@
-//! Certificates of `https://` listeners while the server runs: those that come by themselves (ACME, RFC 8555), and files
-//! that became others. A thread of its own does all of it, and no request waits for it.
+//! Certificates of `https://` listeners while the server runs: automatic ones (ACME, RFC 8555), and reloaded files. A
+//! separate thread does all of this, and no request waits for it.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `settings` | what is configured |
-//! | `store` | the state folder: the account and what was obtained |
+//! | `settings` | the configuration of certificates |
+//! | `store` | the state folder: the account and the certificates that were obtained |
 //! | `answers` | proofs over HTTP that a host is ours |
-//! | `authority` | what is said to the authority |
-//! | `plan` | when a certificate is renewed, and when what failed is tried again |
-//! | `files` | files that become others |
+//! | `authority` | the conversation with the authority |
+//! | `plan` | the times of renewals, and of retries after failures |
+//! | `files` | certificate files that are replaced |
 //! | `renewal` | each host's certificate, from the first one on |
-//! | `keeper`, `work` | the thread, and what it has to do |
+//! | `keeper`, `work` | the thread, and its work |
 
 pub mod answers;
 mod authority;

@@ -1,4 +1,4 @@
-//! When a certificate is renewed, and when what has failed is tried again. Clocks and chance are arguments.
+//! The times of renewals, and of retries after failures. Clocks and random numbers are arguments.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -7,51 +7,53 @@ use std::{
 
 use galgo_io::tls::Facts;
 
-/// When the authority suggests to renew (RFC 9773, 4.2): between these.
+/// The period in which the authority suggests to renew (RFC 9773, 4.2): its start and its end.
 pub(super) type Window = (SystemTime, SystemTime);
 
-/// What kind of failure is to be made good.
+/// The kind of a failure, which sets the pause before the next try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureKind {
-    /// The authority did not answer, or not as one: asking again counts against no limit.
+    /// The authority did not answer, or its answer makes no sense: another try counts against no limit.
     Unreachable,
-    /// It could not make sure that the host is ours, or wants something else: it counts how often.
+    /// The authority could not verify that the host is ours, or wants something else. Another try counts against its limits.
     Refused,
-    /// It was asked too often.
+    /// The authority was asked too often.
     Limited,
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
-/// Whatever the authority suggests, a certificate is not renewed sooner than so long after it came; or a tenth of its life.
+/// Least time between two renewals of a certificate, or a tenth of its lifetime if that is shorter. The authority's suggestion
+/// does not change that.
 const LEAST: Duration = HOUR;
 
-/// When a certificate is to be renewed: at a moment that the authority suggests, else when a third of its life is left.
-/// Servers that were started together do not ask together: `chance` (0 to 1) says which of them this one is.
+/// Returns the time to renew a certificate: a moment in the period that the authority suggests, or when a third of its lifetime
+/// is left. `chance` (0 to 1) spreads servers that were started together, so that they do not ask together.
 pub(super) fn renew_at(facts: &Facts, suggested: Option<Window>, chance: f64) -> SystemTime {
     let span = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     if let Some((start, end)) = suggested {
-        // One that would come too late is none.
+        // A suggestion after the certificate's end counts as its end.
         return (start + span(start, end).mul_f64(chance)).min(facts.not_after);
     }
     let life = span(facts.not_before, facts.not_after);
     facts.not_before + life.mul_f64(2.0 / 3.0 + chance / 50.0)
 }
 
-/// How long a certificate is kept at least that has just come.
+/// Returns how long a new certificate is kept at least.
 pub(super) fn least(facts: &Facts) -> Duration {
     let life = facts.not_after.duration_since(facts.not_before);
     LEAST.min(life.unwrap_or_default() / 10)
 }
 
-/// How long to wait after a failure, the first of which is number 1. Let's Encrypt takes five wrong proofs of a host in an hour.
+/// Returns the pause after a failure; the first failure has the number 1. Let's Encrypt accepts five wrong proofs of a host in
+/// an hour.
 pub(super) fn pause(failed: FailureKind, number: u32, chance: f64) -> Duration {
     let doubled = |times: u32| 1 << times.min(16);
     let pause = match (failed, number) {
         (FailureKind::Unreachable, n) => {
             (Duration::from_secs(1) * doubled(n.saturating_sub(1))).min(10 * MINUTE)
         }
-        // The next one proves it in the other way.
+        // The next try proves the host in the other way.
         (FailureKind::Refused, 0 | 1) => Duration::from_secs(5),
         (FailureKind::Refused, 2) => MINUTE,
         (FailureKind::Refused, 3) => 10 * MINUTE,
@@ -61,7 +63,7 @@ pub(super) fn pause(failed: FailureKind, number: u32, chance: f64) -> Duration {
     pause + pause.mul_f64(chance / 4.0)
 }
 
-/// A number between 0 and 1 that is always the same for the same thing.
+/// Returns a number between 0 and 1 that is always the same for the same value.
 pub(super) fn chance(of: impl Hash) -> f64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
@@ -96,7 +98,7 @@ mod tests {
         assert_eq!(renew_at(&ninety, None, 0.0), day(160));
         let latest = renew_at(&ninety, None, 1.0);
         assert!(latest > day(161) && latest < day(162));
-        // Six days.
+        // A lifetime of six days.
         assert_eq!(renew_at(&facts(100, 106), None, 0.0), day(104));
         assert_eq!(renew_at(&facts(100, 100), None, 1.0), day(100));
     }
@@ -108,7 +110,7 @@ mod tests {
         for (chance, want) in [(0.0, 120), (0.5, 121), (1.0, 122)] {
             assert_eq!(renew_at(&ninety, suggested, chance), day(want));
         }
-        // Neither one behind its end is waited for, nor one whose end is before its beginning.
+        // A suggestion that begins after the certificate's end, or that ends before it begins, is not waited for.
         assert_eq!(renew_at(&ninety, Some((day(300), day(400))), 0.5), day(190));
         assert_eq!(renew_at(&ninety, Some((day(120), day(1))), 0.5), day(120));
     }
@@ -141,7 +143,7 @@ mod tests {
             assert_eq!(pause(failed, number, 0.0), want, "{failed:?} {number}");
             assert_eq!(pause(failed, number, 1.0), want + want / 4);
         }
-        // Five tries in the first hour, with the one that failed first.
+        // Five tries in the first hour, including the first failure.
         let hour: Duration = (1..=4).map(|n| pause(Refused, n, 0.0)).sum();
         assert!(hour < HOUR && hour + pause(Refused, 5, 0.0) > HOUR);
     }

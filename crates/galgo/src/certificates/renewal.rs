@@ -1,4 +1,4 @@
-//! The certificates that come by themselves: each host's first one, and those that follow it.
+//! Automatic certificates: the first certificate of each host, and its renewals.
 
 use std::{
     collections::HashMap,
@@ -18,16 +18,17 @@ use super::{
     work::CertificateWork,
 };
 
-/// Another server that orders at the moment is waited for in steps of this.
+/// Interval between looks at an order that another server is making.
 const OTHERS: Duration = Duration::from_secs(5);
-/// Clocks jump, and machines sleep: what is due is looked for at least this often.
+/// Longest sleep: clocks jump and machines are suspended, so due work is looked for at least this
+/// often.
 const LOOK: Duration = Duration::from_secs(600);
-/// How often the authority is asked at most, and at least, when it wants a certificate to be renewed.
+/// Shortest and longest interval between questions for the authority's renewal period.
 const ASK: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(24 * 3600));
-/// How long to wait where it could not be asked.
+/// Pause after the authority could not be asked for its renewal period.
 const ASK_AGAIN: Duration = Duration::from_secs(3600);
 
-/// Obtains and renews.
+/// The task that obtains and renews certificates.
 pub(super) struct Renewal {
     pub(super) log: ErrorLog,
     pub(super) answers: Arc<Answers>,
@@ -35,24 +36,24 @@ pub(super) struct Renewal {
     pub(super) hosts: HashMap<String, HostRenewal>,
 }
 
-/// What is known of a host.
+/// State of one host.
 #[derive(Default)]
 pub(super) struct HostRenewal {
-    /// How often it failed in a row, in the same way.
+    /// Number of failures of the same kind in a row.
     failures: u32,
     failed: Option<FailureKind>,
-    /// The last proof was refused that was given in a handshake: the next one is given over HTTP.
+    /// The last refused proof was given in a TLS handshake: the next one is given over HTTP.
     over_http: bool,
-    /// Nothing is ordered before.
+    /// No order starts before this time.
     not_before: Option<SystemTime>,
-    /// When the authority would have the certificate renewed,
+    /// The period in which the authority wants the certificate to be renewed.
     suggested: Option<Window>,
-    /// and when it is asked that again.
+    /// The time of the next question for that period.
     ask_at: Option<SystemTime>,
 }
 
 impl Renewal {
-    /// Goes on until the server ends.
+    /// Works until the server ends.
     pub(super) async fn run(mut self) {
         let mut authority = None;
         loop {
@@ -73,7 +74,7 @@ impl Renewal {
         }
     }
 
-    /// Does what is due; returns how long nothing else will be.
+    /// Does the work that is due. Returns the time until more work is due.
     async fn round(
         &mut self,
         authority: &mut AcmeClient,
@@ -100,7 +101,7 @@ impl Renewal {
         next
     }
 
-    /// When a certificate is to be ordered for a host.
+    /// Returns the time at which a certificate for a host is to be ordered.
     fn due(&self, work: &CertificateWork, host: &str) -> SystemTime {
         let known = self.hosts.get(host);
         let due = match work.shown.of(host) {
@@ -115,7 +116,7 @@ impl Renewal {
         earliest.map_or(due, |earliest| due.max(earliest))
     }
 
-    /// Asks the authority when it would have a certificate renewed, where that is due.
+    /// Asks the authority for its renewal period, if the question is due.
     async fn ask(
         &mut self,
         authority: &mut AcmeClient,
@@ -136,7 +137,7 @@ impl Renewal {
                 again.clamp(ASK.0, ASK.1)
             }
             Ok(None) => ASK.1,
-            // The rule without it does as well, and an order would say what is wrong.
+            // The rule without a suggestion does as well, and an order would report the problem.
             Err(_) => ASK_AGAIN,
         };
         known.ask_at = Some(SystemTime::now() + again);
@@ -150,7 +151,7 @@ impl Renewal {
         store: &Store,
         host: &str,
     ) {
-        // Another server may have been faster.
+        // Another server may have obtained a certificate already.
         if self.take(work, store, host) {
             return;
         }
@@ -176,7 +177,8 @@ impl Renewal {
         }
     }
 
-    /// Another server orders at the moment, of which this one may have the certificate, too.
+    /// Waits because another server is ordering: this server may use the certificate of that order,
+    /// too.
     fn others(&mut self, work: &CertificateWork, store: &Store, host: &str) {
         if !self.take(work, store, host) {
             let known = self.hosts.entry(host.to_owned()).or_default();
@@ -184,7 +186,7 @@ impl Renewal {
         }
     }
 
-    /// Shows the certificate that is stored, if it is a newer one.
+    /// Shows the stored certificate, if it is newer.
     fn take(&mut self, work: &CertificateWork, store: &Store, host: &str) -> bool {
         let shown = work.shown.of(host).map(|one| one.facts().not_after);
         let stored = store.certificate(host).ok().flatten();
@@ -205,7 +207,7 @@ impl Renewal {
             ..HostRenewal::default()
         };
         self.hosts.insert(host.to_owned(), known);
-        // The configuration may have been read again meanwhile.
+        // The configuration may have been reloaded meanwhile.
         work.shown.show(host, certificate.clone());
         self.work.borrow().shown.show(host, certificate);
     }
@@ -237,7 +239,7 @@ impl Renewal {
     }
 }
 
-/// What the authority sent, if it is what was ordered.
+/// Returns the authority's certificate, if it is the certificate that was ordered.
 fn usable(pem: &str, host: &str) -> Result<Certificate, OrderFailure> {
     let wrong = |words: String| {
         let words = format!("what the authority sent is of no use: {words}");

@@ -1,27 +1,28 @@
-//! What is configured of certificates.
+//! The configuration of certificates.
 
 use std::path::{Path, PathBuf};
 
 use galgo_io::tls::Certificate;
 use galgo_spawn::FileId;
 
-/// `automatic`: certificates that come by themselves.
+/// `automatic`: certificates that the server obtains itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Automatic {
-    /// The hosts, in lower case; each has a certificate of its own.
+    /// The hosts, in lower case; each has its own certificate.
     pub hosts: Vec<String>,
     /// A `mailto:` URL at which the authority reaches the operator.
     pub contact: Option<String>,
     /// The URL of the authority's directory (RFC 8555, 7.1.1).
     pub authority: String,
-    /// The file of the certificate that the authority's own is trusted by; `None`: the system's.
+    /// The file of the certificate authority that signed the authority's own certificate. `None`: the system's
+    /// certificates count.
     pub authority_ca: Option<PathBuf>,
-    /// The folder of what was obtained; `None`: where the system keeps such things.
+    /// The folder for the account and the certificates. `None`: the system's usual folder for state.
     pub state: Option<PathBuf>,
 }
 
 impl Automatic {
-    /// The certificates of these hosts, with all else as it is by default.
+    /// Returns the settings for these hosts, with the defaults of all else.
     pub fn of(hosts: Vec<String>) -> Self {
         Self {
             hosts,
@@ -36,10 +37,11 @@ impl Automatic {
 /// The directory of Let's Encrypt.
 pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-/// A host, in lower case, that an authority may sign a certificate for without more proof than a server can give.
+/// Returns a host in lower case, if an authority may sign a certificate for it with the proofs that a server can
+/// give.
 ///
 /// # Errors
-/// What is wrong with it, behind its name.
+/// The problem, worded to follow the host's name.
 pub fn public_host(typed: &str) -> Result<String, &'static str> {
     let host = typed.to_ascii_lowercase();
     if host.starts_with("*.") {
@@ -62,25 +64,25 @@ pub fn public_host(typed: &str) -> Result<String, &'static str> {
     }
 }
 
-/// A certificate as it was read from files.
+/// A certificate as the server read it from files.
 #[derive(Debug, Clone)]
 pub struct FromFiles {
     /// The file of the chain.
     pub chain: PathBuf,
     /// The file of the key.
     pub key: PathBuf,
-    /// Which files these were.
+    /// The version of these files.
     pub version: FilesVersion,
-    /// What was read.
+    /// The certificate that was read.
     pub certificate: Certificate,
 }
 
-/// The files of a chain and of a key at one moment. `None`: there was none, or it could not be looked at.
+/// The files of a chain and of a key at one moment. `None`: the file is missing, or cannot be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FilesVersion([Option<FileId>; 2]);
 
 impl FilesVersion {
-    /// The files as they are now, behind any links.
+    /// Returns the current version of the files, at the end of any links.
     pub fn of(chain: &Path, key: &Path) -> Self {
         Self([chain, key].map(|file| Some(FileId::of(&rustix::fs::stat(file).ok()?))))
     }

@@ -1,14 +1,15 @@
-//! The state folder: the account with the authority, and the certificates that were obtained, each in a file with its key.
+//! The state folder: the account with the authority, and the obtained certificates, each in a file with its key.
 //!
 //! ```text
-//! STATE/certificates/                      only the user that started the server enters it
-//!   acme-v02.api.letsencrypt.org-directory/  of the user that the server becomes
+//! STATE/certificates/                      entered only by the user that started the server
+//!   acme-v02.api.letsencrypt.org-directory/  owned by the user that the server becomes
 //!     account.json
 //!     example.org.pem                        the key, and the chain
-//!     lock                                   held while something is ordered
+//!     lock                                   held during an order
 //! ```
-//! The server opens the inner folder once, and reaches what is in it by that descriptor alone. Where root started it, the
-//! programs of its user cannot: the folder around it is root's, and they have none of the server's descriptors.
+//! The server opens the inner folder once, and uses that descriptor for everything in the folder. If root started the
+//! server, programs of the server's user cannot reach the files: root owns the outer folder, and programs get none of the
+//! server's descriptors.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -39,12 +40,12 @@ use super::settings::Automatic;
 
 /// The file of the account.
 pub(super) const ACCOUNT: &str = "account.json";
-/// Files are made under this name, and renamed when they are whole.
+/// Name of a file while it is written; then it is renamed.
 const NEW: &str = "new";
-/// No file of ours is longer.
+/// Upper limit of a file's size: no file that galgo writes is longer.
 const LONGEST: u64 = 1 << 20;
 
-/// What was obtained from one authority.
+/// The account and the certificates of one authority.
 #[derive(Debug)]
 pub struct Store {
     folder: OwnedFd,
@@ -52,10 +53,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the folder, and makes it where there is none; a root that becomes a user makes it that user's.
+    /// Opens the folder, and creates it if it is missing. A root that becomes a user gives the folder to that user.
     ///
     /// # Errors
-    /// In words: it cannot be made, or another user could put something else in its place.
+    /// A sentence: the folder cannot be created, or another user could replace it.
     pub fn open(settings: &Automatic, becomes: Option<&Identity>) -> Result<Self, String> {
         let becomes = becomes.filter(|_| geteuid().is_root());
         let path = folder(settings, becomes);
@@ -71,31 +72,31 @@ impl Store {
         Ok(Self { folder, path })
     }
 
-    /// The folder that another process of this server has opened.
+    /// Wraps a folder that another process of this server has opened.
     pub fn taken_over(path: PathBuf, folder: OwnedFd) -> Self {
         Self { folder, path }
     }
 
-    /// What another process needs to go on with it: its path, and the folder.
+    /// Returns the path and the descriptor that another process needs to continue with this folder.
     ///
     /// # Errors
-    /// There is no descriptor for it.
+    /// The descriptor cannot be duplicated.
     pub fn handed_over(&self) -> io::Result<(Vec<u8>, OwnedFd)> {
         let path = self.path.as_os_str().as_bytes().to_vec();
         Ok((path, self.folder.try_clone()?))
     }
 
-    /// Whether these settings mean this folder: the same authority, and no other place.
+    /// Whether these settings mean this folder: the authority is the same, and `state` names no other place.
     pub fn is_for(&self, settings: &Automatic) -> bool {
         let state = settings.state.as_deref();
         self.path.file_name() == Some(of_authority(settings).as_ref())
             && state.is_none_or(|state| self.path.starts_with(state))
     }
 
-    /// Holds others off that would order from the same authority, until it is dropped. `None`: one of them does so already.
+    /// Takes the lock for orders from this authority, until the result is dropped. `None`: another process holds it.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Errors of open(2) and flock(2).
     pub(super) fn lock(&self) -> io::Result<Option<OwnedFd>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(&self.folder, "lock", flags, PRIVATE)?;
@@ -106,10 +107,10 @@ impl Store {
         }
     }
 
-    /// A file. `None`: there is none.
+    /// Reads a file. `None`: there is no such file.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Errors of open(2) and read(2).
     pub(super) fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match openat(&self.folder, name, flags, Mode::empty()) {
@@ -121,10 +122,10 @@ impl Store {
         Ok(Some(bytes))
     }
 
-    /// Puts a file in the place of the one that there is. Readers find the one or the other, whole.
+    /// Replaces a file. Readers find either the old or the new file, complete.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Errors of open(2), write(2), fsync(2) and rename(2).
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
         let mut file = File::from(openat(&self.folder, NEW, flags | OFlags::CLOEXEC, PRIVATE)?);
@@ -139,10 +140,10 @@ impl Store {
         let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
     }
 
-    /// The certificate of a host. `None`: there is none yet.
+    /// Returns the stored certificate of a host. `None`: there is none yet.
     ///
     /// # Errors
-    /// In words: it cannot be read or used.
+    /// A sentence: the file cannot be read or used.
     pub fn certificate(&self, host: &str) -> Result<Option<Certificate>, String> {
         let name = file_of(host);
         let at = |e: String| format!("{}: {e}", self.path.join(&name).display());
@@ -151,10 +152,10 @@ impl Store {
             .transpose()
     }
 
-    /// Keeps a certificate: its key and its chain in PEM.
+    /// Stores a certificate: its key and its chain in PEM.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// A sentence: the file cannot be written.
     pub(super) fn keep(&self, host: &str, pem: &str) -> Result<(), String> {
         let name = file_of(host);
         let kept = self.write(&name, pem.as_bytes());
@@ -162,10 +163,10 @@ impl Store {
     }
 }
 
-/// What `galgo check` shows of a host: the certificate that is stored, if there is one.
+/// Returns the stored certificate of a host, if there is one, for `galgo check`.
 ///
 /// # Errors
-/// In words: it cannot be read, or is none.
+/// A sentence: the file cannot be read, or is no certificate.
 pub fn stored(
     settings: &Automatic,
     becomes: Option<&Identity>,
@@ -186,14 +187,14 @@ fn file_of(host: &str) -> String {
     format!("{host}.pem")
 }
 
-/// The folder of an authority: what another one has signed is not taken for its own.
+/// Returns the name of an authority's folder, so that certificates of another authority are not used for this one.
 fn of_authority(settings: &Automatic) -> String {
     let url = settings.authority.trim_start_matches("https://");
     let odd = |c: char| !c.is_ascii_alphanumeric() && c != '.';
     url.trim_matches(['/', '.']).replace(odd, "-")
 }
 
-/// As configured; else where systemd says, where this user keeps such things, or where the system does.
+/// Returns the state folder: the configured one; else systemd's, the user's own or the system's.
 pub fn folder(settings: &Automatic, becomes: Option<&Identity>) -> PathBuf {
     let var = |name| {
         let value = std::env::var_os(name).map(PathBuf::from);
@@ -226,7 +227,7 @@ const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// Root makes `all`, which stays root's and which no other user enters, and in it the user's own.
+/// Creates, as root, `all`, which stays root's and which no other user can enter, and in it the user's own folder.
 fn make_for(all: &Path, name: &str, user: &Identity) -> io::Result<OwnedFd> {
     let state = all.parent().unwrap_or(all);
     let above = roots(state)?;
@@ -236,7 +237,7 @@ fn make_for(all: &Path, name: &str, user: &Identity) -> io::Result<OwnedFd> {
     }
     fchmod(&all, Mode::RWXU)?;
     let own = enter(&all, name)?;
-    // It may have been another user's, whom the server became before.
+    // The folder may belong to the user that the server became before.
     let owner = (Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)));
     rustix::fs::fchown(&own, owner.0, owner.1)?;
     fchmod(&own, Mode::RWXU)?;
@@ -251,7 +252,7 @@ fn make_for(all: &Path, name: &str, user: &Identity) -> io::Result<OwnedFd> {
     Ok(own)
 }
 
-/// A folder that is there, or is made, where only root can put something else in its place.
+/// Opens or creates a folder that only root can replace.
 fn roots(state: &Path) -> io::Result<OwnedFd> {
     let others = || io::Error::other("another user than root can change where that path leads");
     let place = trusted_path::place(state)?.ok_or_else(others)?;
@@ -272,7 +273,7 @@ fn enter(above: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     }
 }
 
-/// How long a certificate is valid from now on, in days.
+/// Returns how many more days a certificate is valid.
 pub fn days_left(certificate: &Certificate, now: SystemTime) -> u64 {
     let left = certificate.facts().not_after.duration_since(now);
     left.unwrap_or_default().as_secs() / (24 * 3600)

@@ -1,4 +1,4 @@
-//! What there is to do for certificates, by the configuration that is in use.
+//! The work for certificates that the current configuration asks for.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use super::{
     store::Store,
 };
 
-/// What the keeper has to do.
+/// The work of the keeper.
 #[derive(Debug, Default)]
 pub struct CertificateWork {
-    /// Where what comes is shown.
+    /// The place that makes new certificates visible to the listeners.
     pub shown: Arc<Shown>,
     /// The certificates from files.
     pub files: Vec<FromFiles>,
-    /// The certificates that come by themselves.
+    /// The settings of automatic certificates.
     pub automatic: Option<Automatic>,
-    /// What was obtained.
+    /// The folder of obtained certificates.
     pub store: Option<Arc<Store>>,
-    /// A listener takes requests without TLS, by which an authority may ask for proofs.
+    /// A listener takes requests without TLS, over which an authority may ask for proofs.
     pub http: bool,
-    /// Every client has to show a certificate, which an authority does not have.
+    /// Every client has to show a certificate, and an authority has none.
     pub required: bool,
 }

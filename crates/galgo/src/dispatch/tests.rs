@@ -1,5 +1,5 @@
-//! The order of the steps, without a server and without a process: a request that several of them would answer is answered
-//! by the first.
+//! The order of the steps, without a server and without a process. If several steps would answer a request, the first of
+//! them does.
 
 use std::{
     cell::RefCell,
@@ -25,10 +25,10 @@ use tokio::sync::watch;
 use super::*;
 use crate::config::{Config, LogSettings, LogTo};
 
-/// The most that glibc's `malloc` takes from a cache of its thread: what is larger costs three times as much.
+/// The largest size for which glibc's `malloc` uses its thread's cache; a larger allocation costs three times as much.
 const CACHED: usize = 1032;
 
-/// Each request allocates it: a handler that needs more room is boxed where it is called.
+/// Each request allocates its future, so a handler that needs more room is boxed at the call.
 #[test]
 fn the_futures_of_a_request_stay_small() {
     fn of<A, B, C, D, E, F>(_answer: fn(A, B, C, D, E) -> F) -> usize {
@@ -41,7 +41,7 @@ fn the_futures_of_a_request_stay_small() {
     assert!(sizes.iter().all(|size| *size <= CACHED), "{sizes:?} bytes");
 }
 
-/// Each route has the steps from one on: a request of it shows that this one comes before the others.
+/// Each route has a step and all steps after it: a request to the route shows that this step comes before the others.
 const SITE: &str = r#"
 listen = ["127.0.0.1:0"]
 [[rewrite]]
@@ -99,12 +99,12 @@ respond = { type = "text/plain", body = "PAGE" }
 headers = { X-Of = "page" }
 "#;
 
-/// Long enough to be coded.
+/// Returns a page that is long enough to be compressed.
 fn page() -> String {
     "the page of the error".repeat(20)
 }
 
-/// A site in a folder of its own.
+/// Returns a site in its own folder.
 fn dispatch(folder: &Path) -> Dispatch {
     std::fs::create_dir(folder.join("public")).unwrap();
     std::fs::write(folder.join("public/file"), "file").unwrap();
@@ -144,7 +144,7 @@ fn dispatch(folder: &Path) -> Dispatch {
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 1);
 
-/// A GET: the status, the values of these fields, and the body where it is text.
+/// Sends a GET; returns the status, the values of these fields, and the body if it is text.
 async fn asked(
     dispatch: &Dispatch,
     path: &str,
@@ -183,21 +183,21 @@ fn on_a_loop<T>(run: impl AsyncFnOnce(&mut Dispatch) -> T) -> T {
 fn the_first_step_answers() {
     on_a_loop(async |dispatch| {
         for (path, status, to) in [
-            // The rewrite is not counted by the rate limit; the second request behind it is too much.
+            // The rate limit does not count the rewrite; it refuses the second request after it.
             ("/rate/moved", 307, "/rewritten"),
             ("/rate/moved", 307, "/rewritten"),
             ("/rate/file", 302, "/redirected"),
             ("/rate/file", 429, ""),
             ("/rate/moved", 307, "/rewritten"),
             ("/redirect/file", 302, "/redirected"),
-            // Those who may not come in are not told that only a slash is missing.
+            // A client that may not come in does not learn that only a slash is missing.
             ("/access", 403, ""),
             ("/access/none", 403, ""),
             ("/passwords", 401, ""),
             ("/passwords/none", 401, ""),
             ("/slash", 301, "/slash/"),
             ("/slash/none", 200, ""),
-            // A path that is tried begins anew at its route.
+            // A tried path starts again at its own route.
             ("/to-guarded/none", 403, ""),
         ] {
             let (got, fields, body) = asked(dispatch, path, "", &["Location"]).await;
@@ -229,7 +229,7 @@ fn an_error_has_its_page_and_then_its_fields_and_its_coding() {
         let coded = "Accept-Encoding: gzip\r\n";
         let (_, coded, body) = asked(dispatch, "/error/none", coded, &fields).await;
         assert_eq!((&*coded[0], &*coded[1]), ("error", "gzip"), "{body}");
-        // The coding says what it depends on, behind what the rules of fields have set.
+        // Compression adds to the `Vary` field that the rules have set.
         assert!(coded[2].contains("X-Own"), "{coded:?}");
     });
 }

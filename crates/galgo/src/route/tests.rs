@@ -1,4 +1,4 @@
-//! Routing.
+//! Tests of routing.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -60,10 +60,10 @@ fn the_longest_path_of_the_host_wins() {
         ("", "/pixel/", 4, "", false),
         ("", "/pixel//a", 4, "/a", false),
         ("", "/pixels", 7, "pixels", false),
-        // Constant answers are not redirected to.
+        // A path without its slash is not redirected to a constant answer.
         ("", "/pixel2", 7, "pixel2", false),
         ("", "/pixel2/x", 2, "x", false),
-        // `/docs` beside `/docs/`.
+        // `/docs` next to `/docs/`.
         ("", "/docs", 5, "", false),
         ("", "/docs/x", 3, "x", false),
     ];
