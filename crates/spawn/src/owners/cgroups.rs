@@ -1,5 +1,5 @@
-//! Limits of all programs of a route and user together: a control group for their helpers (cgroups(7), version 2), where a
-//! service manager has delegated the one that this process is in.
+//! Limits for all programs of a route and user together. Their helpers share a control group (cgroups(7), version 2) below the
+//! group of this process, if a service manager has delegated that group.
 
 use super::known::HelperKey;
 use crate::Limits;
@@ -11,28 +11,28 @@ use std::{
     sync::OnceLock,
 };
 
-/// Looks of those that empty a group of processes, which may start others meanwhile.
+/// Number of passes for moving all processes out of a group. The processes may start others meanwhile.
 const LOOKS: usize = 100;
 
-/// What each helper itself takes of `pids.max`: its threads.
+/// Tasks of `pids.max` that each helper itself takes: its threads.
 const OWN_TASKS: u64 = 2;
 
-/// What the groups of helpers have limits by.
+/// Controllers that set the limits of the helpers' groups.
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 
-/// The group of all processes but helpers and what they start.
+/// The group for all processes except helpers and their programs.
 const SERVER: &str = "server";
 
-/// The period that `cpu.max` is about, microseconds: the kernel's default.
+/// The period for `cpu.max`, in microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
 
-/// Whether limits of a helper's programs hold for all of them together. Looked at by the first call, which must come before
-/// the process gives up root's rights.
+/// Whether limits apply to all programs of a helper together. The first call finds out, and must come before the process gives
+/// up root's rights.
 pub fn are_delegated() -> bool {
     delegated().is_some()
 }
 
-/// The control group that is this process's to divide.
+/// Returns the control group that this process may divide.
 fn delegated() -> Option<&'static Path> {
     static DELEGATED: OnceLock<Option<PathBuf>> = OnceLock::new();
     DELEGATED.get_or_init(find).as_deref()
@@ -40,7 +40,7 @@ fn delegated() -> Option<&'static Path> {
 
 fn find() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    // proc_pid_mountinfo(5): root and mount point, and behind the dash the kind of file system.
+    // proc_pid_mountinfo(5): root and mount point, and after the dash the type of the file system.
     let mount = mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
@@ -53,7 +53,7 @@ fn find() -> Option<PathBuf> {
     delegated_of(&path, is_delegated).map(Path::to_owned)
 }
 
-/// The group that was delegated to whoever is in `own`: this one, or the one that the server before this one has divided.
+/// Returns the delegated group of a process in `own`: `own` itself, or its parent if an earlier server has divided the parent.
 fn delegated_of(own: &Path, is_delegated: impl Fn(&Path) -> bool) -> Option<&Path> {
     let divided = own.parent().filter(|_| own.ends_with(SERVER));
     [Some(own), divided]
@@ -63,7 +63,8 @@ fn delegated_of(own: &Path, is_delegated: impl Fn(&Path) -> bool) -> Option<&Pat
 }
 
 fn is_delegated(path: &Path) -> bool {
-    // systemd.resource-control(5), Delegate=: a service that may divide its group is told so. A group that was not delegated is others' too.
+    // systemd.resource-control(5), Delegate=: systemd marks a delegated group with an attribute. Other groups belong to others,
+    // too.
     let told = ["user.delegate", "trusted.delegate"];
     let is_told = |name: &&str| {
         let mut value = [0; 4];
@@ -74,36 +75,36 @@ fn is_delegated(path: &Path) -> bool {
     may && has_all(&there) && told.iter().any(is_told)
 }
 
-/// Whether a group may divide what the limits are about. `Delegate=memory` leaves the rest to others, as do control groups of
-/// version 1 beside these.
+/// Whether a group has all controllers for the limits. `Delegate=memory` leaves the others to the manager, and so do control
+/// groups of version 1 that are in use beside these.
 fn has_all(controllers: &str) -> bool {
     let there = |name: &&str| controllers.split_ascii_whitespace().any(|one| one == *name);
     CONTROLLERS.iter().all(there)
 }
 
-/// Those that the spawner has made.
+/// The control groups that the spawner has made.
 #[derive(Debug, Default)]
 pub(super) struct Cgroups {
-    /// The controllers are there for the groups below.
+    /// The controllers are enabled for the groups below.
     ready: bool,
     made: u64,
     groups: Vec<HelperGroup>,
-    /// Groups of helpers that have ended, until they are empty.
+    /// Groups of helpers that have ended. They are removed once they are empty.
     ended: Vec<PathBuf>,
 }
 
-/// The group of the helpers that start the same programs.
+/// The group for the helpers that start the same programs.
 #[derive(Debug)]
 struct HelperGroup {
     key: HelperKey,
     path: PathBuf,
-    /// `processes`, as configured.
+    /// The limit `processes`, as configured.
     processes: Option<u64>,
     helpers: u64,
 }
 
 impl HelperGroup {
-    /// Has the limit of processes be that of the programs alone.
+    /// Sets the limit of processes such that the programs alone have the configured number.
     fn set_processes(&self) -> io::Result<()> {
         let write = |count| fs::write(self.path.join("pids.max"), format!("{count}"));
         let most = self.processes.map(|count| count + OWN_TASKS * self.helpers);
@@ -112,10 +113,10 @@ impl HelperGroup {
 }
 
 impl Cgroups {
-    /// The group with these limits, to be entered by one more helper; `None`: there are none, or no limits.
+    /// Returns the group with these limits, for one more helper to enter; `None` if there are no limits or no groups.
     ///
     /// # Errors
-    /// The kernel refuses it, in words.
+    /// The kernel refuses the group. The error is a sentence for the log.
     pub(super) fn join(
         &mut self,
         key: HelperKey,
@@ -157,7 +158,7 @@ impl Cgroups {
             self.ready = true;
         }
         self.made += 1;
-        // The server before this one may have groups still.
+        // Groups of the previous server may still exist.
         let own = process::id();
         let path = base.join(format!("helper-{own}-{}", self.made));
         fs::create_dir(&path)?;
@@ -170,25 +171,26 @@ impl Cgroups {
         })
     }
 
-    /// A helper of the group has ended. With the last one ends all that is left in the group, which is removed once it is empty.
+    /// Notes that a helper of the group has ended. After the last helper, kills all processes left in the group, and removes it
+    /// once it is empty.
     pub(super) fn leave(&mut self, group: &Path) {
         let Some(at) = self.groups.iter().position(|one| one.path == group) else {
             return;
         };
         self.groups[at].helpers -= 1;
         if self.groups[at].helpers > 0 {
-            // Else programs may have some processes more.
+            // On failure programs may merely have some more processes.
             let _ = self.groups[at].set_processes();
             return;
         }
         let group = self.groups.swap_remove(at).path;
-        // Linux 5.14; before, the spawner ends what has become its child.
+        // cgroup.kill needs Linux 5.14. Before that, the spawner kills leftover processes that become its children.
         let _ = fs::write(group.join("cgroup.kill"), "1");
         self.ended.push(group);
         self.look();
     }
 
-    /// Whether some are not empty yet.
+    /// Removes empty groups. Returns whether some are not empty yet.
     pub(super) fn look(&mut self) -> bool {
         self.ended.retain(|group| match fs::remove_dir(group) {
             Err(e) => e.kind() == io::ErrorKind::ResourceBusy,
@@ -198,12 +200,12 @@ impl Cgroups {
     }
 }
 
-/// Has this process enter a group.
+/// Moves this process into a group.
 pub(super) fn enter(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), "0")
 }
 
-/// Makes a group of all processes that there are, for only a group without processes can have groups with limits.
+/// Moves all processes into a subgroup, because only a group without processes can have subgroups with limits.
 fn divide(base: &Path) -> io::Result<()> {
     let all = base.join(SERVER);
     match fs::create_dir(&all) {
@@ -216,7 +218,7 @@ fn divide(base: &Path) -> io::Result<()> {
             break;
         }
         for pid in pids.lines() {
-            // One that has ended meanwhile is none.
+            // A process that has ended meanwhile need not be moved.
             let _ = fs::write(all.join("cgroup.procs"), pid);
         }
     }
@@ -228,7 +230,7 @@ fn set(group: &Path, limits: &Limits) -> io::Result<()> {
     let write = |name: &str, value: String| fs::write(group.join(name), value);
     if let Some(bytes) = limits.memory {
         write("memory.max", bytes.to_string())?;
-        // Where there is swap: what is beyond the limit does not go there.
+        // If there is swap, memory beyond the limit must not go there.
         let _ = write("memory.swap.max", "0".into());
     }
     match limits.cpu_percent {
@@ -263,11 +265,11 @@ mod tests {
         assert_eq!(delegated_of(&server, is_base), Some(base));
         assert_eq!(delegated_of(&base.join("helper-7-1"), is_base), None);
         assert_eq!(delegated_of(&server.join("more"), is_base), None);
-        // Its own comes first.
+        // The server's own group comes first.
         assert_eq!(delegated_of(&server, |_| true), Some(&*server));
     }
 
-    /// A folder in the place of the kernel's: what is written to which file.
+    /// Uses a plain folder instead of the kernel's, to see which files are written.
     #[test]
     fn helpers_of_one_user_share_a_group() {
         let base = std::env::temp_dir().join(format!("galgo-groups-{}", process::id()));
@@ -291,7 +293,7 @@ mod tests {
         assert!(most(&one) == "12" && !killed.exists());
         groups.leave(&one);
         assert!(killed.exists());
-        // What is asked for then has another one.
+        // A later request gets another group.
         assert_ne!(join(&mut groups, (1, 1)), one);
         fs::remove_dir_all(&base).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A program that runs, at the helper that has started it: what the server is told of it, and has done to it.
+//! The helper's side of a running program: reports to the server, and signals from it.
 
 use super::listed::ListedFiles;
 use crate::{
@@ -17,36 +17,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A program that has not ended by then is said to run.
+/// Time after the launch at which a program that has not ended is reported as running.
 const SOON: Duration = Duration::from_millis(5);
 
-/// So often it is looked whether what a program has left running is gone.
+/// Interval for checking whether a program's leftover processes are gone.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A program that runs, and its connection.
+/// A running program and its connection.
 pub(super) struct SupervisedProgram {
     child: Child,
     pub(super) socket: HelperEnd,
     told: ReportedState,
 }
 
-/// What the server knows of a program.
+/// State of a program as reported to the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReportedState {
-    /// Nothing; it was launched then.
+    /// Nothing is reported yet. The program was launched at this time.
     Nothing(Instant),
-    /// It runs.
+    /// The program is running.
     Runs,
-    /// It has ended, and has left others behind.
+    /// The program has ended, and has left other processes running.
     Ended,
 }
 
-/// What has become of a program.
+/// The new state of a program.
 pub(super) enum ProgramEvent {
     Goes,
-    /// It has ended, and has left nothing behind: its connection is free.
+    /// The program has ended without leftover processes: its connection is free.
     Ended,
-    /// It was not started, or the server has given it up: its connection closes.
+    /// The program was not started, or the server has given it up: its connection closes.
     Gone,
 }
 
@@ -57,7 +57,7 @@ impl ProgramEvent {
 }
 
 impl SupervisedProgram {
-    /// One that was launched.
+    /// Supervises a program that was just launched.
     pub(super) fn launched(child: Child, socket: HelperEnd) -> Self {
         Self {
             child,
@@ -66,7 +66,7 @@ impl SupervisedProgram {
         }
     }
 
-    /// A template's child, of which was told.
+    /// Supervises a template's child that was already reported as running.
     pub(super) fn begun((child, socket): (Child, HelperEnd)) -> Self {
         Self {
             child,
@@ -82,7 +82,7 @@ impl SupervisedProgram {
         }
     }
 
-    /// When something is to be told, or looked at, though nothing has come.
+    /// Returns the time until there is something to report or to check, even without an event.
     pub(super) fn left(&self) -> Duration {
         match self.told {
             ReportedState::Nothing(since) => SOON.saturating_sub(since.elapsed()),
@@ -91,8 +91,8 @@ impl SupervisedProgram {
         }
     }
 
-    /// Goes on where there is something to do. `ready` says what of [`wait_for`](Self::wait_for) is; `own_ids`: the server
-    /// knows it by another number.
+    /// Handles events of the program. `ready` says which descriptors of [`wait_for`](Self::wait_for) are ready. `own_ids`: the
+    /// server knows the program by another number.
     pub(super) fn turn(
         &mut self,
         ready: &mut impl Iterator<Item = bool>,
@@ -116,7 +116,7 @@ impl SupervisedProgram {
         }
     }
 
-    /// Passes on signals; false: the server wants no more of it.
+    /// Passes on signals. Returns false if the server has closed the connection.
     fn signals(&mut self) -> bool {
         loop {
             let mut order = [0];
@@ -131,7 +131,8 @@ impl SupervisedProgram {
         }
     }
 
-    /// Tells of the end of one of which nothing was told, or why it was not started. Then the server meets the end of its output.
+    /// Reports the end, or the failed start, of a program with no report so far. Only after this report does the server see the
+    /// end of the program's output.
     fn ends_soon(
         &mut self,
         direct: &mut Direct,
@@ -146,7 +147,7 @@ impl SupervisedProgram {
         turn
     }
 
-    /// Tells that it runs, or why it was not started.
+    /// Reports that the program runs, or why it was not started.
     fn begins(
         &mut self,
         direct: &mut Direct,
@@ -174,8 +175,8 @@ impl SupervisedProgram {
         tell_start(&self.socket, &self.child, own_ids)
     }
 
-    /// Tells of the end; and what others it has left are called by, where that was not told: of one that is reaped there is
-    /// no other number.
+    /// Reports the end of the program. If it left processes and no start was reported, reports the start first: that report
+    /// names their process group by the program's number. Once the program is reaped, no other number is known.
     fn ends(&mut self, own_ids: bool) -> ProgramEvent {
         let Ok(exit) = self.child.reap_alone() else {
             return ProgramEvent::Gone;
@@ -196,14 +197,14 @@ impl SupervisedProgram {
     }
 }
 
-/// Tells that a program runs; whether the server can hear it still. `own_ids`: it knows it by another number, which the pidfd
-/// tells.
+/// Reports that a program runs. Returns whether the server can still hear it. `own_ids`: the server knows the program by
+/// another number, which the pidfd tells.
 pub(super) fn tell_start(socket: &HelperEnd, child: &Child, own_ids: bool) -> bool {
     let named: Vec<_> = own_ids.then(|| child.as_fd()).into_iter().collect();
     socket.tell(&ProgramReport::Started(child.pid()).encode(), &named)
 }
 
-/// Why there is no program.
+/// Converts the error of a start into a report.
 pub(super) fn failed(e: &StartError) -> ProgramReport {
     ProgramReport::Failed(e.stage, e.source.raw_os_error().unwrap_or_default())
 }

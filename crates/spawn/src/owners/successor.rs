@@ -1,10 +1,10 @@
-//! Another server, which is to take the place of the one that the spawner works for.
+//! An upgrade: starting a successor, another server that takes the place of the spawner's own server.
 //!
-//! The server may be under an attacker's control, and the other one begins as root. So the server asks for it, and says nothing
-//! about it: what is started, and with which arguments, variables and folder, the spawner knows from its own start. The two
-//! servers speak over a pair of sockets that the spawner has made, and the other one believes nothing of what it hears there.
-//! That it serves it tells the spawner itself: until then the spawner ends it when the server asks for that, has gone, or
-//! takes too long.
+//! The server may be under an attacker's control, and the successor begins as root. So the server can only ask for a successor.
+//! The spawner knows from its own start what to execute, with which arguments, variables and folder. The two servers talk over
+//! a pair of sockets that the spawner has made, and the successor does not trust the server's messages there. The successor
+//! tells the spawner directly when it serves. Until then the spawner ends the successor if the server asks for that, if the
+//! server ends, or if the successor takes too long.
 
 use super::remit::Remit;
 use crate::{
@@ -26,43 +26,43 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the other server may take until it serves: more than the server waits for it.
+/// Time for the successor to serve: longer than the server waits for it.
 const SERVES_WITHIN: Duration = Duration::from_secs(90);
 
-/// How long it may take to end where it cannot tell any more that it serves.
+/// Time for the successor to end if it can no longer tell that it serves.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long one that was killed is waited for.
+/// Time to wait for the end of a killed successor.
 const KILLED_WITHIN: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// What the spawner's program does for it.
+/// Work that the spawner's program does for it.
 pub trait SpawnerBackend {
-    /// Reads the configuration: what may be started.
+    /// Reads in the configuration which programs may be started.
     ///
     /// # Errors
-    /// It cannot be used, or others than root may change it; in words.
+    /// The configuration cannot be used, or users other than root may change it. The error is a sentence for the log.
     fn remits(&mut self) -> Result<Vec<Arc<Remit>>, String>;
 
-    /// What may be started of one host, where `sites` says that of the folders of all.
+    /// Returns the remit for one host, derived from `sites`, the remit for the folders of all hosts.
     ///
     /// # Errors
-    /// That is no host's name; in words.
+    /// `host` is no host name. The error is a sentence for the log.
     fn remit_of(&mut self, sites: &Remit, host: &str) -> Result<Remit, String>;
 
     /// Opens the program that runs WebAssembly modules.
     ///
     /// # Errors
-    /// In words.
+    /// A sentence for the log.
     fn modules(&mut self) -> Result<OwnedFd, String>;
 
-    /// Starts another server with `line` to the one that asks, and `tells`, to which it writes a byte when it serves. It may outlive
-    /// this process.
+    /// Starts another server. `line` is its socket to the server that asks. The new server writes a byte to `tells` once it
+    /// serves. The new server may outlive this process.
     ///
     /// # Errors
-    /// It was not started, or others than root may change what would be; in words.
+    /// The server was not started, or users other than root may change its files. The error is a sentence for the log.
     fn start_server(
         &mut self,
         line: BorrowedFd<'_>,
@@ -70,14 +70,14 @@ pub trait SpawnerBackend {
     ) -> Result<Child, String>;
 }
 
-/// An upgrade: one at a time, and none after one that has succeeded.
+/// The upgrade: only one runs at a time, and none is started after an upgrade that has succeeded.
 #[derive(Debug, Default)]
 pub(super) struct Upgrade {
-    /// The other server, while it runs.
+    /// The successor, while it runs.
     server: Option<SuccessorProcess>,
-    /// It serves, or has served.
+    /// A successor serves, or has served.
     serves: bool,
-    /// How the last one ended by itself before it served.
+    /// Status of the last successor that ended by itself before it served.
     ended: Option<Status>,
 }
 
@@ -85,13 +85,13 @@ pub(super) struct Upgrade {
 struct SuccessorProcess {
     pid: Pid,
     pidfd: OwnedFd,
-    /// Where it tells that it serves; `None`: it has, or never will.
+    /// Pipe on which the successor tells that it serves; `None` if it has told so, or never will.
     tells: Option<OwnedFd>,
     until: Instant,
 }
 
 impl SuccessorProcess {
-    /// Kills it, and waits for its end, which SIGKILL does not let take long; whether it was there.
+    /// Kills the successor, and waits for its end, which comes soon after SIGKILL. Returns whether it still existed.
     fn kill(self) -> bool {
         let was_there = kill_process(self.pid, Signal::KILL).is_ok();
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
@@ -102,10 +102,11 @@ impl SuccessorProcess {
 }
 
 impl Upgrade {
-    /// Starts the other server, by a configuration that was found to be root's own: a socket to it, and what tells of its end.
+    /// Starts the successor, after the configuration was found to be root's own. Returns a socket to the successor, and its
+    /// pidfd.
     ///
     /// # Errors
-    /// In words.
+    /// A sentence for the log.
     pub(super) fn start(
         &mut self,
         host: &mut impl SpawnerBackend,
@@ -124,7 +125,7 @@ impl Upgrade {
         let (told, tells) = pipe_with(flags).map_err(words)?;
         let child = host.start_server(theirs.as_fd(), tells.as_fd())?;
         let pid = Pid::from_raw(child.pid());
-        // From here on it is ended and reaped here.
+        // From here on this function ends and reaps the process.
         child.let_go();
         let pid = pid.ok_or("it has ended")?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| {
@@ -142,29 +143,29 @@ impl Upgrade {
         Ok(vec![ours, watched])
     }
 
-    /// What becomes readable when there is something to [look](Self::look) at.
+    /// Returns the descriptors to poll. If any of them is readable, there is work for [`look`](Self::look).
     pub(super) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
         let server = self.server.iter();
         server.flat_map(|server| std::iter::once(&server.pidfd).chain(&server.tells))
     }
 
-    /// How long it may still take until it serves.
+    /// Returns how long the successor may still take until it serves.
     pub(super) fn left(&self, now: Instant) -> Option<Timespec> {
         let server = self.server.as_ref().filter(|_| !self.serves)?;
         Timespec::try_from(server.until.saturating_duration_since(now)).ok()
     }
 
-    /// Whether it is that process.
+    /// Whether `pid` is the successor.
     pub(super) fn is(&self, pid: Pid) -> bool {
         self.server.as_ref().is_some_and(|server| server.pid == pid)
     }
 
-    /// Whether one runs, or has served.
+    /// Whether a successor runs, or has served.
     pub(super) fn is_there(&self) -> bool {
         self.serves || self.server.is_some()
     }
 
-    /// What has become of it. Whether it was killed, and may have left others.
+    /// Checks on the successor. Returns whether it was killed, and may have left other processes.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         let Some(server) = &mut self.server else {
             return false;
@@ -195,7 +196,7 @@ impl Upgrade {
         killed.is_some_and(|server| server.kill())
     }
 
-    /// Ends it, unless it serves: what there is to say of its end.
+    /// Ends the successor unless it serves. Returns a sentence about its end.
     pub(super) fn end(&mut self, now: Instant) -> String {
         self.look(now);
         match (&mut self.server, self.ended) {

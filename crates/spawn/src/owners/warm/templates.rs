@@ -1,4 +1,4 @@
-//! Templates at the helper that has them.
+//! The helper's side of templates.
 
 use super::{
     super::program::{CheckedProgram, HelperTerms},
@@ -33,39 +33,39 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often files are looked at that may change without an event.
+/// Interval for checking files that may change without an event.
 const UNHEARD: Duration = Duration::from_secs(1);
 
-/// What a helper keeps loaded: templates, and children of theirs that wait.
+/// Processes that a helper keeps loaded: templates, and their children that wait for a request.
 #[derive(Default)]
 pub(in super::super) struct HelperTemplates {
     made: Vec<HeldTemplate>,
     children: Vec<WaitingProcess>,
     /// `None` while there is nothing to watch.
     watch: Option<FileWatch<TemplateOrigin>>,
-    /// When files that may change without an event were last looked at.
+    /// Time of the last check of files that may change without an event.
     looked: Option<Instant>,
-    /// Where programs look for modules, by their files, as templates without learned ones told.
+    /// Module search paths of programs, by program file, as reported by templates that were given no learned modules.
     known: HashMap<CString, KnownSearchPath>,
 }
 
 struct KnownSearchPath {
     search: SearchPath,
-    /// Requests may have had a hand in what changed since.
+    /// Modules that changed at this time or later do not count: a request may have changed them.
     since: Duration,
 }
 
-/// A template, or one on its way there, and its connection.
+/// A template that is loading or has stopped, and its connection.
 struct HeldTemplate {
     template: OwnTemplate,
     socket: HelperEnd,
     origin: Arc<TemplateOrigin>,
-    /// When it was started.
+    /// Time of its start.
     began: Duration,
     since: Duration,
-    /// It was given no learned modules.
+    /// The template was given no learned modules.
     plain: bool,
-    /// The learned modules were looked at.
+    /// The learned modules were checked for this template.
     knows: bool,
     told: TemplateProgress,
 }
@@ -77,7 +77,7 @@ enum TemplateProgress {
     Stopped,
 }
 
-/// A template that is to be loaded: what it is, and with which modules.
+/// A template to load: its kind, its program and its modules.
 struct Wanted {
     kind: TemplateKind,
     origin: TemplateOrigin,
@@ -92,15 +92,15 @@ impl HelperTemplates {
         self.made.is_empty() && self.children.is_empty()
     }
 
-    /// What they were made with is not what is there now: they and their children that wait end with the next
-    /// [`turn`](Self::turn).
+    /// Marks all templates as stale, because files that their sandbox lists were replaced. They and their waiting children end
+    /// with the next [`turn`](Self::turn).
     pub(in super::super) fn retire(&mut self) {
         self.made.iter().for_each(|made| made.origin.retire());
         self.children.iter().for_each(WaitingProcess::retire);
     }
 
-    /// Lets go of all templates; the server asks again at once for those that are being loaded. Children that wait may be
-    /// given a request still.
+    /// Drops all templates. For templates that are still loading, the server asks again at once. Waiting children may still be
+    /// given a request.
     pub(in super::super) fn let_go(&mut self) {
         for made in self.made.drain(..) {
             if made.told != TemplateProgress::Stopped {
@@ -109,7 +109,7 @@ impl HelperTemplates {
         }
     }
 
-    /// What is to be waited for, in the order in which [`turn`](Self::turn) takes the answers.
+    /// Adds the descriptors to poll, in the order in which [`turn`](Self::turn) takes the results.
     pub(in super::super) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
         let made = self.made.iter();
         let made = made.flat_map(|m| [m.template.as_fd(), m.socket.as_fd()]);
@@ -120,8 +120,8 @@ impl HelperTemplates {
         fds.extend(mounts.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::PRI)));
     }
 
-    /// Does what there is to do: `ready` says which descriptors are. Children that have been given a request, each with its
-    /// connection; the next ones get those of `idle` that are named. `buffer` holds any message.
+    /// Handles events. `ready` says which descriptors are ready. Returns the children that have been given a request, each with
+    /// its connection. Orders for new children may name connections of `idle`. `buffer` must hold the longest message.
     pub(in super::super) fn turn(
         &mut self,
         terms: &HelperTerms<'_>,
@@ -134,13 +134,13 @@ impl HelperTemplates {
         let made: Vec<_> = made.into_iter().map(|m| (m, both())).collect();
         let children = mem::take(&mut self.children);
         let children: Vec<_> = children.into_iter().map(|c| (c, both())).collect();
-        // Before any message is read: what was asked for after a change meets nothing that was made before it.
+        // Do this before reading any message: a request that came after a change must not meet a template made before it.
         if let Some(watch) = &self.watch {
             watch.look(TemplateOrigin::retire);
             let is_remounted = ready.nth(1).unwrap_or(false);
             look_at_unheard(watch, is_remounted, &mut self.looked);
         }
-        // Templates first: who finds that a child is gone finds why.
+        // Handle templates first. If a child is gone, the server then already knows why.
         for (made, ready) in made {
             self.made_turn(made, ready, idle);
         }
@@ -177,10 +177,10 @@ impl HelperTemplates {
         }
     }
 
-    /// The template has something to say; whether it is still one.
+    /// Handles reports of the template. Returns whether it can still be used.
     fn moved(&mut self, made: &mut HeldTemplate) -> bool {
         if made.told == TemplateProgress::Stopped {
-            // It says nothing any more: it has ended.
+            // A stopped template says nothing more, so it has ended.
             return false;
         }
         let loaded = made.template.loaded();
@@ -203,7 +203,7 @@ impl HelperTemplates {
         kept.unwrap_or(false)
     }
 
-    /// It has stopped: whether it can be used.
+    /// Keeps a template that has stopped. Returns whether it can be used.
     fn keep(
         &mut self,
         made: &mut HeldTemplate,
@@ -242,7 +242,7 @@ impl HelperTemplates {
         Ok(usable)
     }
 
-    /// The server asks for a child, gives a parked process its request, or has gone.
+    /// Handles the server's side: it asks for a child, gives a parked process its request, or has gone.
     fn asked(&mut self, made: HeldTemplate, idle: &mut IdleEnds) {
         if made.told == TemplateProgress::Stopped && made.origin.uses == Uses::Once {
             let HeldTemplate {
@@ -253,7 +253,7 @@ impl HelperTemplates {
             } = made;
             let parked = PreforkedStage::Waits(template.itself());
             let parked = WaitingProcess::new(parked, socket, origin);
-            // Its message is still there.
+            // The server's message is still unread.
             return self.children.push(parked);
         }
         let mut buffer = [0; 16];
@@ -268,7 +268,7 @@ impl HelperTemplates {
                 if made.template.is_worn() {
                     return made.tell(&TemplateReport::Changed);
                 }
-                // Where it gives none the connection is closed.
+                // If the template gives no child, the connection is closed.
                 if let Ok(child) = made.template.prefork() {
                     let child = PreforkedStage::Coming(child);
                     let child = WaitingProcess::new(child, socket, made.origin.clone());
@@ -280,7 +280,7 @@ impl HelperTemplates {
         }
     }
 
-    /// Loads a program, where that may be.
+    /// Loads a program if the order is permitted.
     pub(in super::super) fn load(
         &mut self,
         terms: &HelperTerms<'_>,
@@ -336,7 +336,7 @@ impl HelperTemplates {
         Ok((start.started(child, strict), wanted))
     }
 
-    /// What is to be loaded, where that may be.
+    /// Returns the template to load, if the order is permitted.
     fn wanted(
         &self,
         terms: &HelperTerms<'_>,
@@ -372,7 +372,7 @@ impl HelperTemplates {
         })?;
         let shared = interpreter.is_some_and(|path| inspect::serves_all(path));
         if shared {
-            // It is that of no script.
+            // The shared template belongs to no script.
             program.args.truncate(1);
             program.dir = c"/".to_owned();
         }
@@ -394,7 +394,7 @@ impl HelperTemplates {
     }
 }
 
-/// Looks at files that may change without an event, at most once in [`UNHEARD`], or where the mounts have changed.
+/// Checks files that may change without an event, if the mounts have changed or [`UNHEARD`] has passed since the last check.
 fn look_at_unheard(
     watch: &FileWatch<TemplateOrigin>,
     is_remounted: bool,
@@ -409,14 +409,14 @@ fn look_at_unheard(
     *looked = Some(Instant::now());
 }
 
-/// Whether /proc is that of this process's own PID namespace.
+/// Whether /proc belongs to this process's own PID namespace.
 fn sees_itself() -> bool {
     let own = rustix::process::getpid().as_raw_pid().to_string();
     std::fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == own.as_str())
 }
 
 impl HeldTemplate {
-    /// A server that does not hear it, or has no room for it, lets go of the template.
+    /// Sends a report. A server that does not hear it, or has no room for it, drops the template.
     fn tell(&self, report: &TemplateReport) {
         self.socket.tell(&report.encode(), &[]);
     }

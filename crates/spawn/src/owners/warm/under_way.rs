@@ -12,10 +12,11 @@ use crate::{
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Names of modules that are left to children, bytes: more a template does not tell.
+/// Limit for the names of modules that are left to children, in bytes. Further reports of names are dropped.
 const LEFT_MOST: usize = 256 << 10;
 
-/// A template that a helper loads. Dropping it ends it. Its descriptor becomes readable when it has told something.
+/// A template that a helper is loading. Dropping it ends the process. Its descriptor becomes readable when the helper has sent
+/// a report.
 #[derive(Debug)]
 pub struct TemplateUnderWay {
     connection: ProgramConnection,
@@ -30,9 +31,9 @@ pub struct TemplateUnderWay {
 pub struct StoppedTemplate {
     /// The template.
     pub template: Template,
-    /// What is known of it. Its files and where it looks for modules the helper knows alone.
+    /// The reported facts. Only the helper knows the template's files and module search path.
     pub loaded: LoadedTemplate,
-    /// It has of the learned modules what it is to have; if not, another one will.
+    /// The helper has checked the learned modules for this template; if not, another template will get them.
     pub knows: bool,
 }
 
@@ -47,10 +48,11 @@ impl TemplateUnderWay {
         }
     }
 
-    /// Reads what has come; once it has stopped, how: for [`stopped`](Self::stopped).
+    /// Reads the reports that have come. Returns the [`TemplateStop`] for [`stopped`](Self::stopped) once the template has
+    /// stopped.
     ///
     /// # Errors
-    /// There will be none, in words.
+    /// There will be no template. The string is a sentence for the log.
     pub fn progress(&mut self) -> Result<Option<TemplateStop>, (NoTemplate, String)> {
         loop {
             let mut buffer = vec![0; REPORT];
@@ -85,17 +87,17 @@ impl TemplateUnderWay {
         }
     }
 
-    /// Whether nothing of the program itself has run.
+    /// Whether the program itself has not run: the template has reported that it will stop before.
     pub fn holds(&self) -> bool {
         self.holds
     }
 
-    /// What kind of program it is, once that has come.
+    /// Returns the kind of the program, once the helper has reported it.
     pub fn kind(&self) -> Option<TemplateKind> {
         self.started.map(|(kind, _)| kind)
     }
 
-    /// It has stopped. `None`: that makes no sense.
+    /// Returns the stopped template; `None` if the helper has never reported its start.
     pub fn stopped(self, stop: TemplateStop) -> Option<StoppedTemplate> {
         let (kind, pid) = self.started?;
         let names = self.left.split(|&b| b == b'\n').filter(|n| !n.is_empty());

@@ -1,4 +1,4 @@
-//! Children of templates that wait for their requests, at the helper that has them.
+//! The helper's side of template children that wait for their requests.
 
 use super::super::{
     program::{CheckedProgram, HelperTerms, NotChecked},
@@ -26,12 +26,12 @@ use std::{
     time::Duration,
 };
 
-/// What a template was made of: one for it and for its children.
+/// The origin of a template, shared by the template and its children.
 #[derive(Debug)]
 pub(super) struct TemplateOrigin {
     pub(super) path: CString,
     pub(super) args: Vec<CString>,
-    /// It serves all files that its interpreter runs.
+    /// The template serves all files that its interpreter runs.
     pub(super) shared: bool,
     pub(super) uses: Uses,
     stale: AtomicBool,
@@ -48,7 +48,7 @@ impl TemplateOrigin {
         }
     }
 
-    /// One of its files has changed.
+    /// Marks the template as stale, because a file of it has changed.
     pub(super) fn retire(&self) {
         self.stale.store(true, Ordering::Relaxed);
     }
@@ -57,13 +57,13 @@ impl TemplateOrigin {
         self.stale.load(Ordering::Relaxed)
     }
 
-    /// Whether a request for this program is one for its children.
+    /// Whether the template's children may serve a request for this program.
     fn serves(&self, program: &CheckedProgram) -> bool {
         self.path == program.path && (self.shared || self.args == program.args)
     }
 }
 
-/// A child, or a parked process, and its connection.
+/// A child or a parked process, and its connection.
 #[derive(Debug)]
 pub(super) struct WaitingProcess {
     socket: HelperEnd,
@@ -74,16 +74,16 @@ pub(super) struct WaitingProcess {
 #[derive(Debug)]
 pub(super) enum PreforkedStage {
     Coming(OwnPreforked),
-    /// As a parked process does from the beginning.
+    /// A parked process is in this stage from the beginning.
     Waits(OwnPreforked),
-    /// It has been given its request, and has not read it yet.
+    /// The process has been given its request, and has not read it yet.
     Begins(Child, OwnedFd),
 }
 
-/// What has become of one.
+/// The new state of a waiting process.
 pub(super) enum PreforkedEvent {
     Waits(WaitingProcess),
-    /// It has its request.
+    /// The process has its request.
     Runs(Child, HelperEnd),
     Over,
 }
@@ -101,12 +101,12 @@ impl WaitingProcess {
         }
     }
 
-    /// It is to take no request any more.
+    /// Marks the process's template as stale: the process takes no request any more.
     pub(super) fn retire(&self) {
         self.origin.retire();
     }
 
-    /// Of the process and of the server.
+    /// Returns the descriptors of the process and of the server.
     pub(super) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         let process = match &self.stage {
             PreforkedStage::Coming(child) | PreforkedStage::Waits(child) => child.as_fd(),
@@ -115,7 +115,7 @@ impl WaitingProcess {
         [process, self.socket.as_fd()]
     }
 
-    /// Goes on, where the process or the server has something to say.
+    /// Handles messages of the process and of the server.
     pub(super) fn turn(
         self,
         [process, server]: [bool; 2],
@@ -141,7 +141,7 @@ impl WaitingProcess {
         }
     }
 
-    /// The process has something to say.
+    /// Handles a message of the process.
     fn moved(self, terms: &HelperTerms<'_>) -> PreforkedEvent {
         let Self {
             socket,
@@ -156,7 +156,7 @@ impl WaitingProcess {
                 Ok(false) => PreforkedStage::Coming(child),
                 Ok(true) | Err(_) => return PreforkedEvent::Over,
             },
-            // It was asked nothing: it has ended.
+            // A process that waits says nothing, so it has ended.
             PreforkedStage::Waits(_) => return PreforkedEvent::Over,
             PreforkedStage::Begins(child, taken) => match has_taken(&taken) {
                 Ok(true) => return runs(child, socket, terms),
@@ -171,7 +171,7 @@ impl WaitingProcess {
         })
     }
 
-    /// The server gives it a request, or has gone.
+    /// Handles the server's message, which gives the process a request, or the server's end.
     fn asked(self, terms: &HelperTerms<'_>, buffer: &mut [u8]) -> PreforkedEvent {
         let received = self.socket.receive(buffer);
         let (n, fds) = match received {
@@ -207,7 +207,7 @@ impl WaitingProcess {
             patience: Duration::MAX,
             learn: false,
         };
-        // What does not fit into a message a cold start takes.
+        // A cold start takes requests that do not fit into a message.
         match child.start(&request, report) {
             Err(_) => PreforkedEvent::Over,
             Ok((child, _)) if self.origin.uses == Uses::Many => runs(child, self.socket, terms),
@@ -219,7 +219,7 @@ impl WaitingProcess {
     }
 }
 
-/// The program of a request, where it may be started, and as this template's child.
+/// Checks the program of a request. The program must be permitted, and must be the template's.
 fn program(
     order: &StartOrder,
     origin: &TemplateOrigin,
@@ -233,7 +233,7 @@ fn program(
     }
 }
 
-/// Standard input, output and error; and where it tells what it loads.
+/// Splits the descriptors into standard input, output and error, and the memory for reporting loaded modules, if there is one.
 fn descriptors(fds: &[OwnedFd]) -> Option<([BorrowedFd<'_>; 3], Option<BorrowedFd<'_>>)> {
     match fds {
         [a, b, c] => Some(([a, b, c].map(AsFd::as_fd), None)),
