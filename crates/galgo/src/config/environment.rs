@@ -19,7 +19,8 @@ use super::{
 };
 
 impl ConfigText<'_> {
-    /// The variables of a route: its own, those of its file, and those that the server passes on, in this order of rank.
+    /// Returns the variables of a route: its own, then those of its file, then those that the server passes on. No name may
+    /// occur twice.
     pub(super) fn env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
         let mut env = self.variables("env", &route.env, computed)?;
         for typed in route.pass_env.iter().flat_map(|list| list.get_ref()) {
@@ -57,13 +58,13 @@ impl ConfigText<'_> {
         Ok(env)
     }
 
-    /// Secrets of programs: NAME=value, a line each.
+    /// Reads a file with secrets of programs: one NAME=value a line.
     fn env_file(&self, typed: &raw::Text, path: &Path) -> Checked<Vec<(String, String)>> {
-        /// Bytes of such a file: an environment has not got much more room.
+        /// Largest such file, bytes: an environment has hardly more room.
         const MOST: u64 = 64 << 10;
         let fail = |e: io::Error| self.unopened(typed, path, &e);
         let file = trusted_path::read(path).map_err(|e| match path.metadata() {
-            // Its group may not read it: see below.
+            // Suggest chown, not chgrp: the check below refuses a file that its group can read.
             Ok(_) if e.kind() == io::ErrorKind::PermissionDenied => {
                 let (user, argument) = (name_of(effective_uid()), argument(path));
                 let message = format!(
@@ -99,7 +100,7 @@ impl ConfigText<'_> {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            // No word of the line: it may be the secret.
+            // Quote nothing of the line: it may be the secret.
             let wrong = |what: &str| {
                 let message = format!("line {} of {} {what}", number + 1, path.display());
                 Err(self.error(typed.span(), message))
@@ -120,7 +121,8 @@ impl ConfigText<'_> {
         Ok(env)
     }
 
-    /// Only what a template has not got: everything else it may read, for all requests have the same.
+    /// Checks `load_env`, which may only name variables of a request. A template is loaded before there is a request and lacks
+    /// these; it may read every other variable, because those are the same for all requests.
     pub(super) fn load_env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
         self.variables("load_env", &route.load_env, |name| {
             (!galgo_proto::vars::is_of_request(name)).then_some(
@@ -147,13 +149,13 @@ impl ConfigText<'_> {
     }
 }
 
-/// Why a configuration may not set a variable.
+/// Returns why a configuration may not set a variable; `None` if it may.
 pub(super) fn computed(name: &str) -> Option<&'static str> {
     galgo_proto::vars::is_computed(name)
         .then_some("is computed for each request and cannot be set: delete it")
 }
 
-/// What is wrong with the name of a variable.
+/// Returns an objection to the name of a variable, if there is one.
 fn wrong_name(name: &str, refused: impl Fn(&str) -> Option<&'static str>) -> Option<String> {
     if !is_variable(name) {
         let message = format!("{name:?} is not the name of a variable: letters, digits and \"_\"");

@@ -1,4 +1,4 @@
-//! Errors that name their place, and the text they are about.
+//! Errors that name a place in the configuration, and the texts that the places are in.
 
 use std::{
     borrow::Cow,
@@ -13,28 +13,29 @@ use toml::de::{DeTable, DeValue};
 
 use super::raw;
 
-/// Why a configuration cannot be used: `galgo.toml:7:1: unknown key "lisen"; did you mean "listen"?`
+/// An error in a configuration: `galgo.toml:7:1: unknown key "lisen"; did you mean "listen"?`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     file: Option<PathBuf>,
     place: Option<(usize, usize)>,
-    /// Where that is in all files together.
+    /// The place, counted in bytes over the texts of all files, one after the other.
     pub(super) offset: usize,
     message: String,
-    /// The file or folder to blame is another account's: what the route answers, which keeps no server from starting.
+    /// If another account's file or folder is to blame: the status that the route answers with. Such an error does not keep
+    /// the server from starting.
     pub(super) closes: Option<u16>,
-    /// What is wrong behind it.
+    /// Further errors.
     more: Vec<ConfigError>,
 }
 
-/// Errors shown at once.
+/// Most errors that are shown at once.
 const SHOWN: usize = 20;
 
-/// What was checked, or what is wrong with it.
+/// A checked value, or an error.
 pub(super) type Checked<X> = Result<X, ConfigError>;
 
 impl ConfigError {
-    /// An error that is not about a place in a file.
+    /// Returns an error that is not about a place in a file.
     pub(super) fn new(message: impl Into<String>) -> Self {
         Self {
             file: None,
@@ -46,13 +47,14 @@ impl ConfigError {
         }
     }
 
-    /// The error, and what is wrong behind it, one by one.
+    /// Splits the error from the further errors that it carries.
     pub(super) fn each(mut self) -> impl Iterator<Item = Self> {
         let more = std::mem::take(&mut self.more);
         std::iter::once(self).chain(more)
     }
 
-    /// The first file of another account's that something is wrong in, beside the `main` one, and all that is wrong there.
+    /// Returns the first file beside `main` that has an error and that another account can change, with all errors of that
+    /// file.
     pub(super) fn others_file(&self, main: &Path) -> Option<(PathBuf, String)> {
         let all = || std::iter::once(self).chain(&self.more);
         let others = |file: &&PathBuf| *file != main && others_part(file).is_some();
@@ -68,11 +70,11 @@ impl ConfigError {
         Some((file.clone(), own.collect::<Vec<_>>().join("; ")))
     }
 
-    /// All that is wrong, in the order of the files; `None`: nothing is.
+    /// Joins errors in the order of the files; `None` if there are none.
     pub(super) fn all(errors: Vec<Self>) -> Option<Self> {
         let mut errors: Vec<_> = errors.into_iter().flat_map(Self::each).collect();
         errors.sort_by_key(|error| error.offset);
-        // What is said once for all routes of a file is wrong once.
+        // A key at the top of a file holds for all its routes: report its error once.
         errors.dedup();
         let mut errors = errors.into_iter();
         let first = errors.next()?;
@@ -82,7 +84,7 @@ impl ConfigError {
         })
     }
 
-    /// What is wrong and how to mend it, without the place.
+    /// Returns the error and its fix, without the place.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -110,23 +112,24 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The texts of a configuration, the file and those that it includes: knows the place and the key of each span of them.
+/// The texts of a configuration: the main file and the files that it includes. Knows the file, the line and the key of each
+/// span.
 pub(super) struct ConfigText<'a> {
     main: SourceFile<'a>,
     included: Vec<SourceFile<'a>>,
-    /// Files that are read with them ([`Config::read`](super::Config::read)).
+    /// Files that are read with the texts ([`Config::read`](super::Config::read)).
     read: RefCell<Vec<PathBuf>>,
-    /// What the operator should know of other accounts' files and folders.
+    /// Warnings for the operator about files and folders of other accounts.
     warnings: RefCell<Vec<String>>,
 }
 
-/// One file. All of them are read as if they stood one behind the other, so that a span names its file.
+/// A file of the configuration. galgo reads all files as if their texts followed each other, so that a span identifies its file.
 struct SourceFile<'a> {
     file: PathBuf,
     text: Cow<'a, str>,
     /// The absolute folder of the file: relative paths start there.
     folder: PathBuf,
-    /// Where it begins.
+    /// The place where the text begins in the joined texts.
     from: usize,
 }
 
@@ -158,17 +161,17 @@ impl<'a> ConfigText<'a> {
         self.read.borrow_mut().push(file);
     }
 
-    /// What was noted.
+    /// Takes the files that were noted.
     pub(super) fn read(&self) -> Vec<PathBuf> {
         self.read.take()
     }
 
-    /// Whether another account can change the file that `span` is in.
+    /// Returns whether another account can change the file that `span` is in.
     pub(super) fn is_others(&self, span: &Range<usize>) -> bool {
         others_part(&self.at(span.start).file).is_some()
     }
 
-    /// Warns of an error, each time once.
+    /// Adds an error to the warnings, unless it is there already.
     pub(super) fn warn(&self, error: &ConfigError) {
         let (words, mut warnings) = (error.to_string(), self.warnings.borrow_mut());
         if !warnings.contains(&words) {
@@ -187,18 +190,20 @@ impl<'a> ConfigText<'a> {
         });
     }
 
-    /// The warnings.
+    /// Takes the warnings.
     pub(super) fn warnings(&self) -> Vec<String> {
         self.warnings.take()
     }
 
-    /// The error about what is at `path`. If that is for another account to decide, the route answers `status`.
+    /// Marks an error about the file or folder at `path`. If that path is in another account's hands, the route answers
+    /// `status`.
     pub(super) fn owners(&self, error: ConfigError, path: &Path, status: u16) -> ConfigError {
         let closes = others_part(path).map(|_| status);
         ConfigError { closes, ..error }
     }
 
-    /// Goes on without a file or folder of another account; any other error stays one.
+    /// Turns an error into a warning and `None` if a file or folder of another account is to blame. Any other error stays an
+    /// error.
     pub(super) fn or_warn<T>(&self, checked: Checked<T>) -> Checked<Option<T>> {
         match checked {
             Err(e) if e.closes.is_some() => {
@@ -209,7 +214,7 @@ impl<'a> ConfigText<'a> {
         }
     }
 
-    /// Adds the text of an included file; returns where its spans begin.
+    /// Adds the text of an included file; returns the place where its spans begin.
     pub(super) fn include(&mut self, file: &Path, text: String) -> Result<usize, ConfigError> {
         let last = self.included.last().unwrap_or(&self.main);
         let from = last.from + last.text.len() + 1;
@@ -223,12 +228,12 @@ impl<'a> ConfigText<'a> {
         self.included.iter().rfind(holds).unwrap_or(&self.main)
     }
 
-    /// The folder that relative paths at `span` start at.
+    /// Returns the folder that relative paths at `span` start at.
     pub(super) fn folder(&self, span: &Range<usize>) -> &Path {
         &self.at(span.start).folder
     }
 
-    /// An error about the value or key at `span`, which is named in front of the message.
+    /// Returns an error about the value or key at `span`; the message begins with the key.
     pub(super) fn error(&self, span: Range<usize>, message: impl fmt::Display) -> ConfigError {
         match self.key(&span) {
             Some(key) => self.bare(span, format!("{key}: {message}")),
@@ -236,7 +241,7 @@ impl<'a> ConfigText<'a> {
         }
     }
 
-    /// An error at `span` that does not name a key.
+    /// Returns an error at `span` that does not name a key.
     pub(super) fn bare(&self, span: Range<usize>, message: impl Into<String>) -> ConfigError {
         let source = self.at(span.start);
         let before = source.text.get(..span.start - source.from);
@@ -251,7 +256,7 @@ impl<'a> ConfigText<'a> {
         }
     }
 
-    /// Refuses what is typed there, if anything is.
+    /// Refuses a value, if there is one at `place`.
     pub(super) fn refuse(
         &self,
         place: Option<Range<usize>>,
@@ -260,7 +265,7 @@ impl<'a> ConfigText<'a> {
         place.map_or(Ok(()), |at| Err(self.error(at, message)))
     }
 
-    /// An error about the file as a whole.
+    /// Returns an error about the file as a whole.
     pub(super) fn whole(&self, message: impl Into<String>) -> ConfigError {
         ConfigError {
             file: Some(self.main.file.clone()),
@@ -268,7 +273,7 @@ impl<'a> ConfigText<'a> {
         }
     }
 
-    /// What the TOML reader has to say about `span`, in our words.
+    /// Puts an error of the TOML reader about `span` into galgo's words.
     pub(super) fn parse_error(
         &self,
         error: &toml::de::Error,
@@ -298,7 +303,7 @@ impl<'a> ConfigText<'a> {
         }
     }
 
-    /// The innermost key whose value holds `span`.
+    /// Returns the innermost key whose value holds `span`.
     fn key(&self, span: &Range<usize>) -> Option<String> {
         let source = self.at(span.start);
         let table = DeTable::parse(&source.text).ok()?;
@@ -336,14 +341,14 @@ fn of_tables(value: &DeValue<'_>) -> bool {
     matches!(value, DeValue::Array(items) if items.iter().any(|item| item.get_ref().is_table()))
 }
 
-/// Takes serde's "unknown field `a`, expected one of `b`, `c`" apart.
+/// Splits serde's "unknown field `a`, expected one of `b`, `c`" into the unknown field and the expected fields.
 fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
     let rest = message.strip_prefix("unknown field ")?;
     let mut quoted = rest.split('`').skip(1).step_by(2);
     Some((quoted.next()?, quoted.collect()))
 }
 
-/// Keys for which people write a text or a list where there are more things to say.
+/// Keys that people write as a plain text or list although a key with more structure is needed, each with an example.
 const WRITTEN: [(&str, &str); 13] = [
     ("access", "{ allow = [\"10.0.0.0/8\"] }"),
     ("access_log", "\"access.log\""),
@@ -363,19 +368,19 @@ const WRITTEN: [(&str, &str); 13] = [
     ),
 ];
 
-/// How a value of that key is written, where it is none of the kind.
+/// Returns an example of that key's value, for a value of the wrong type.
 fn written(key: &str) -> Option<(&'static str, &'static str)> {
     WRITTEN.into_iter().find(|(known, _)| *known == key)
 }
 
-/// serde's words for a person who does not know its data model.
+/// Rewrites a message of serde for readers without knowledge of its data model.
 fn plain(message: &str) -> String {
     let escapes = ["missing escaped value", "too few unicode value digits"];
     if escapes.iter().any(|words| message.starts_with(words)) {
         return "a backslash in double quotes begins an escape: write the text in single quotes"
             .into();
     }
-    // The name of a type says nothing to those who write the file.
+    // The name of a Rust type tells the author of the file nothing.
     let message = match message.split_once("expected struct Raw") {
         Some((before, _)) => &*format!("{before}expected a map"),
         None => message,
@@ -397,7 +402,7 @@ fn plain(message: &str) -> String {
         )
 }
 
-/// What somebody wants here who types a key of another server, which is given in lower case, without `_` and `-`.
+/// Returns advice for a key of another server. `key` is in lower case, without `_` and `-`.
 fn instead(key: &str) -> Option<&'static str> {
     let instead = match key {
         "auth" | "authbasic" | "basicauth" | "htpasswd" | "password" => {
@@ -447,7 +452,7 @@ fn instead(key: &str) -> Option<&'static str> {
     Some(instead)
 }
 
-/// Names where the key belongs, or the nearest right key, or the keys there are.
+/// Names the table that the key belongs in, or the nearest known key, or all known keys.
 fn suggestion(key: &str, known: &[&str]) -> String {
     if raw::RawOptions::KEYS.contains(&key) {
         return format!("unknown key {key:?} here; it belongs under [defaults] or in a [[route]]");
@@ -455,7 +460,7 @@ fn suggestion(key: &str, known: &[&str]) -> String {
     if raw::RawConfig::KEYS.contains(&key) {
         return format!("unknown key {key:?} here; it belongs at the top of the file");
     }
-    // `DocumentRoot` is a `document_root`.
+    // Compare without `_` and case: `DocumentRoot` is then the same as `document_root`.
     let bare = key.replace(['_', '-'], "").to_ascii_lowercase();
     if let Some(instead) = instead(&bare) {
         return format!("unknown key {key:?}: {instead}");

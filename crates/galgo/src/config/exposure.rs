@@ -1,5 +1,5 @@
-//! Programs must not be served as files: a program folder inside a files folder has to be covered
-//! by a route that is not that files route, else its sources could be read.
+//! Checks that programs are not served as files. If a program folder lies inside a folder of files, a route other than that
+//! files route has to cover it. Otherwise clients could read the programs' sources.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use super::{
     raw::RawConfig,
 };
 
-/// Which route is to blame, by its place, and for what.
+/// The index of the route to blame, and the error.
 type Offence = (usize, ConfigError);
 
 pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Offence> {
@@ -27,7 +27,7 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Offe
         };
         let base = real(files);
         for (to_blame, (cgi_route, _)) in routes.iter().enumerate() {
-            // What a route knows as a program it does not show.
+            // A files route does not show a file that it knows as a program.
             let known = std::ptr::eq(cgi_route, files_route) || knows(files, cgi_route);
             let programs = programs_of(cgi_route).filter(|_| !known);
             let judge = cgi_route.judge().map(|cgi| &cgi.root);
@@ -51,7 +51,7 @@ pub(super) fn check(text: &ConfigText<'_>, routes: &[Placed]) -> Result<(), Offe
     Ok(())
 }
 
-/// The programs of a route, or the scripts of its application.
+/// Returns the programs of a route, or the scripts of its application.
 fn programs_of(route: &Route) -> Option<&CgiRoot> {
     match &route.handler {
         Handler::Upstream(up) => up.scripts.as_ref(),
@@ -59,7 +59,7 @@ fn programs_of(route: &Route) -> Option<&CgiRoot> {
     }
 }
 
-/// That the programs of a route would be shown at a URL, and what to do.
+/// Returns the message that a URL would show the programs of `route`, with the fix.
 fn shown(files: &Files, route: &Route, url: &str) -> String {
     let names = match &route.handler {
         Handler::Upstream(up) => script_names(up),
@@ -71,7 +71,7 @@ fn shown(files: &Files, route: &Route, url: &str) -> String {
     };
     let instead = match &names[..] {
         [] => "name them here by `cgi_names`, in the place of that route".to_owned(),
-        // Every file would be a program.
+        // Every file would count as a program.
         names if names.iter().any(|name| name == "*") => {
             "name the endings of scripts there by `scripts`, and here by `cgi_names`".to_owned()
         }
@@ -85,7 +85,7 @@ fn shown(files: &Files, route: &Route, url: &str) -> String {
     )
 }
 
-/// Patterns for the names of an application's scripts.
+/// Returns patterns for the names of an application's scripts.
 fn script_names(up: &Application) -> Vec<String> {
     match &up.scripts {
         Some(CgiRoot::Program { path, .. }) => {
@@ -96,16 +96,17 @@ fn script_names(up: &Application) -> Vec<String> {
     }
 }
 
-/// Whether the files route knows all programs of a route as such, by their names.
+/// Returns whether the files route recognizes all programs of a route by their names.
 fn knows(files: &Files, route: &Route) -> bool {
-    // A `*` of one pattern fits nothing but a `*` of the other one, which then fits all that it stands for.
+    // The pattern is compared as if it were a name: its `*` fits only a `*` of the other pattern, which then fits all names
+    // that this pattern stands for.
     let all = |pattern: &Glob| files.is_source(pattern.as_str().as_bytes());
     let one = |path: &Path| {
         let name = path.file_name();
         name.is_some_and(|name| files.is_source(name.as_bytes()))
     };
     if let Handler::Upstream(up) = &route.handler {
-        // Of a folder it runs scripts with these endings alone.
+        // In a folder, the application runs only scripts with these extensions.
         let known = |end: &String| files.is_source(format!("*{end}").as_bytes());
         return match &up.scripts {
             Some(CgiRoot::Program { path, .. }) => one(path),
@@ -119,20 +120,21 @@ fn knows(files: &Files, route: &Route) -> bool {
     match (&cgi.root, &route.names) {
         (CgiRoot::Program { path, .. }, _) => one(path),
         _ if !cgi.names.is_empty() => cgi.names.iter().all(all),
-        // In a folder whose name fits, each file is a program.
+        // If a folder's name fits the pattern, each file in that folder is a program.
         (CgiRoot::Folder { path, .. }, Some(names)) => all(names) && !has_folder(path, names),
         (CgiRoot::Folder { .. }, None) => false,
     }
 }
 
-/// Whether a name that fits is that of a folder.
+/// Returns whether `path` holds a folder whose name fits the pattern.
 fn has_folder(path: &Path, names: &Glob) -> bool {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let mut fit = entries.filter(|entry| names.fits(entry.file_name().as_bytes()));
     fit.any(|entry| entry.path().is_dir())
 }
 
-/// No `files` route shows the programs of a host's folder, and no host's folder those of a route.
+/// Checks that no `files` route shows the programs of a host's folder, and that no host's folder shows the programs of a
+/// route.
 pub(super) fn sites(
     text: &ConfigText<'_>,
     raw: &RawConfig,
@@ -152,7 +154,7 @@ pub(super) fn sites(
         };
         if let Handler::Files(files) = &route.handler {
             let shown = real(files);
-            // HOST, or something in HOST/cgi-bin.
+            // The folder HOST itself, or a path in HOST/cgi-bin.
             let mut below = shown.strip_prefix(&base).into_iter().flatten();
             let within =
                 below.next().is_some() && below.next().is_none_or(|name| name == "cgi-bin");
@@ -182,7 +184,7 @@ pub(super) fn sites(
     Ok(())
 }
 
-/// Whether a path lies in what a host's folder shows: `HOST/public`, without names that begin with a dot.
+/// Returns whether a host's folder shows a path: the path lies in `HOST/public`, and no name below begins with a dot.
 fn is_public(base: &Path, path: &Path) -> bool {
     let Ok(below) = path.strip_prefix(base) else {
         return false;
@@ -192,8 +194,7 @@ fn is_public(base: &Path, path: &Path) -> bool {
     names.next().is_some_and(|name| name == "public") && !names.any(hidden)
 }
 
-/// A file of passwords, or of variables, must not lie where a `files` route would show it. Names that begin with a dot are
-/// never shown.
+/// Checks that no `files` route shows a file of passwords or of variables. Names that begin with a dot are never shown.
 pub(super) fn secrets(
     text: &ConfigText<'_>,
     routes: &[Placed],
@@ -247,14 +248,14 @@ pub(super) fn secrets(
     Ok(())
 }
 
-/// The path of the folder that was opened, links resolved.
+/// Returns the path of the folder that was opened, with links resolved.
 fn real(files: &Files) -> PathBuf {
     of_open(&files.fd)
         .or_else(|_| fs::canonicalize(&files.path))
         .unwrap_or(files.path.clone())
 }
 
-/// Where the files route would show the programs.
+/// Returns the URL at which the files route would show the programs.
 fn url(route: &Route, below: &Path, root: &CgiRoot) -> Vec<u8> {
     let mut url = [route.path.as_bytes(), below.as_os_str().as_bytes()].concat();
     if matches!(root, CgiRoot::Folder { .. }) && !url.ends_with(b"/") {
@@ -263,10 +264,11 @@ fn url(route: &Route, below: &Path, root: &CgiRoot) -> Vec<u8> {
     url
 }
 
-/// Whether any host leads `url` to the files route. A host that no route names behaves as none.
+/// Returns whether `url` leads to the files route on any host. A host that no route names is treated like a request without a
+/// host.
 fn disclosed(routes: &[Placed], files: &Route, url: &[u8]) -> bool {
     let hosts = routes.iter().filter_map(|(route, _)| route.host.as_ref());
-    // A wildcard stands for a host that fits it and no other.
+    // A wildcard, taken as a name, stands for a host that fits only this wildcard.
     let hosts = hosts.flat_map(Hosts::names);
     hosts.chain([""]).any(|host| {
         let tried = routes.iter().map(|(route, _)| route);

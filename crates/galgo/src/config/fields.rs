@@ -6,7 +6,7 @@ use super::{
 };
 
 impl ConfigText<'_> {
-    /// A media type, as far as a field value can be spoilt by it.
+    /// Checks a media type, so far that it cannot spoil a field value.
     pub(super) fn media_type(&self, typed: &raw::Text) -> Checked<String> {
         let text = typed.get_ref();
         let main = text.split(';').next().unwrap_or_default().trim_end();
@@ -21,7 +21,7 @@ impl ConfigText<'_> {
     }
 
     pub(super) fn headers(&self, typed: &raw::Typed<raw::Map>) -> Checked<Vec<(String, String)>> {
-        /// Computed for each response; RFC 9110 and 9112.
+        /// Fields that are computed for each response; RFC 9110 and 9112.
         const COMPUTED: [&str; 12] = [
             "connection",
             "content-encoding",
@@ -58,12 +58,12 @@ impl ConfigText<'_> {
     }
 }
 
-/// RFC 9110, 5.6.2.
+/// Returns whether a text is a token (RFC 9110, 5.6.2).
 pub(super) fn token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(galgo_proto::fields::is_token)
 }
 
-/// RFC 9110, 5.5, without obs-text.
+/// Returns whether a text is a field value (RFC 9110, 5.5), without obs-text.
 fn field_value(text: &str) -> bool {
     text.bytes()
         .all(|b| matches!(b, b' ' | b'\t' | 0x21..=0x7e))

@@ -1,4 +1,4 @@
-//! Paths as they are typed, and why what is there could not be opened.
+//! Paths as they are typed, and messages about paths that cannot be opened.
 
 use std::{
     fs, io,
@@ -13,7 +13,7 @@ use galgo_spawn::{readable, trusted_path::read_all};
 
 use super::{checked::Folder, error::ConfigError};
 
-/// `typed` from `folder`, without `.` segments and doubled slashes; `..` and links stay as they are.
+/// Joins `folder` and `typed`, without `.` segments and doubled slashes; `..` and links stay as they are.
 pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
     folder
         .join(typed)
@@ -22,10 +22,10 @@ pub(super) fn absolute(folder: &Path, typed: &str) -> PathBuf {
         .collect()
 }
 
-/// The text of a file.
+/// Reads the text of a file.
 ///
 /// # Errors
-/// It cannot be read, or is no text.
+/// The file cannot be read, or is not UTF-8.
 pub(super) fn text(file: &Path) -> Result<String, ConfigError> {
     let bytes = read_all(file).map_err(|e| ConfigError::new(unopened(file, &e)))?;
     String::from_utf8(bytes).map_err(|e| {
@@ -38,12 +38,12 @@ pub(super) fn text(file: &Path) -> Result<String, ConfigError> {
     })
 }
 
-/// The path of a folder that is open, links resolved.
+/// Returns the path of an open folder, with links resolved.
 pub(super) fn of_open(folder: &Folder) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()))
 }
 
-/// What to say of a secret that everybody can read.
+/// Returns a warning if every account on this machine has permissions for a secret.
 pub(super) fn readable_by_all(path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
     let shown = path.display();
@@ -51,7 +51,7 @@ pub(super) fn readable_by_all(path: &Path) -> Option<String> {
         .then(|| format!("{shown} can be read by everybody on this machine: chmod o= {shown}"))
 }
 
-/// Why a folder or a file could not be opened, and what to do.
+/// Says why a folder or a file could not be opened, and names the fix.
 pub(super) fn unopened(path: &Path, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::PermissionDenied {
         return readable::denied(path);

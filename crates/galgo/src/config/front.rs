@@ -1,4 +1,4 @@
-//! What concerns servers in front of us: whose word counts, and the files of sockets.
+//! Servers in front of galgo: proxies that are trusted, the group of sockets, and files that programs hand over.
 
 use galgo_proto::forwarded::{Block, ForwardedField, Trusted};
 
@@ -60,7 +60,7 @@ impl ConfigText<'_> {
         })
     }
 
-    /// Folders are opened now, and what programs name is looked up beneath them.
+    /// Opens the folders now. Files that programs name are looked up beneath these folders later.
     pub(super) fn sendfile(&self, route: &RawRoute, config: &Config) -> Checked<Sendfile> {
         let mut sendfile = Sendfile {
             folders: each_typed(&route.sendfile, |typed| self.handed(typed, config))?,
@@ -83,7 +83,7 @@ impl ConfigText<'_> {
         Ok(sendfile)
     }
 
-    /// A folder of files.
+    /// Opens a folder of files.
     pub(super) fn handed(&self, typed: &raw::Text, config: &Config) -> Checked<Files> {
         let mut files = self.opened(typed, Files::open)?;
         files.interpreters = config.interpreters.clone();

@@ -1,4 +1,4 @@
-//! Who may come in: `access`, `passwords`.
+//! Access to a route: `access`, `passwords`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{
     raw::{self, RawRoute, each_typed, first_place, place},
 };
 
-/// What a client is told that it needs a password for, where the route does not say.
+/// Realm that a client sees when it is asked for a password, if the route names none.
 const REALM: &str = "restricted";
 
 impl ConfigText<'_> {
@@ -110,7 +110,7 @@ impl ConfigText<'_> {
         Ok(text)
     }
 
-    /// The users that may come in, those of groups among them; `None`: all.
+    /// Returns the users that may enter, including the members of groups; `None`: every user of the file.
     fn allowed(&self, route: &RawRoute) -> Checked<Option<Vec<String>>> {
         let none = BTreeMap::new();
         let groups = route.groups.as_ref().map_or(&none, |map| map.get_ref());
