@@ -11,7 +11,7 @@ use std::{
 /// Bytes of a path in `sockaddr_un`, without the closing NUL (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
 
-/// Where a socket listens, or connects to.
+/// The address on which a socket listens, or to which it connects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Address {
@@ -22,8 +22,8 @@ pub enum Address {
 impl FromStr for Address {
     type Err = String;
 
-    /// Reads an address. A host name is refused, because it may mean several addresses or, tomorrow, another one; so is
-    /// a lone port, which does not say who can reach it.
+    /// Reads an address. Refuses a host name, because it may mean several addresses or, tomorrow, a different address. Refuses
+    /// a port without an address, because the port alone does not say from where the socket can be reached.
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_prefix("unix:") {
             Some(path) => unix(path),
@@ -50,10 +50,10 @@ fn unix(path: &str) -> Result<Address, String> {
     Ok(Address::Unix(path))
 }
 
-/// Whether the kernel takes a path of this length for a socket.
+/// Checks that the kernel takes a path of this length for a socket.
 ///
 /// # Errors
-/// It does not; in words.
+/// A sentence that says how long the path is, and how long it may be.
 pub fn fits(path: &Path) -> Result<(), String> {
     let length = path.as_os_str().as_bytes().len();
     if length > MAX_SOCKET_PATH {

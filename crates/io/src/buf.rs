@@ -1,4 +1,4 @@
-//! Bytes received and not yet used.
+//! Bytes that were received and not yet used.
 
 /// A buffer that is filled at its end and used up from its front.
 #[derive(Debug, Default)]
@@ -8,27 +8,27 @@ pub struct Buf {
 }
 
 impl Buf {
-    /// A buffer that already holds `bytes`.
+    /// Creates a buffer that already holds `bytes`.
     pub fn from(bytes: Vec<u8>) -> Self {
         Self { bytes, start: 0 }
     }
 
-    /// What is there.
+    /// Returns the bytes that are held.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// How much is there.
+    /// Returns how many bytes are held.
     pub fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
-    /// Whether nothing is there.
+    /// Returns whether no bytes are held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Drops the first `n` bytes. An empty buffer starts over at its front.
+    /// Drops the first `n` bytes. A buffer that becomes empty starts over at its front.
     pub fn consume(&mut self, n: usize) {
         self.start = (self.start + n).min(self.bytes.len());
         if self.start == self.bytes.len() {
@@ -37,14 +37,14 @@ impl Buf {
         }
     }
 
-    /// Gives the memory back, if nothing is there.
+    /// Gives the memory back, if no bytes are held.
     pub fn shrink(&mut self) {
         if self.is_empty() {
             *self = Self::default();
         }
     }
 
-    /// Makes room for one read of `want` bytes or so and hands out the vector to append to.
+    /// Makes room for one read of about `want` bytes, and returns the vector to append to.
     pub fn room(&mut self, want: usize) -> &mut Vec<u8> {
         if self.start > 0 && self.bytes.capacity() - self.bytes.len() < want {
             self.bytes.drain(..self.start);
@@ -54,7 +54,7 @@ impl Buf {
         &mut self.bytes
     }
 
-    /// Whether the last read left room: there was no more to read.
+    /// Returns whether the last read left room, which means that there was no more to read.
     pub fn has_room(&self) -> bool {
         self.bytes.len() < self.bytes.capacity()
     }

@@ -1,4 +1,4 @@
-//! Bytes that the kernel moves by itself: splice(2), sendfile(2).
+//! Transfers inside the kernel: splice(2), sendfile(2).
 
 use std::{
     future::poll_fn,
@@ -12,13 +12,14 @@ use rustix::pipe::{SpliceFlags, splice};
 use crate::sock::{Direction, Sock};
 
 impl Sock {
-    /// Moves what fits of `len` bytes from `from` to this descriptor without copying them through this process
-    /// (splice(2)); one of the two is a pipe. Something is there in `from`, so a wait is for this one.
+    /// Moves as many of `len` bytes as fit from `from` to this descriptor without copying them through this process
+    /// (splice(2)). Either `from` or this descriptor is a pipe. There must be data in `from`, so the call waits only for room
+    /// in this descriptor.
     pub async fn splice(&self, from: impl AsFd, len: usize) -> io::Result<usize> {
         poll_fn(|cx| self.poll_splice(&from, len, cx)).await
     }
 
-    /// As [`Sock::splice`], polled.
+    /// Does the same as [`Sock::splice`], as a poll function.
     pub fn poll_splice(
         &self,
         from: impl AsFd,
@@ -31,8 +32,8 @@ impl Sock {
         })
     }
 
-    /// Sends bytes of a file without copying them through this process (sendfile(2)); moves `offset`. `waits`: it was tried
-    /// at once already, and is awaited.
+    /// Sends bytes of a file without copying them through this process (sendfile(2)), and advances `offset`. `waits`: the call
+    /// was tried already, and this call waits for room.
     pub fn poll_sendfile(
         &self,
         file: impl AsFd,

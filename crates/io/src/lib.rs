@@ -1,5 +1,5 @@
-//! What the descriptors of one event loop need: addresses, sockets and pipes, buffers and their pool, a coarse clock, the time that a
-//! client may take, and the turns of connections.
+//! Descriptors of one event loop: addresses, sockets and pipes, buffers and their pool, a coarse clock, the time that a client
+//! may take, and the turns of connections.
 //!
 //! Only this crate calls splice(2) and sendfile(2). It knows no protocol, no configuration and no request.
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]

@@ -1,13 +1,13 @@
-//! What may take long in the kernel, a file that is opened among others, for an event loop that goes on meanwhile.
+//! System calls that may take long, such as opening a file, in a thread, so that the event loop can go on.
 
 use std::io;
 
 use tokio::sync::oneshot;
 
-/// Does it in a thread of its own. Whoever stops waiting leaves it to end by itself.
+/// Runs `does` in a new thread, and waits for its result. If the caller stops waiting, the thread runs on to its end.
 ///
 /// # Errors
-/// There is no thread to be had.
+/// The system gives us no more threads, or `does` has panicked.
 pub async fn off_loop<T: Send + 'static>(
     name: &str,
     does: impl FnOnce() -> T + Send + 'static,
@@ -15,7 +15,7 @@ pub async fn off_loop<T: Send + 'static>(
     let (tell, done) = oneshot::channel();
     let thread = std::thread::Builder::new().name(name.to_owned());
     thread.spawn(move || {
-        // The task may not be waiting any more.
+        // If the task does not wait any more, there is no receiver.
         let _ = tell.send(does());
     })?;
     done.await

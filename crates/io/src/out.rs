@@ -1,28 +1,28 @@
-//! Output received and not yet sent on.
+//! Output that was received and not yet sent on.
 
 use std::ops::Range;
 
 use crate::pool;
 
-/// Output is moved down to what stands before it where it is shorter than this: more pieces would cost
-/// more than the copy.
+/// A piece of output that is shorter than this is moved next to the piece before it: a separate piece would cost more than the
+/// copy.
 const MOVED: usize = 1 << 10;
 
-/// Output, in the buffer it was read into: what stood around it (headers of records, a response head) is
-/// left there, and left out.
+/// Output, in the buffer into which it was read. The bytes around it (headers of records, a response head) stay in the buffer
+/// and do not count as output.
 #[derive(Debug, Default)]
 pub struct Out {
     bytes: Vec<u8>,
-    /// Where output stands in `bytes`, in this order.
+    /// Ranges of output in `bytes`, in ascending order.
     parts: Vec<Range<usize>>,
-    /// Bytes that have been looked at.
+    /// Bytes at the front of `bytes` that were looked at: each is kept as output, or skipped.
     seen: usize,
-    /// How much output there is.
+    /// Bytes of output, in all parts.
     len: usize,
 }
 
 impl Out {
-    /// All of `bytes` is output.
+    /// Makes output of all of `bytes`.
     pub fn whole(bytes: Vec<u8>) -> Self {
         let mut out = Self::default();
         out.bytes = bytes;
@@ -30,24 +30,24 @@ impl Out {
         out
     }
 
-    /// How much output there is.
+    /// Returns how many bytes of output there are.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no output.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Much is still to come: where nothing is held, what is read next goes into a large buffer.
+    /// Prepares for much more output: if no buffer is held, the next read goes into a large one.
     pub fn widen(&mut self) {
         if self.bytes.capacity() == 0 {
             self.bytes = pool::take_large();
         }
     }
 
-    /// What is read is appended to this. It is not output before [`Out::keep`] says so.
+    /// Returns the buffer to which a read appends its bytes. The bytes count as output only after a call of [`Out::keep`].
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         if self.len == 0 && self.seen == self.bytes.len() {
             self.clear();
@@ -55,22 +55,22 @@ impl Out {
         &mut self.bytes
     }
 
-    /// Whether there is no room for another read.
+    /// Returns whether there is no room for another read.
     pub fn is_full(&self) -> bool {
         pool::is_full(&self.bytes)
     }
 
-    /// What was read and not yet looked at.
+    /// Returns the bytes that were read and not yet looked at.
     pub fn unseen(&self) -> &[u8] {
         &self.bytes[self.seen..]
     }
 
-    /// All that was read is output.
+    /// Keeps all bytes of [`Out::unseen`] as output.
     pub fn keep_all(&mut self) {
         self.keep(self.bytes.len() - self.seen);
     }
 
-    /// The next `n` bytes of [`Out::unseen`] are output.
+    /// Keeps the next `n` bytes of [`Out::unseen`] as output.
     pub fn keep(&mut self, n: usize) {
         let at = self.seen..self.bytes.len().min(self.seen + n);
         self.seen = at.end;
@@ -88,13 +88,13 @@ impl Out {
         self.trim();
     }
 
-    /// The next `n` bytes of [`Out::unseen`] are none.
+    /// Skips the next `n` bytes of [`Out::unseen`]: they are not output.
     pub fn skip(&mut self, n: usize) {
         self.seen = self.bytes.len().min(self.seen + n);
         self.trim();
     }
 
-    /// Drops what stands behind the last part, so that however much of that comes takes no memory.
+    /// Drops the skipped bytes after the last part, so that skipped bytes take no memory, however many come.
     fn trim(&mut self) {
         if self.seen == self.bytes.len() {
             self.seen = self.parts.last().map_or(0, |part| part.end);
@@ -102,22 +102,22 @@ impl Out {
         }
     }
 
-    /// Whether it is one part, or none.
+    /// Returns whether the output is in one piece, or empty.
     pub fn is_one(&self) -> bool {
         self.parts.len() < 2
     }
 
-    /// Its first part.
+    /// Returns the first part.
     pub fn front(&self) -> &[u8] {
         self.parts().next().unwrap_or_default()
     }
 
-    /// Its parts, in order.
+    /// Returns all parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         self.parts.iter().map(|part| &self.bytes[part.clone()])
     }
 
-    /// Makes one part of all. False: it was one.
+    /// Joins all parts into one. Returns false if there was at most one.
     pub fn join(&mut self) -> bool {
         if self.parts.len() < 2 {
             return false;
@@ -132,7 +132,7 @@ impl Out {
         true
     }
 
-    /// Drops the first `n` bytes of it.
+    /// Drops the first `n` bytes of the output.
     pub fn consume(&mut self, n: usize) {
         let mut left = n.min(self.len);
         self.len -= left;
@@ -144,7 +144,7 @@ impl Out {
         });
     }
 
-    /// Drops all that has been looked at.
+    /// Drops all bytes that were looked at.
     pub fn clear(&mut self) {
         self.bytes.drain(..self.seen);
         self.parts.clear();
@@ -166,7 +166,7 @@ mod tests {
         out.parts().flatten().copied().collect()
     }
 
-    /// `kept` and `skipped` bytes by turns, some long, some short.
+    /// Makes output of kept and skipped bytes by turns, some pieces long, some short.
     fn mixed() -> (Out, Vec<u8>) {
         let (mut out, mut wanted) = (Out::default(), Vec::new());
         for (i, n) in [3_usize, 5000, 0, 7, 1024, 2, 4096].into_iter().enumerate() {

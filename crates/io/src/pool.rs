@@ -1,4 +1,4 @@
-//! Buffers for what programs print, used again and again by the event loop of this thread.
+//! Buffers for the output of programs, used again and again by the event loop of this thread.
 //!
 //! A buffer this large would otherwise be a fresh mapping each time, and its first touch a page
 //! fault, which costs more than the read itself.
@@ -9,31 +9,31 @@ pub use galgo_spawn::give_back_memory;
 
 /// The size of a buffer: the default capacity of a pipe (pipe(7)), so that one read empties it.
 pub const SIZE: usize = 64 << 10;
-/// The size of a buffer for what turns out to be long: about what a Unix socket holds, so that one read empties it,
-/// and who fills it is woken once for all of that (bench/notes/applications.md, *Larger buffers*).
+/// The size of a buffer for long output: about as much as a Unix socket holds. One read empties the socket, and the writer is
+/// woken once for all of that (bench/notes/applications.md, *Larger buffers*).
 pub const LARGE: usize = 256 << 10;
-/// The least that is read at once.
+/// Least room for a read.
 const LEAST: usize = 4 << 10;
-/// Buffers of each size kept for the next request: 2 MiB of both.
+/// Capacity and number of the free buffers that are kept for later requests: 2 MiB for each of the two sizes.
 const KEPT: [(usize, usize); 2] = [(SIZE, 32), (LARGE, 8)];
 
 thread_local! {
     static FREE: RefCell<[Vec<Vec<u8>>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-/// An empty buffer with room for [`SIZE`] bytes.
+/// Returns an empty buffer with room for [`SIZE`] bytes.
 pub fn take() -> Vec<u8> {
     FREE.with_borrow_mut(|[free, _]| free.pop())
         .unwrap_or_else(|| Vec::with_capacity(SIZE))
 }
 
-/// An empty buffer with room for [`LARGE`] bytes.
+/// Returns an empty buffer with room for [`LARGE`] bytes.
 pub fn take_large() -> Vec<u8> {
     FREE.with_borrow_mut(|[_, free]| free.pop())
         .unwrap_or_else(|| Vec::with_capacity(LARGE))
 }
 
-/// Gives a buffer back. One that grew is freed, and so is one when enough are kept.
+/// Gives a buffer back. Frees it instead if it has grown, or if enough buffers are kept.
 pub fn give(mut buf: Vec<u8>) {
     if let Some(at) = KEPT.iter().position(|(size, _)| *size == buf.capacity()) {
         buf.clear();
@@ -45,12 +45,12 @@ pub fn give(mut buf: Vec<u8>) {
     }
 }
 
-/// Whether so little room is left that [`room`] would make more.
+/// Returns whether so little room is left that [`room`] would make more.
 pub fn is_full(buf: &Vec<u8>) -> bool {
     buf.capacity() > 0 && buf.capacity() - buf.len() < LEAST
 }
 
-/// Makes room for a read: a whole buffer where there is none yet.
+/// Makes room for a read. An empty vector without memory becomes a whole buffer.
 pub fn room(buf: &mut Vec<u8>) {
     if buf.capacity() == 0 {
         *buf = take();

@@ -1,8 +1,9 @@
-//! How long a client may keep us waiting: a total allowance that grows with every byte it moves.
+//! Time that a client may keep us waiting: a total allowance that grows with every byte that the client moves.
 //!
-//! There are two. The one of `min_rate` ends whoever uses it up. The one of `busy_rate` ends who holds a permit that others
-//! wait for. What a client reads is what its kernel has acknowledged: our own takes in megabytes of an answer at once, and has
-//! room for more seconds later, however steadily they are read.
+//! There are two allowances. A client that uses up the allowance of `min_rate` is disconnected. A client that uses up the
+//! allowance of `busy_rate` loses its permit, if other requests wait for one. A client has read as much as its kernel has
+//! acknowledged. Our own kernel is no measure: it takes megabytes of an answer at once, and has room for more only seconds
+//! later, however steadily the client reads.
 
 use std::{
     fmt::Debug,
@@ -19,45 +20,45 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{tick, transport::Transport, turn};
 
-/// What a wait ends with when the client is slower than `busy_rate` and others wait for its permit.
+/// The error of a wait that ends because the client is slower than `busy_rate` and other requests wait for its permit.
 pub const GIVES_WAY: ErrorKind = ErrorKind::ResourceBusy;
-/// How often it is looked at what a client has read, at most.
+/// The longest time between two looks at how much a client has read.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How slow a client may be.
+/// Limits on how slow a client may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
-    /// Slowest acceptable client, bytes a second, measured over `grace`; 0: any.
+    /// Slowest acceptable client, in bytes a second, measured over `grace`; 0: a client may be as slow as it likes.
     pub least: u64,
-    /// The slowest client that keeps its permit while others wait for one, likewise.
+    /// Slowest client that keeps its permit while other requests wait for one, measured likewise.
     pub busy: u64,
-    /// How long a client may be slower.
+    /// Time for which a client may be slower.
     pub grace: Duration,
 }
 
-/// A permit that others may wait for.
+/// A permit that other requests may wait for.
 pub trait HeldPermit: Debug + Send + Sync {
-    /// Whether its holder, whose client is slow, must give way to a request that waits. Asked again and again.
+    /// Returns whether the holder, which has a slow client, must give way to a request that waits. May be called repeatedly.
     fn gives_way(&self, slow_for_long: bool) -> bool;
 }
 
-/// The permit that a request may have, for who waits for its client.
+/// A weak reference to the permit that a request may have, for the code that waits for the request's client.
 #[derive(Debug, Clone, Default)]
 pub struct Holding(Option<Weak<dyn HeldPermit>>);
 
 impl Holding {
-    /// That permit, for as long as it is held.
+    /// Refers to `permit` for as long as the request holds it.
     pub fn of<P: HeldPermit + 'static>(permit: &Arc<P>) -> Self {
         let permit: Weak<P> = Arc::downgrade(permit);
         Self(Some(permit))
     }
 
-    /// Whether there is a permit.
+    /// Returns whether a permit is held.
     pub fn is_held(&self) -> bool {
         self.0.as_ref().is_some_and(|p| p.strong_count() > 0)
     }
 
-    /// Whether there is one, and its holder must give way.
+    /// Returns whether a permit is held and its holder must give way.
     pub fn gives_way(&self, slow_for_long: bool) -> bool {
         let permit = self.0.as_ref().and_then(Weak::upgrade);
         permit.is_some_and(|permit| permit.gives_way(slow_for_long))
@@ -67,43 +68,43 @@ impl Holding {
 /// The allowances of one client in one direction. Only time spent waiting for the client counts.
 #[derive(Debug)]
 pub struct RateAllowance {
-    /// By `min_rate`.
+    /// Time left by `min_rate`.
     least: Allowance,
-    /// By `busy_rate`.
+    /// Time left by `busy_rate`.
     busy: Allowance,
-    /// Of both, at most.
+    /// The most that either allowance can hold, in nanoseconds.
     grace: u64,
-    /// Since when the client is waited for. It outlives a wait that is given up for something more
-    /// urgent, so that the clock cannot be reset by causing events elsewhere.
+    /// Start of the wait for the client that goes on. It outlives a wait that is given up for something more urgent, so that a
+    /// client cannot reset the clock by causing other events.
     since: Option<Instant>,
-    /// Wakes the task when it is time to look at that.
+    /// Wakes the task for the next look at the allowances.
     timer: Option<Pin<Box<Sleep>>>,
-    /// When it is asked whether the permit is wanted.
+    /// The wait for the tick at which the task asks whether its permit is wanted.
     tick: tick::Wait,
-    /// The permit it may have to give up.
+    /// The permit that the request may have to give up.
     permit: Holding,
     reader: Option<ReadingClient>,
 }
 
-/// Time that is left, in nanoseconds: every request counts with it.
+/// Time that is left, in nanoseconds. A plain number, because every request computes with it.
 #[derive(Debug, Clone, Copy)]
 struct Allowance {
-    /// [`ENDLESS`]: it is never used up.
+    /// Nanoseconds, or [`ENDLESS`] if the allowance is never used up.
     left: u64,
     per_byte: u64,
 }
 
 const ENDLESS: u64 = u64::MAX;
 
-/// A client that reads.
+/// A client that reads a response.
 #[derive(Debug)]
 struct ReadingClient {
     sock: Rc<Transport>,
-    /// What it had not acknowledged when that was looked at last, in this wait.
+    /// Bytes that the client had not acknowledged at the last look, in this wait.
     unread: Option<usize>,
-    /// Bytes that have been counted before they were written: it has acknowledged as many since nothing fits.
+    /// Bytes that were counted before they were written: the client acknowledged them while nothing more fitted.
     ahead: usize,
-    /// Others write to that socket, too.
+    /// Whether others write to the same socket, too.
     shared: bool,
 }
 
@@ -136,7 +137,8 @@ impl Allowance {
 }
 
 impl ReadingClient {
-    /// Bytes that were acknowledged since it was last looked at; nothing was written meanwhile, or only by others.
+    /// Returns how many bytes the client has acknowledged since the last call. Nothing was written meanwhile, or only by
+    /// others.
     fn read(&mut self) -> usize {
         let now = self.sock.unacknowledged();
         let read = match (self.unread, now) {
@@ -150,7 +152,7 @@ impl ReadingClient {
         read
     }
 
-    /// How many of `n` bytes that were written have not been counted yet.
+    /// Returns how many of `n` written bytes have not been counted yet.
     fn written(&mut self, n: usize) -> usize {
         self.unread = None;
         let counted = n.min(self.ahead);
@@ -160,7 +162,7 @@ impl ReadingClient {
 }
 
 impl RateAllowance {
-    /// The allowance of a client that may be as slow as it likes.
+    /// Creates the allowance of a client that may be as slow as it likes.
     pub fn endless() -> Self {
         Self {
             least: Allowance::new(0, 0),
@@ -174,15 +176,15 @@ impl RateAllowance {
         }
     }
 
-    /// The allowance of a client, as configured: `grace` of waiting is free, and each byte moved earns `1 / least` seconds more,
-    /// up to `grace`. With a rate of 0 all of it is.
+    /// Creates the allowance of a client, as configured. The client has `grace` of waiting, and each byte that it moves earns
+    /// `1 / least` seconds more, up to `grace`. A rate of 0 allows any wait.
     pub fn of(rates: &Rates) -> Self {
         let mut allowance = Self::endless();
         allowance.begin(rates);
         allowance
     }
 
-    /// The same, for what the client reads from `sock`.
+    /// Creates the same allowance, for data that the client reads from `sock`.
     #[must_use]
     pub fn reading(rates: &Rates, sock: &Rc<Transport>) -> Self {
         let reader = ReadingClient {
@@ -197,8 +199,9 @@ impl RateAllowance {
         }
     }
 
-    /// The same, for one of several answers that share `sock`, and waits until the client lets it go on. What the client reads
-    /// shows that it is there; a permit that others wait for it keeps by what moves for this answer alone.
+    /// Creates the same allowance for an answer that shares `sock` with other answers, and waits until the client lets it go
+    /// on. All that the client reads from the socket counts for `min_rate`. For `busy_rate`, and so for the permit, only the
+    /// bytes of this answer count.
     #[must_use]
     pub fn sharing(rates: &Rates, sock: &Rc<Transport>) -> Self {
         let mut allowance = Self::reading(rates, sock);
@@ -208,7 +211,7 @@ impl RateAllowance {
         allowance
     }
 
-    /// Begins a new request, as configured now.
+    /// Begins a new request, with the rates that are configured now.
     pub fn begin(&mut self, rates: &Rates) {
         self.grace = nanos(rates.grace);
         self.least = Allowance::new(self.grace, rates.least);
@@ -221,7 +224,7 @@ impl RateAllowance {
         }
     }
 
-    /// The whole grace is there again.
+    /// Restores the whole grace.
     pub fn reset(&mut self) {
         for allowance in [&mut self.least, &mut self.busy] {
             allowance.set(self.grace);
@@ -229,28 +232,28 @@ impl RateAllowance {
         self.since = None;
     }
 
-    /// The client's request has a permit that others may wait for.
+    /// Sets the permit of the client's request, which other requests may wait for.
     pub fn has_permit(&mut self, permit: Holding) {
         self.permit = permit;
     }
 
-    /// Waits for `io`, which says how many bytes it moved, within the allowance.
-    /// `TimedOut` when that is used up, [`GIVES_WAY`] where others wait. Whoever pins it outside has one of it in the future
-    /// here, and not two.
+    /// Waits for `io`, which returns how many bytes it moved, within the allowance. Fails with `TimedOut` if the allowance of
+    /// `min_rate` is used up, and with [`GIVES_WAY`] if other requests wait for the permit. Pin `io` before you pass it: then
+    /// this future holds only one copy of it instead of two.
     pub async fn wait(&mut self, io: impl Future<Output = io::Result<usize>>) -> io::Result<usize> {
         let mut io = pin!(io);
         poll_fn(|cx| self.poll_wait(cx, |cx| io.as_mut().poll(cx))).await
     }
 
-    /// As [`RateAllowance::wait`], polled.
+    /// Does the same as [`RateAllowance::wait`], as a poll function.
     pub fn poll_wait(
         &mut self,
         cx: &mut Context<'_>,
         io: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        // The client is not waited for while others have their turn.
+        // While other tasks have their turn, no time of the client's is counted.
         ready!(turn::poll_left(cx));
-        // Most calls are ready at once: no clock is read for them.
+        // Most calls are ready at once, so they read no clock.
         let Poll::Ready(done) = io(cx) else {
             return self.poll_slow(cx).map(Err);
         };
@@ -261,7 +264,7 @@ impl RateAllowance {
         Poll::Ready(done.inspect(|&n| self.grow(n)))
     }
 
-    /// Ready once the client has been waited for too long.
+    /// Ready once the wait for the client has lasted too long.
     fn poll_slow(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if [self.least, self.busy].iter().all(|a| a.left == ENDLESS) {
             return Poll::Pending;
@@ -293,19 +296,19 @@ impl RateAllowance {
         Poll::Pending
     }
 
-    /// How long until it is looked at what has become of the allowances, at most.
+    /// Returns the longest time until the next look at the allowances.
     fn step(&self) -> Duration {
         let quarter = Duration::from_nanos(self.grace / 4);
         quarter.clamp(Duration::from_millis(1), LOOK)
     }
 
-    /// Whether the client may have to give up its permit: it has lost more than one look's time.
+    /// Returns whether the client may have to give up its permit, because it has lost more than the time between two looks.
     fn is_slow(&self) -> bool {
         let enough = self.grace.saturating_sub(nanos(self.step()));
         self.busy.left <= enough && self.permit.is_held()
     }
 
-    /// Looks at what has become of the allowances.
+    /// Updates both allowances, and fails with `TimedOut` if the allowance of `min_rate` is used up.
     fn look(&mut self) -> io::Result<()> {
         if let Some(since) = self.since.replace(Instant::now()) {
             self.spend(since.elapsed());
@@ -323,7 +326,7 @@ impl RateAllowance {
         Ok(())
     }
 
-    /// Moves `len` bytes by calls of `some`, which is told how many are left and says how many it moved.
+    /// Moves `len` bytes by calls of `some`, which is told how many bytes are left and returns how many it moved.
     pub async fn move_all(
         &mut self,
         len: usize,
@@ -344,7 +347,7 @@ impl RateAllowance {
         self.busy.spend(nanos(time));
     }
 
-    /// Bytes were moved otherwise than by what [`RateAllowance::wait`] waited for.
+    /// Counts bytes that moved outside of [`RateAllowance::wait`].
     pub fn grow(&mut self, bytes: usize) {
         let bytes = match &mut self.reader {
             Some(reader) => reader.written(bytes),
@@ -355,12 +358,12 @@ impl RateAllowance {
     }
 }
 
-/// The nanoseconds of a duration, as many as a number holds.
+/// Returns a duration in nanoseconds, or `u64::MAX` if the number is larger than that.
 pub fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Polls `f` once; `Pending` if it is not ready.
+/// Polls `f` once; `Pending` if `f` is not ready.
 pub async fn poll_once<F: Future>(mut f: Pin<&mut F>) -> Poll<F::Output> {
     std::future::poll_fn(|cx| Poll::Ready(f.as_mut().poll(cx))).await
 }

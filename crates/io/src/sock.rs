@@ -1,7 +1,7 @@
-//! One descriptor on the event loop: a socket or our end of a pipe.
+//! A descriptor on the event loop: a socket, or our end of a pipe.
 //!
-//! Every operation tries the system call first and waits only when the kernel says `EAGAIN`. The event loop
-//! hears of a descriptor when it is waited for the first time: one that never is costs it nothing.
+//! Every operation tries the system call first and waits only when the kernel says `EAGAIN`. The event loop registers a
+//! descriptor at the first wait for it, so a descriptor that never has to wait costs the event loop nothing.
 
 use std::{
     cell::{Cell, OnceCell},
@@ -24,7 +24,7 @@ use tokio::io::{
     unix::{AsyncFd, AsyncFdReadyGuard},
 };
 
-/// What [`Sock::waiting`] found.
+/// Result of [`Sock::waiting`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitingInput {
     /// This many bytes were read; 0 is end of file.
@@ -33,30 +33,31 @@ pub enum WaitingInput {
     Waiting(usize),
 }
 
-/// A direction.
+/// The direction of a transfer, seen from this process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Direction {
     In,
     Out,
 }
 
-/// What one read into a [`Buf`] asks for at least.
+/// Bytes that one read into a [`Buf`] asks for at least.
 const READ: usize = 4 << 10;
-/// What the first read of a request asks for: most heads are smaller.
+/// Bytes that the first read of a request asks for: most heads are smaller.
 const HEAD_READ: usize = 4 << 10;
 
 /// A descriptor in non-blocking mode, for the event loop of this thread.
 #[derive(Debug)]
 pub struct Sock {
-    /// The number of `fd`, once the event loop knows it. Before `fd`: it must forget it before that is closed.
+    /// The event loop's registration of `fd`, by its number. It stands before `fd`, because the event loop must forget the
+    /// number before `fd` is closed.
     watched: OnceCell<AsyncFd<RawFd>>,
-    /// Of [`Sock::asking`]: the same socket once more, on the event loop for being written to.
+    /// Set by a [`Sock::asking`] that has waited for room: a duplicate of the socket, registered for writing only.
     room: OnceCell<(AsyncFd<RawFd>, OwnedFd)>,
     fd: OwnedFd,
     interest: Interest,
-    /// It is a socket: bytes come as a stream.
+    /// Whether the descriptor is a socket, whose bytes come as a stream.
     stream: bool,
-    /// Something unread may be there though the event loop would not say so again.
+    /// Whether unread data may be there that the event loop would not announce again.
     passed_over: Cell<bool>,
 }
 
@@ -69,9 +70,9 @@ impl Sock {
         }
     }
 
-    /// A Unix socket whose peer is asked, and answers. The kernel calls it writable anew each time the peer has
-    /// read something: an event for each question, while the answer is waited for. So the event loop is told to
-    /// look for that only once something did not fit.
+    /// Wraps a Unix socket for questions to a peer that answers them. Each time the peer has read something, the kernel calls
+    /// the socket writable anew. That would be an event for each question, while the task waits for the answer. So the event
+    /// loop watches for room only after something did not fit.
     pub fn asking(fd: OwnedFd) -> Self {
         Self {
             stream: true,
@@ -79,12 +80,12 @@ impl Sock {
         }
     }
 
-    /// Nothing is to be written for a while: gives back what waiting for room has taken.
+    /// Frees the registration that waits for room. Call this if nothing is to be written for a while.
     pub fn rest(&mut self) {
         drop(self.room.take());
     }
 
-    /// The same descriptor, for the event loop of this thread.
+    /// Returns the same descriptor without its registrations, for the event loop of this thread.
     #[must_use]
     pub fn moved(self) -> Self {
         let Self {
@@ -102,12 +103,12 @@ impl Sock {
         }
     }
 
-    /// The end of a pipe that we read.
+    /// Wraps the end of a pipe that we read.
     pub fn reader(fd: OwnedFd) -> Self {
         Self::with_interest(fd, Interest::READABLE)
     }
 
-    /// The end of a pipe that we write.
+    /// Wraps the end of a pipe that we write.
     pub fn writer(fd: OwnedFd) -> Self {
         Self::with_interest(fd, Interest::WRITABLE)
     }
@@ -123,8 +124,8 @@ impl Sock {
         }
     }
 
-    /// Waits until the event loop calls it ready in that direction. One task waits for each at a time: its waker has a
-    /// place of its own then, where one among many would take a list, and a future five times as large.
+    /// Waits until the event loop calls the descriptor ready in that direction. Only one task at a time waits in each
+    /// direction. So the task's waker is stored in the descriptor: a list of wakers would make the future five times as large.
     fn ready(
         &self,
         to: Direction,
@@ -144,7 +145,7 @@ impl Sock {
         }
     }
 
-    /// Whether the event loop knows it: it has been waited for.
+    /// Returns whether the event loop knows the descriptor, because a task has waited for it.
     pub fn is_watched(&self) -> bool {
         self.watched.get().is_some()
     }
@@ -157,7 +158,8 @@ impl Sock {
         Ok(self.watched.get_or_init(|| watched))
     }
 
-    /// A registration of its own: the first cannot be changed, and a task may be waiting on it.
+    /// Returns the registration for writing. It is separate, because the first registration cannot be changed and a task may be
+    /// waiting on it.
     fn room(&self) -> io::Result<&AsyncFd<RawFd>> {
         if self.room.get().is_none() {
             let again = rustix::io::fcntl_dupfd_cloexec(&self.fd, 3)?;
@@ -170,25 +172,25 @@ impl Sock {
             .ok_or_else(|| io::ErrorKind::Other.into())
     }
 
-    /// Waits until the socket may be written to: that a connection has been made, or has failed.
+    /// Waits until the socket is writable: a connection was established, or it failed.
     pub async fn writable(&self) -> io::Result<()> {
         self.ready(Direction::Out).await?.retain_ready();
         Ok(())
     }
 
-    /// Waits until something may be there to be read, and reads nothing: who reads next need not wait.
+    /// Waits until there may be something to read. Reads nothing, so the next read finds the data without another wait.
     pub async fn arrives(&self) -> io::Result<()> {
         self.ready(Direction::In).await?.retain_ready();
         Ok(())
     }
 
-    /// Bytes that are there to be read (FIONREAD); 0 where that cannot be asked.
+    /// Returns the number of bytes that are ready to be read (FIONREAD); 0 if the system call fails.
     pub fn holds(&self) -> u64 {
         rustix::io::ioctl_fionread(&self.fd).unwrap_or_default()
     }
 
-    /// Calls at once, and again whenever the event loop calls it ready, until there is nothing to wait for. `waits`: the call
-    /// has been made at once.
+    /// Makes the system call at once, and again whenever the event loop calls the descriptor ready, until the call does not
+    /// have to wait. `waits`: the first, immediate call was made already.
     pub(crate) fn poll_run(
         &self,
         to: Direction,
@@ -218,7 +220,8 @@ impl Sock {
         }
     }
 
-    /// Reads `want` bytes or so into `buf`; 0 is end of file. `waits`: it was tried at once already, and is awaited.
+    /// Reads about `want` bytes into `buf`; 0 is end of file. `waits`: a read was tried already, and this call waits for its
+    /// data.
     pub fn poll_fill(
         &self,
         buf: &mut Buf,
@@ -226,10 +229,10 @@ impl Sock {
         waits: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        // Not after that: it was not tried.
+        // Look at the turn before `waits` is changed: if the turn is over, no read was tried.
         ready!(turn::poll_left(cx));
         let buf = buf.room(want.max(READ));
-        // The event loop may not say again what it has told another task, which read nothing.
+        // The event loop may have told another task of this data, which read nothing, and may not announce it again.
         *waits &= !self.passed_over.get();
         let read = self.poll_run(Direction::In, waits, cx, |fd| {
             rustix::io::read(fd, spare_capacity(&mut *buf))
@@ -241,13 +244,13 @@ impl Sock {
         read
     }
 
-    /// Appends what can be read to `buf`, within its spare capacity; 0 is end of file. Data is not expected to be there
-    /// yet: waits first, and takes a buffer only then.
+    /// Appends data to `buf`, within its spare capacity; 0 is end of file. The caller expects no data yet, so this waits first,
+    /// and takes a buffer only when data has come.
     pub fn read_later(&self, buf: &mut Vec<u8>) -> impl Future<Output = io::Result<usize>> {
         poll_fn(|cx| self.poll_read_later(buf, cx))
     }
 
-    /// As [`Sock::read_later`], polled.
+    /// Does the same as [`Sock::read_later`], as a poll function.
     pub fn poll_read_later(
         &self,
         buf: &mut Vec<u8>,
@@ -263,8 +266,8 @@ impl Sock {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => guard.clear_ready_matching(Ready::READABLE),
                 Ok(n) => {
-                    // All that was there, where bytes come as a stream: whatever comes now is a new event
-                    // (epoll(7), edge-triggered). A pipe may hold packets.
+                    // On a stream, a read that leaves room has taken all the data: later data is a new event (epoll(7),
+                    // edge-triggered). A pipe may hold packets, so this is not true of a pipe.
                     if n > 0 && buf.len() < buf.capacity() && self.stream {
                         guard.clear_ready_matching(Ready::READABLE);
                     }
@@ -275,18 +278,18 @@ impl Sock {
         }
     }
 
-    /// As [`Sock::read_later`], but never waits: `None` when nothing is there.
+    /// Reads like [`Sock::read_later`], but never waits: `None` if there is no data.
     pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         pool::room(buf);
         at_once(rustix::io::read(&self.fd, spare_capacity(buf)))
     }
 
-    /// As [`Sock::try_read`], no more than fits into `buf`.
+    /// Reads like [`Sock::try_read`], but no more than fits into `buf`.
     pub fn try_take(&self, buf: &mut [u8]) -> io::Result<Option<usize>> {
         at_once(rustix::io::read(&self.fd, buf))
     }
 
-    /// Writes what fits of `bufs`. `waits`: it was tried at once already, and is awaited.
+    /// Writes as much of `bufs` as fits. `waits`: a write was tried already, and this call waits for room.
     pub fn poll_write(
         &self,
         bufs: &[IoSlice<'_>],
@@ -296,8 +299,8 @@ impl Sock {
         self.poll_run(Direction::Out, waits, cx, |fd| rustix::io::writev(fd, bufs))
     }
 
-    /// As [`Sock::poll_write`], and lets what does not fill a segment wait for more, or for the end of the
-    /// connection (`MSG_MORE`).
+    /// Writes like [`Sock::poll_write`], but the kernel holds back a part of a segment until more data follows or the
+    /// connection ends (`MSG_MORE`).
     pub fn poll_write_more(
         &self,
         bufs: &[IoSlice<'_>],
@@ -310,8 +313,8 @@ impl Sock {
         })
     }
 
-    /// Waits for output that may stay where it is: says how much is in the pipe. Less than `least`, and
-    /// the end of file, are read instead.
+    /// Waits for output, and returns how many bytes are in the pipe, so that they may stay there. Reads the bytes instead if
+    /// there are fewer than `least`, or if the file ends.
     pub async fn waiting(&self, least: usize, buf: &mut Vec<u8>) -> io::Result<WaitingInput> {
         loop {
             let mut guard = self.ready(Direction::In).await?;
@@ -328,7 +331,7 @@ impl Sock {
         }
     }
 
-    /// Waits until something is there to be read, or nothing more will come; reads nothing, so 0.
+    /// Waits until there is something to read, or nothing more will come. Reads nothing, so the result is 0.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.passed_over.set(true);
         while rustix::io::ioctl_fionread(&self.fd)? == 0 {
@@ -341,27 +344,27 @@ impl Sock {
         Poll::Ready(Ok(0))
     }
 
-    /// Gives the pipe room for `bytes`, where the user's share of pipe memory allows (pipe(7)).
+    /// Gives the pipe room for `bytes`, if the user's share of pipe memory allows that (pipe(7)).
     pub fn widen(&self, bytes: usize) {
         if rustix::pipe::fcntl_getpipe_size(&self.fd).is_ok_and(|size| size >= bytes) {
             return;
         }
-        // Without it everything works, in smaller pieces.
+        // If this fails, everything still works, in smaller pieces.
         let _ = rustix::pipe::fcntl_setpipe_size(&self.fd, bytes);
     }
 
-    /// Bytes that were written and that the peer has not acknowledged, where the system knows.
+    /// Returns how many written bytes the peer has not acknowledged; `None` if the system does not know.
     pub fn unacknowledged(&self) -> Option<usize> {
         galgo_spawn::unacknowledged(&self.fd).ok()
     }
 
-    /// Sends at once what `MSG_MORE` held back.
+    /// Sends at once the bytes that `MSG_MORE` held back.
     pub fn push(&self) {
         // Setting the option again pushes (tcp(7)); it fails only on a Unix socket, which holds nothing back.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&self.fd, true);
     }
 
-    /// Whether all that the peer has sent so far was read: closing then makes no reset.
+    /// Returns whether everything that the peer has sent so far was read. If so, closing the socket sends no reset.
     pub fn is_drained(&self) -> bool {
         rustix::io::ioctl_fionread(&self.fd) == Ok(0)
     }
@@ -377,17 +380,17 @@ impl Sock {
         )?)
     }
 
-    /// Closing resets the connection, so that the peer sees that something is missing.
+    /// Makes closing reset the connection, so that the peer sees that something is missing.
     pub fn reset_on_close(&self) {
         let _ = rustix::net::sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }
 
-    /// Writes what fits of `bytes`, but never waits: `None` when nothing does.
+    /// Writes as much of `bytes` as fits, but never waits: `None` if nothing fits.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         at_once(rustix::io::write(&self.fd, bytes))
     }
 
-    /// Waits for the next request; holds no memory while there is none.
+    /// Waits for the next request. Holds no memory while it waits.
     pub fn poll_read_idle(&self, buf: &mut Buf, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         ready!(turn::poll_left(cx));
         if self.passed_over.get() {
@@ -411,7 +414,7 @@ impl Sock {
                     buf.shrink();
                     guard.clear_ready_matching(Ready::READABLE);
                 }
-                // All that was there: whatever comes now is a new event (epoll(7), edge-triggered).
+                // This read has taken all the data: later data is a new event (epoll(7), edge-triggered).
                 Ok(n) if n > 0 && buf.has_room() => {
                     guard.clear_ready_matching(Ready::READABLE);
                     return Poll::Ready(Ok(n));
@@ -421,8 +424,8 @@ impl Sock {
         }
     }
 
-    /// As [`Sock::poll_ready`]; where the kernel lacks room to watch it, it is asked again with the next tick. `None`: it
-    /// cannot be watched.
+    /// Does the same as [`Sock::poll_ready`]. If the kernel lacks room to watch the descriptor, tries again with the next tick.
+    /// `None`: the descriptor cannot be watched.
     fn poll_watched(
         &self,
         to: Direction,
@@ -438,8 +441,8 @@ impl Sock {
         }
     }
 
-    /// Waits until the peer has shut down its sending side or is gone, whatever is still unread. What breaks a stream
-    /// socket closes it, so an error is not asked for by itself (EPOLLHUP comes with EPOLLERR).
+    /// Waits until the peer has shut down its sending side or is gone, even if data is still unread. An error breaks a stream
+    /// socket and thereby closes it, so errors need no separate check (EPOLLHUP comes with EPOLLERR).
     pub fn poll_read_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let Some(mut guard) = ready!(self.poll_watched(Direction::In, cx)) else {
@@ -468,7 +471,7 @@ impl Sock {
     }
 }
 
-/// What a call has done that does not wait; `None`: there is nothing that could be done.
+/// Converts the result of a call that does not wait; `None`: the call could do nothing now.
 fn at_once(done: Result<usize, Errno>) -> io::Result<Option<usize>> {
     turn::called(*done.as_ref().unwrap_or(&0));
     match done {
@@ -478,7 +481,7 @@ fn at_once(done: Result<usize, Errno>) -> io::Result<Option<usize>> {
 }
 
 impl Sock {
-    /// The descriptor, which the event loop no longer knows.
+    /// Returns the descriptor, after the event loop has forgotten it.
     pub fn into_fd(self) -> OwnedFd {
         let Self {
             watched, room, fd, ..
@@ -510,11 +513,11 @@ mod tests {
             ours.set_nonblocking(true).unwrap();
             let sock = Sock::new(ours.into());
             let (mut buf, mut waits) = (Buf::default(), false);
-            // It is awaited, and the wait is given up.
+            // A read waits for data, and that wait is given up.
             let first = poll_fn(|cx| Poll::Ready(sock.poll_fill(&mut buf, 1, &mut waits, cx)));
             assert!(first.await.is_pending());
             client.write_all(b"x").unwrap();
-            // Who looks whether the client is gone has the event, and reads nothing.
+            // The check whether the client is gone takes the event, and reads nothing.
             sock.arrives().await.unwrap();
             let closed = poll_fn(|cx| Poll::Ready(sock.poll_read_closed(cx)));
             assert!(closed.await.is_pending());

@@ -1,8 +1,8 @@
-//! A coarse clock for what lasts longer than most requests.
+//! A coarse clock for waits that are longer than most requests.
 //!
-//! A timer of its own for each request would be set and cleared within a millisecond, and setting it
-//! makes the event loop wake itself up. So all requests of an event loop share one tick: it is there
-//! only while a task waits for it, and limits of time are looked at when it comes.
+//! If each request had a timer, it would be set and cleared within a millisecond, and setting a timer makes the event loop wake
+//! itself up. So all requests of an event loop share one tick. The tick runs only while a task waits for it, and tasks check
+//! their time limits when it comes.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,7 +13,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// The time between two ticks: how exact the clocks of programs are.
+/// The time between two ticks: the precision of the time limits of programs.
 pub const LENGTH: Duration = Duration::from_millis(50);
 /// If no task waits, the clock stops after this many ticks.
 const IDLE_TICKS: u32 = 20;
@@ -34,7 +34,7 @@ thread_local! {
 }
 
 impl Tick {
-    /// A task waits for the next tick.
+    /// Notes that a task waits for the next tick, and starts the clock if it has stopped.
     fn is_wanted(&self) {
         self.waited.set(true);
         if !self.running.replace(true) {
@@ -47,7 +47,7 @@ impl Tick {
         self.came.notify_waiters();
         let mut tasks = self.tasks.take();
         tasks.drain(..).for_each(Waker::wake);
-        // Its room, for those who wait for the next one.
+        // Put the empty vector back: its room is reused by the tasks that wait for the next tick.
         self.tasks.replace(tasks);
     }
 }
@@ -59,26 +59,27 @@ pub async fn next() {
     tick.came.notified().await;
 }
 
-/// Has the task polled again with the next tick.
+/// Has the task polled again at the next tick.
 pub fn wake(cx: &Context<'_>) {
     TICK.with(|tick| {
         tick.is_wanted();
         let mut tasks = tick.tasks.borrow_mut();
-        // One task waits for several things.
+        // A task that waits for several things is listed once.
         if !tasks.last().is_some_and(|last| last.will_wake(cx.waker())) {
             tasks.push(cx.waker().clone());
         }
     });
 }
 
-/// A wait for the next tick that goes on where the one before was given up. It is polled by one task.
+/// A wait for the next tick that survives between polls: a new poll continues the wait that was given up. Only one task polls
+/// it.
 #[derive(Debug, Default)]
 pub struct Wait {
     since: Option<u64>,
 }
 
 impl Wait {
-    /// Ready once a tick has come since it was polled first; what is polled then is another wait.
+    /// Ready once a tick has come since the first poll; the poll after that begins another wait.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         let now = count();
         match self.since {
@@ -96,12 +97,12 @@ impl Wait {
     }
 }
 
-/// Ticks so far. If no task waits there may be none.
+/// Returns the number of ticks so far. The clock may stand still if no task waits.
 pub fn count() -> u64 {
     TICK.with(|tick| tick.count.get())
 }
 
-/// Ticks, for the event loop of this thread; never ends.
+/// Runs the clock of this thread's event loop; never ends.
 pub async fn run() {
     let tick = TICK.with(Rc::clone);
     loop {
@@ -139,7 +140,7 @@ mod tests {
                 () = run() => unreachable!("it never ends"),
                 () = waits => {}
             }
-            // A clock that begins anew, as after a pause.
+            // Stop the clock, as after a pause: it starts again.
             TICK.with(|t| t.running.set(false));
             tokio::select! {
                 () = run() => unreachable!("it never ends"),

@@ -1,7 +1,7 @@
 //! A client's connection: a socket, plain or under TLS.
 //!
-//! What is written and read is the same in both. Over a plain socket nothing is copied that the kernel can move itself
-//! (sendfile(2), splice(2)); under TLS it goes through a buffer.
+//! Callers read and write both kinds alike. Over a plain socket the kernel moves bytes itself if it can, without a copy
+//! (sendfile(2), splice(2)). Under TLS the bytes go through a buffer.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -20,18 +20,18 @@ use crate::{
     tls::{Agreed, Session, TlsServer},
 };
 
-/// A connection, with an event loop of its own thread.
+/// A connection that the event loop of this thread serves.
 #[derive(Debug)]
 pub struct Transport {
     sock: Sock,
-    /// The session, once it has begun.
+    /// The TLS session, once it has begun.
     tls: OnceCell<Box<RefCell<Session>>>,
-    /// It ends so that the client sees that something is missing.
+    /// Whether the connection ends so that the client sees that something is missing.
     cut: Cell<bool>,
 }
 
 impl Transport {
-    /// A plain connection.
+    /// Creates a plain connection.
     pub fn new(sock: Sock) -> Self {
         Self {
             sock,
@@ -40,10 +40,11 @@ impl Transport {
         }
     }
 
-    /// Begins TLS. `buf` has what was received already, and then what the client sends behind the handshake.
+    /// Shakes hands for TLS. `buf` holds the bytes that were received already. Afterwards it holds what the client sent after
+    /// the handshake.
     ///
     /// # Errors
-    /// There was no agreement; the client has been told why, as far as TLS has words for it.
+    /// The handshake failed. The client was told why, as far as TLS has alerts for it.
     pub async fn accept(&self, server: &TlsServer, buf: &mut Buf) -> io::Result<()> {
         let session = RefCell::new(Session::new(server, std::mem::take(buf))?);
         let tls = self.tls.get_or_init(|| Box::new(session));
@@ -55,18 +56,19 @@ impl Transport {
         .await
     }
 
-    /// What was agreed upon; `None` where nothing is encrypted.
+    /// Returns the terms on which the handshake agreed; `None` if nothing is encrypted.
     pub fn agreed(&self) -> Option<Agreed> {
         self.tls.get()?.borrow().agreed()
     }
 
-    /// Whether that was agreed upon (ALPN, RFC 7301): [`H2`](crate::tls::H2), or [`ACME`](crate::tls::ACME).
+    /// Returns whether the handshake agreed on this protocol (ALPN, RFC 7301): [`H2`](crate::tls::H2), or
+    /// [`ACME`](crate::tls::ACME).
     pub fn alpn_is(&self, protocol: &[u8]) -> bool {
         let tls = self.tls.get();
         tls.is_some_and(|tls| tls.borrow().alpn() == Some(protocol))
     }
 
-    /// The socket, where bytes may go by it as they are.
+    /// Returns the socket if bytes may be sent without encryption.
     pub fn raw(&self) -> Option<&Sock> {
         match self.tls.get() {
             None => Some(&self.sock),
@@ -74,12 +76,12 @@ impl Transport {
         }
     }
 
-    /// The socket, for what is not about its bytes.
+    /// Returns the socket, for calls that neither read nor write its bytes.
     pub fn sock(&self) -> &Sock {
         &self.sock
     }
 
-    /// As [`Sock::poll_fill`].
+    /// Reads like [`Sock::poll_fill`].
     pub fn poll_fill(
         &self,
         buf: &mut Buf,
@@ -99,13 +101,13 @@ impl Transport {
         }
     }
 
-    /// As [`Transport::poll_fill`], awaited.
+    /// Does the same as [`Transport::poll_fill`], as a future.
     pub async fn fill(&self, buf: &mut Buf, want: usize) -> io::Result<usize> {
         let mut waits = false;
         poll_fn(|cx| self.poll_fill(buf, want, &mut waits, cx)).await
     }
 
-    /// As [`Sock::poll_read_idle`].
+    /// Waits for the next request like [`Sock::poll_read_idle`].
     pub fn poll_read_idle(&self, buf: &mut Buf, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let sock = &self.sock;
         match self.tls.get() {
@@ -119,12 +121,13 @@ impl Transport {
         }
     }
 
-    /// As [`Transport::poll_read_idle`], awaited.
+    /// Does the same as [`Transport::poll_read_idle`], as a future.
     pub async fn read_idle(&self, buf: &mut Buf) -> io::Result<usize> {
         poll_fn(|cx| self.poll_read_idle(buf, cx)).await
     }
 
-    /// Writes what fits of `bufs`. `more` follows, or the end of the connection: what does not fill a segment waits for that.
+    /// Writes as much of `bufs` as fits. `more`: more data follows, or the end of the connection, so a part of a segment may
+    /// wait for that.
     pub fn write(
         &self,
         bufs: &[IoSlice<'_>],
@@ -134,8 +137,9 @@ impl Transport {
         poll_fn(move |cx| self.poll_write(bufs, more, &mut waits, cx))
     }
 
-    /// As [`Transport::write`], polled. `waits`: it was tried at once already, and is awaited. Whoever has begun to write goes on
-    /// with bytes that begin the same: under TLS they may have been encrypted already.
+    /// Does the same as [`Transport::write`], as a poll function. `waits`: a write was tried already, and this call waits for
+    /// room. A caller that has begun to write must go on with bytes that begin the same: under TLS they may have been encrypted
+    /// already.
     pub fn poll_write(
         &self,
         bufs: &[IoSlice<'_>],
@@ -153,7 +157,7 @@ impl Transport {
         }
     }
 
-    /// As [`Sock::try_write`].
+    /// Writes like [`Sock::try_write`].
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         match self.tls.get() {
             None => self.sock.try_write(bytes),
@@ -161,7 +165,7 @@ impl Transport {
         }
     }
 
-    /// Sends bytes of a file, without copying them where nothing is encrypted; moves `offset`.
+    /// Sends bytes of a file, and advances `offset`. If nothing is encrypted, the bytes are not copied.
     pub async fn sendfile(
         &self,
         file: impl AsFd,
@@ -183,7 +187,7 @@ impl Transport {
         Ok(sent)
     }
 
-    /// Bytes that were written and that the client has not acknowledged, where the system knows.
+    /// Returns how many written bytes the client has not acknowledged; `None` if the system does not know.
     pub fn unacknowledged(&self) -> Option<usize> {
         let pending = self.tls.get().map_or(0, |tls| tls.borrow().pending());
         self.sock.unacknowledged().map(|sent| sent + pending)
@@ -198,7 +202,7 @@ impl Transport {
         self.sock.end_output()
     }
 
-    /// Closing resets the connection, so that the client sees that something is missing.
+    /// Makes closing reset the connection, so that the client sees that something is missing.
     pub fn reset_on_close(&self) {
         self.cut.set(true);
         self.sock.reset_on_close();

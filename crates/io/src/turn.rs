@@ -19,7 +19,7 @@ use std::{
 const LONGEST: Duration = Duration::from_millis(1);
 /// Units between two looks at the clock: some 50 µs.
 const LOOK: u32 = 512;
-/// A turn that moved at least this many bytes was one of a transfer, and no flood of small things.
+/// A turn that moved at least this many bytes belonged to a transfer, and not to a flood of small things.
 const BULK: usize = 256 << 10;
 
 /// Units of one system call.
@@ -36,35 +36,35 @@ thread_local! {
 /// The turn of the task that runs.
 #[derive(Debug)]
 struct Turn {
-    /// What is known of it: [`RUNS`] and so on. One word, because each poll of a connection sets and asks it.
+    /// Flags of the turn: [`RUNS`] and so on. They are one word, because each poll of a connection sets and reads them.
     state: Cell<u32>,
     /// Units until the next look at the clock.
     left: Cell<u32>,
-    /// The first look of this turn, if it has [`LOOKED`].
+    /// Time of the first look at the clock in this turn, if it has [`LOOKED`].
     since: Cell<Option<Instant>>,
-    /// Bytes moved.
+    /// Bytes moved in this turn.
     moved: Cell<usize>,
 }
 
-/// A connection's task runs.
+/// The task of a connection is running.
 const RUNS: u32 = 1;
 /// The clock was read in this turn.
 const LOOKED: u32 = 2;
 /// The turn is used up.
 const OVER: u32 = 4;
-/// See [`floods`].
+/// Set by [`floods`].
 const FLOODS: u32 = 8;
 
-/// How a turn went.
+/// The reason why a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Went {
     /// The task waits for something else.
     Waits,
-    /// A transfer of many bytes has used it up.
+    /// A transfer of many bytes has used the turn up.
     Transfers,
-    /// Many small things have used it up.
+    /// Many small things have used the turn up.
     Busy,
-    /// The client sends so many small things that they wait for a while.
+    /// The client sends so many small things that they have to wait for a while.
     Floods,
 }
 
@@ -123,20 +123,20 @@ impl Turn {
     }
 }
 
-/// Runs one poll of a connection's task, which has a new turn, and says how that went.
+/// Runs one poll of a connection's task in a new turn, and returns how the turn ended.
 pub fn take<T>(poll: impl FnOnce() -> T) -> (T, Went) {
     TURN.with(Turn::begin);
     let polled = poll();
     (polled, TURN.with(Turn::end))
 }
 
-/// Counts what has been done.
+/// Counts `units` of work that was done.
 #[inline]
 pub fn spend(units: u32) {
     TURN.with(|turn| turn.spend(units));
 }
 
-/// Counts a system call that moved so many bytes.
+/// Counts a system call that moved this many bytes.
 #[inline]
 pub(crate) fn called(bytes: usize) {
     TURN.with(|turn| {
@@ -145,18 +145,18 @@ pub(crate) fn called(bytes: usize) {
     });
 }
 
-/// Whether the turn is used up.
+/// Returns whether the turn is used up.
 #[inline]
 pub fn is_over() -> bool {
     TURN.with(|turn| turn.has(OVER))
 }
 
-/// Ends the turn: others are to run first.
+/// Ends the turn, so that other tasks run first.
 pub fn finish() {
     TURN.with(|turn| turn.add(if turn.has(RUNS) { OVER } else { 0 }));
 }
 
-/// The client of this turn floods.
+/// Notes that the client of this turn sends a flood.
 pub fn floods() {
     TURN.with(|turn| turn.add(FLOODS));
 }
@@ -174,12 +174,12 @@ pub fn poll_left(cx: &mut Context<'_>) -> Poll<()> {
 
 #[cold]
 fn put_off(cx: &mut Context<'_>) -> Poll<()> {
-    // Unlike wake_by_ref, this wakes the task after the event loop has looked for events. It does so when polled first.
+    // Unlike wake_by_ref, yield_now wakes the task only after the event loop has looked for events. Its first poll does that.
     let _deferred = pin!(tokio::task::yield_now()).poll(cx);
     Poll::Pending
 }
 
-/// As [`poll_left`], awaited.
+/// Waits until [`poll_left`] is ready.
 pub async fn left() {
     poll_fn(poll_left).await;
 }
@@ -198,7 +198,7 @@ mod tests {
         runtime.unwrap().block_on(local.run_until(run))
     }
 
-    /// Spends until the turn is over.
+    /// Spends units until the turn is over.
     fn use_up() {
         while !is_over() {
             spend(REQUEST);
@@ -224,7 +224,7 @@ mod tests {
                     poll_fn(|cx| take(|| busy.as_mut().poll(cx)).0).await
                 }
             });
-            // Only the kernel says that this has come.
+            // Only the kernel can announce this end of file.
             let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
             ours.set_nonblocking(true).unwrap();
             let sock = crate::sock::Sock::new(ours.into());
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(take(bulk).1, Went::Transfers);
         assert_eq!(take(floods).1, Went::Floods);
         assert!(!is_over());
-        // What runs outside of a turn is never put off.
+        // Work outside of a turn is never put off.
         let began = Instant::now();
         while began.elapsed() < 3 * LONGEST {
             spend(LOOK);

@@ -11,12 +11,13 @@ use tokio::io::{Interest, unix::AsyncFd};
     reason = "the replacement is unsafe for types that may change their descriptor"
 )]
 pub fn register<T: AsRawFd>(fd: T, interest: Interest) -> io::Result<AsyncFd<T>> {
-    // Sound for what is registered here: a type that owns its descriptor and keeps it, or the number of
-    // one that is kept longer.
+    // This is sound for both kinds of type that are registered here. A type that owns its descriptor keeps it. If only a number
+    // is registered, its descriptor lives longer than the registration.
     AsyncFd::with_interest(fd, interest)
 }
 
-/// Whether the kernel lacks room to watch a descriptor (epoll_ctl(2)): of what goes on there that says nothing.
+/// Returns whether the kernel lacks room to watch a descriptor (epoll_ctl(2)). The error does not mean that the descriptor has
+/// failed.
 pub fn is_short(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::NOSPC | Errno::NOMEM))
 }

@@ -1,4 +1,4 @@
-//! Certificates with their chains and keys, and which host each of them is for.
+//! Certificates with their chains and keys, and the hosts that each certificate is for.
 
 use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
@@ -14,7 +14,7 @@ use super::{facts::Facts, provider::provider};
 #[derive(Debug, Clone)]
 pub struct Certificate {
     pub(super) key: Arc<CertifiedKey>,
-    /// The names that it is valid for, lower case: `example.org`, `*.example.org`.
+    /// Names of hosts for which the certificate is valid, in lower case: `example.org`, `*.example.org`.
     names: Vec<String>,
     facts: Facts,
 }
@@ -23,15 +23,15 @@ pub struct Certificate {
 #[derive(Debug, Default)]
 pub(super) struct Certificates {
     by_name: HashMap<String, Arc<CertifiedKey>>,
-    /// For a client that names no host, or one that has none.
+    /// For a client that names no host, or a host without a certificate.
     pub(super) default: Option<Arc<CertifiedKey>>,
 }
 
 impl Certificate {
-    /// Reads a chain and a key in PEM (RFC 7468): the chain's first certificate is the server's own, what signed it follows.
+    /// Reads a chain and a key in PEM (RFC 7468). The first certificate of the chain is the server's own; its signers follow.
     ///
     /// # Errors
-    /// In words: nothing can be read, the key is that of another certificate, or no host is named.
+    /// A sentence: the PEM cannot be read, or the key belongs to another certificate.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, String> {
         let chain = read_chain(chain)?;
         // INVARIANT: a chain that was read has a certificate.
@@ -53,17 +53,17 @@ impl Certificate {
         })
     }
 
-    /// The names of hosts that it is valid for.
+    /// Returns the names of the hosts for which the certificate is valid.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Whose it is, who signed it, and when it is valid.
+    /// Returns the owner, the signer and the dates of the certificate.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Why clients will hardly take it at that moment, a sentence each.
+    /// Returns the reasons why clients will hardly accept the certificate at that moment, each as a sentence.
     pub fn doubts(&self, now: SystemTime) -> Vec<String> {
         let mut doubts = Vec::new();
         doubts.extend(self.facts.out_of_date(now));
@@ -77,7 +77,7 @@ impl Certificate {
             .windows(2)
             .position(|two| two[0].issuer != two[1].subject);
         if let Some(at) = apart {
-            // RFC 5246, 7.4.2: each certificate is followed by the one that signed it.
+            // RFC 5246, 7.4.2: after each certificate comes its signer's certificate.
             doubts.push(format!(
                 "its chain is in the wrong order: certificate {} was signed by {:?}, and behind it stands {:?}",
                 at + 1, chain[at].issuer, chain[at + 1].subject
@@ -118,7 +118,7 @@ fn read_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|e| format!("the key cannot be read: {e}"))
 }
 
-/// Whose a key is that is not the first certificate's.
+/// Explains a key that does not fit the first certificate.
 fn anothers(behind: &[CertificateDer<'static>], key: &PrivateKeyDer<'static>) -> String {
     let is = |one: &CertificateDer<'static>| {
         CertifiedKey::from_der(vec![one.clone()], key.clone_key(), provider()).is_ok()
@@ -128,7 +128,8 @@ fn anothers(behind: &[CertificateDer<'static>], key: &PrivateKeyDer<'static>) ->
 }
 
 impl Certificates {
-    /// Those of a server; the first is shown where no name fits. Of two for one name the first counts.
+    /// Creates the table of a server. The first certificate is shown if no name fits. If two are for the same name, the first
+    /// counts.
     pub(super) fn new(all: &[Certificate]) -> Self {
         let mut by_name = HashMap::new();
         for one in all {
@@ -142,7 +143,8 @@ impl Certificates {
         Self { by_name, default }
     }
 
-    /// The certificate for a host, in lower case: its own, else one for all names one label below its domain (RFC 6125, 6.4.3).
+    /// Returns the certificate for a host, given in lower case: its own, else the wildcard of its domain, which covers names
+    /// one label below the domain (RFC 6125, 6.4.3).
     pub(super) fn of(&self, host: &str) -> Option<&Arc<CertifiedKey>> {
         self.by_name.get(host).or_else(|| {
             let (_, domain) = host.split_once('.')?;

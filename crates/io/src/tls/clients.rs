@@ -13,17 +13,17 @@ use super::{
     provider::provider,
 };
 
-/// Whose certificates are taken from clients, and what is made of them.
+/// The authorities of client certificates, and the use that is made of the certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clients {
     authorities: Vec<CertificateDer<'static>>,
-    /// A client without one gets no further than the handshake.
+    /// Whether a client without a certificate gets no further than the handshake.
     pub required: bool,
-    /// What of a certificate names the user; `None`: nothing does.
+    /// The part of a certificate that names the user; `None`: no part does.
     pub user: Option<UserIs>,
 }
 
-/// What of a certificate names the user (REMOTE_USER).
+/// The part of a certificate that names the user (REMOTE_USER).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserIs {
     /// The common name of its subject.
@@ -32,20 +32,20 @@ pub enum UserIs {
     Subject,
 }
 
-/// A certificate that a client has shown, and proved to be its own, as programs are told.
+/// A certificate that a client has shown, and proved to be its own, in the form in which programs get it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// Whose it is, as RFC 4514 writes it: `CN=ada,O=Example`.
+    /// The owner, as RFC 4514 writes it: `CN=ada,O=Example`.
     pub subject: String,
-    /// The common name in it, where there is one.
+    /// The common name in the subject, if there is one.
     pub common_name: Option<String>,
-    /// Who signed it.
+    /// The authority that signed the certificate.
     pub issuer: String,
-    /// Its number, in hexadecimal digits.
+    /// The serial number, in hexadecimal digits.
     pub serial: String,
-    /// It is not valid before: `Nov 22 20:36:02 2026 GMT`.
+    /// Start of the certificate's validity: `Nov 22 20:36:02 2026 GMT`.
     pub start: String,
-    /// It is not valid behind.
+    /// End of the certificate's validity.
     pub end: String,
 }
 
@@ -53,7 +53,7 @@ impl Clients {
     /// Reads the certificates of authorities, in PEM.
     ///
     /// # Errors
-    /// In words: there is none, or one of no use.
+    /// A sentence: there is no certificate, or the server cannot use it.
     pub fn from_pem(pem: &[u8], required: bool, user: Option<UserIs>) -> Result<Self, String> {
         let authorities = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
         let clients = Self {
@@ -85,7 +85,7 @@ impl Clients {
 }
 
 impl ClientCertificate {
-    /// What a certificate in DER says; `None`: it cannot be read.
+    /// Reads a certificate in DER; `None` if it cannot be read.
     pub(super) fn read(der: &[u8]) -> Option<Self> {
         let facts = Facts::read(der).ok()?;
         let serial = facts.serial.iter().map(|byte| format!("{byte:02X}"));
@@ -95,7 +95,7 @@ impl ClientCertificate {
             subject: printable(&facts.subject),
             issuer: printable(&facts.issuer),
             serial: match serial.strip_prefix("00") {
-                // A sign, no digit.
+                // This byte is only the sign of the number: drop it.
                 Some(digits) if !digits.is_empty() => digits.to_owned(),
                 _ => serial,
             },
@@ -104,7 +104,7 @@ impl ClientCertificate {
         })
     }
 
-    /// The user that it names.
+    /// Returns the user that the certificate names.
     pub(super) fn user(&self, is: UserIs) -> Option<&str> {
         let user = match is {
             UserIs::CommonName => self.common_name.as_deref()?,
@@ -114,7 +114,7 @@ impl ClientCertificate {
     }
 }
 
-/// Control characters as RFC 4514 has them: variables hold neither NUL nor a line's end.
+/// Escapes control characters as RFC 4514 does, because variables can hold neither NUL nor a line's end.
 fn printable(text: &str) -> String {
     let mut printed = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! What a certificate says of itself (RFC 5280).
+//! Fields of a certificate (RFC 5280).
 
 use std::time::SystemTime;
 
@@ -11,19 +11,19 @@ use x509_cert::{
 /// Names, dates and numbers of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// Whose it is, as RFC 4514 writes it: `CN=example.org,O=Example`. May be empty.
+    /// The owner, as RFC 4514 writes it: `CN=example.org,O=Example`. May be empty.
     pub subject: String,
-    /// The common name in it, where there is one.
+    /// The common name in the subject, if there is one.
     pub common_name: Option<String>,
-    /// Who signed it, written likewise.
+    /// The signer, in the same notation.
     pub issuer: String,
-    /// Its number among those of the issuer, as DER has it: the bytes of a signed number.
+    /// The issuer's number for this certificate, as in DER: the bytes of a signed number.
     pub serial: Vec<u8>,
-    /// Which key of the issuer signed it (RFC 5280, 4.2.1.1), where it says so.
+    /// The issuer's key that signed the certificate (RFC 5280, 4.2.1.1), if the certificate names it.
     pub authority_key: Option<Vec<u8>>,
-    /// It is not valid before.
+    /// Start of the validity.
     pub not_before: SystemTime,
-    /// It is not valid behind.
+    /// End of the validity.
     pub not_after: SystemTime,
 }
 
@@ -31,9 +31,10 @@ impl Facts {
     /// Reads a certificate in DER.
     ///
     /// # Errors
-    /// In words: it is none.
+    /// A sentence: `der` is not a certificate.
     pub fn read(der: &[u8]) -> Result<Self, String> {
-        // Numbers that RFC 5280 does not allow occur: others have to judge them.
+        // Some certificates have numbers that RFC 5280 does not allow. `Raw` reads them; to judge them is not the task of this
+        // function.
         let read = CertificateInner::<Raw>::from_der(der)
             .map_err(|e| format!("the certificate cannot be read: {e}"))?;
         let tbs = read.tbs_certificate();
@@ -51,7 +52,7 @@ impl Facts {
         })
     }
 
-    /// Why no client takes it at that moment, in words; `None`: it is valid then.
+    /// Returns why no client accepts the certificate at that moment, as a sentence; `None` if the certificate is valid then.
     pub fn out_of_date(&self, now: SystemTime) -> Option<String> {
         if now > self.not_after {
             Some(format!("it expired on {}", date(self.not_after)))
@@ -66,7 +67,7 @@ impl Facts {
     }
 }
 
-/// The same as OpenSSL prints it: `Nov 22 20:36:02 2026 GMT`.
+/// Formats a moment as OpenSSL does: `Nov 22 20:36:02 2026 GMT`.
 pub(super) fn openssl_date(at: SystemTime) -> String {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -80,7 +81,7 @@ pub(super) fn openssl_date(at: SystemTime) -> String {
     format!("{month} {day:>2} {hour:02}:{minute:02}:{second:02} {year} GMT")
 }
 
-/// A moment of a certificate as `2026-11-22T20:36:02Z`.
+/// Formats a moment as `2026-11-22T20:36:02Z`.
 pub fn date(at: SystemTime) -> String {
     DateTime::from_system_time(at).map_or_else(|_| "another age".into(), |at| at.to_string())
 }

@@ -1,4 +1,4 @@
-//! What is agreed upon with clients.
+//! The server's side of TLS: its configuration, and the result of a handshake.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::{
     shown::{ACME, Shown},
 };
 
-/// HTTP/2 as ALPN names it (RFC 9113, 3.2).
+/// The name of HTTP/2 in ALPN (RFC 9113, 3.2).
 pub const H2: &[u8] = b"h2";
 
-/// What is agreed upon with clients: certificates, and the keys of session tickets.
+/// The server's configuration for handshakes: certificates, and the keys of session tickets.
 #[derive(Debug, Clone)]
 pub struct TlsServer {
     pub(super) config: Arc<ServerConfig>,
@@ -21,27 +21,27 @@ pub struct TlsServer {
     pub(super) clients: Option<Clients>,
 }
 
-/// What a client and the server have agreed upon.
+/// Result of a handshake with a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
     /// `TLSv1.3` or `TLSv1.2`.
     pub protocol: &'static str,
-    /// The name of the cipher suite as IANA has it: `TLS_AES_256_GCM_SHA384`.
+    /// The name of the cipher suite in IANA's registry: `TLS_AES_256_GCM_SHA384`.
     pub cipher: String,
-    /// The host that the client asked for (SNI), where it named one.
+    /// The host that the client asked for (SNI), if it named one.
     pub server_name: Option<String>,
-    /// Whether it was asked for a certificate.
+    /// Whether the server asked the client for a certificate.
     pub asked: bool,
-    /// The certificate of the client, where it has shown one.
+    /// The client's certificate, if it has shown one.
     pub client: Option<ClientCertificate>,
-    /// The user that this names.
+    /// The user that the client's certificate names.
     pub user: Option<String>,
 }
 
 impl TlsServer {
-    /// A server that shows what `shown` says at the time, and asks `clients` for their certificates; `None`: it does not.
-    /// Tickets of `before` are taken by it, too, if that asked the same: clients go on with their sessions when the
-    /// configuration is read again.
+    /// Creates a server that shows the certificates that `shown` has at the time of each handshake. With `clients`, it asks
+    /// clients for certificates. It also accepts the tickets of `before`, if `before` asked clients for the same. So clients
+    /// can resume their sessions after the configuration was read again.
     ///
     /// # Errors
     /// The system has no random numbers for the keys of tickets.
@@ -52,9 +52,9 @@ impl TlsServer {
     ) -> Result<Self, String> {
         let failed = |e: rustls::Error| e.to_string();
         let tickets = match before {
-            // Whoever goes on with a session is not asked again.
+            // A client that resumes a session is not asked for its certificate again.
             Some(before) if before.clients == clients => before.config.ticketer.clone(),
-            // Their keys change every six hours and are taken for twelve.
+            // The keys of tickets change every six hours; tickets are accepted for twelve.
             _ => aws_lc_rs::Ticketer::new().map_err(failed)?,
         };
         let builder = ServerConfig::builder_with_provider(provider().clone());
@@ -67,7 +67,7 @@ impl TlsServer {
         };
         let mut config = builder.with_cert_resolver(shown.clone());
         config.ticketer = tickets;
-        // The strongest that the client has, whatever it names first.
+        // Choose the strongest cipher suite that the client has, whichever suite the client names first.
         config.ignore_client_order = true;
         config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec(), b"http/1.0".to_vec()];
         if shown.is_automatic() {
@@ -80,7 +80,7 @@ impl TlsServer {
         })
     }
 
-    /// What clients are shown.
+    /// Returns the certificates that clients are shown.
     pub fn shown(&self) -> &Arc<Shown> {
         &self.shown
     }

@@ -1,4 +1,4 @@
-//! One TLS session, between the socket and those who read and write what is in it.
+//! A TLS session, between the socket and the code that reads and writes its content.
 
 use std::{
     io::{self, IoSlice, Read, Write},
@@ -22,30 +22,30 @@ use crate::{
     turn,
 };
 
-/// A session. What it has encrypted and could not send waits in it, at most [`PENDING`] bytes or so: whoever writes next
-/// sends that first.
+/// A TLS session. Encrypted bytes that could not be sent wait in it, about [`PENDING`] bytes at most: the next write sends them
+/// first.
 #[derive(Debug)]
 pub(crate) struct Session {
     tls: ServerConnection,
-    /// Received and not yet decrypted.
+    /// Bytes that were received and not yet decrypted.
     received: Buf,
-    /// The client was asked for a certificate, and what of it names the user.
+    /// Set if the client was asked for a certificate; inside is the part of it that names the user.
     asked: Option<Option<UserIs>>,
-    /// Bytes that were encrypted for a write that has not been told so.
+    /// Bytes that were encrypted for a write which has not returned yet.
     taken: usize,
-    /// The client has said that it sends no more (close_notify).
+    /// Whether the client has said that it sends no more (close_notify).
     ended: bool,
 }
 
 /// Encrypted bytes that may wait to be sent, more or less.
 const PENDING: usize = 64 << 10;
-/// Bytes around what a record holds, at least: its head and its tag (RFC 8446, 5.2). They tell how many records have come.
+/// Least overhead of a record, in bytes: its head and its tag (RFC 8446, 5.2). The overhead shows how many records have come.
 const RECORD: usize = 5 + 16;
-/// Reads in a row that brought nothing for whoever reads: records in part, or empty ones.
+/// Most reads in a row that bring no data for the caller: parts of records, or empty records.
 const EMPTY: usize = 8;
 
 impl Session {
-    /// A session in which nothing has been said. `received` came before it began.
+    /// Creates a session before its first message. `received` holds bytes that came before the session began.
     pub(crate) fn new(server: &TlsServer, received: Buf) -> io::Result<Self> {
         let mut tls = ServerConnection::new(server.config.clone()).map_err(io::Error::other)?;
         tls.set_buffer_limit(Some(PENDING));
@@ -58,7 +58,7 @@ impl Session {
         })
     }
 
-    /// Shakes hands; what the client sends behind that goes to `buf`.
+    /// Shakes hands. Data that the client sends after the handshake goes to `buf`.
     pub(crate) fn poll_handshake(
         &mut self,
         sock: &Sock,
@@ -80,8 +80,8 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads on by `fill`, which adds what the socket has to what it is given, until something of the client's is in `buf`.
-    /// 0: the client has ended its side.
+    /// Calls `fill` to read from the socket until `buf` has got some of the client's data. `fill` appends what it reads to the
+    /// buffer that it is given. Returns 0 if the client has ended its side.
     pub(crate) fn poll_read(
         &mut self,
         sock: &Sock,
@@ -95,7 +95,7 @@ impl Session {
             }
             let read = ready!(fill(&mut self.received, cx))?;
             if read == 0 {
-                // Without close_notify something may be missing.
+                // Without close_notify some data may be missing.
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
             match self.take_in(sock, buf)? {
@@ -103,13 +103,13 @@ impl Session {
                 n => return Poll::Ready(Ok(n)),
             }
         }
-        // Others have their turn: a client may send empty records as fast as they are read.
+        // Let other tasks run: a client may send empty records as fast as we read them.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Decrypts all that was received, and sends what the session has to say for itself, an alert above all, as far as there
-    /// is room for it.
+    /// Decrypts everything that was received. Then sends the session's own messages, above all alerts, as far as there is room
+    /// for them.
     fn take_in(&mut self, sock: &Sock, buf: &mut Buf) -> io::Result<usize> {
         let decrypted = self.decrypt(buf);
         if self.tls.wants_write() && self.taken == 0 {
@@ -122,7 +122,7 @@ impl Session {
         let received = std::mem::take(&mut self.received);
         let (mut left, mut decrypted) = (received.bytes(), 0);
         while !left.is_empty() {
-            // What stands behind close_notify is not taken, and means nothing.
+            // rustls takes no data after close_notify, and such data means nothing.
             if self.tls.read_tls(&mut left)? == 0 {
                 break;
             }
@@ -143,7 +143,7 @@ impl Session {
         Ok(decrypted)
     }
 
-    /// Encrypts what fits of `bufs`, and sends it: resolves once all of that has been sent.
+    /// Encrypts as much of `bufs` as fits, and sends it. Resolves once all of that was sent.
     pub(crate) fn poll_write(
         &mut self,
         sock: &Sock,
@@ -160,7 +160,7 @@ impl Session {
         Poll::Ready(Ok(std::mem::take(&mut self.taken)))
     }
 
-    /// As [`Session::poll_write`], but never waits: `None` where there is no room.
+    /// Writes like [`Session::poll_write`], but never waits: `None` if there is no room.
     pub(crate) fn try_write(&mut self, sock: &Sock, bytes: &[u8]) -> io::Result<Option<usize>> {
         if self.taken > 0 || !self.try_flush(sock)? {
             return Ok(None);
@@ -170,14 +170,14 @@ impl Session {
         Ok(Some(taken))
     }
 
-    /// Says that nothing more is sent (close_notify).
+    /// Tells the client that nothing more is sent (close_notify).
     pub(crate) fn close(&mut self, sock: &Sock) {
         self.tls.send_close_notify();
-        // Where there is no room the client has enough unread to be told by the end of the connection.
+        // If there is no room, the client has much unread data. The end of the connection then tells it enough.
         let _ = self.try_flush(sock);
     }
 
-    /// Bytes that wait to be sent, more or less.
+    /// Returns about how many bytes wait to be sent.
     pub(crate) fn pending(&self) -> usize {
         if self.tls.wants_write() {
             self.taken.max(1)
@@ -186,7 +186,7 @@ impl Session {
         }
     }
 
-    /// The protocol that was agreed upon (RFC 7301).
+    /// Returns the protocol that the handshake agreed on (RFC 7301).
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.tls.alpn_protocol()
     }
@@ -201,7 +201,7 @@ impl Session {
                 rustls::ProtocolVersion::TLSv1_2 => "TLSv1.2",
                 _ => "TLSv1.3",
             },
-            // rustls marks those of TLS 1.3.
+            // rustls marks the names of TLS 1.3 suites with `TLS13_`.
             cipher: cipher.as_str()?.replacen("TLS13_", "TLS_", 1),
             server_name: self.tls.server_name().map(str::to_owned),
             asked: self.asked.is_some(),
@@ -225,7 +225,7 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// False: there is no room for all.
+    /// Sends the encrypted bytes. Returns false if there is no room for all of them.
     fn try_flush(&mut self, sock: &Sock) -> io::Result<bool> {
         while self.tls.wants_write() {
             match self.send(std::os::fd::AsFd::as_fd(sock), false) {
@@ -248,11 +248,11 @@ impl Session {
     }
 }
 
-/// Why a handshake failed, in words; `None`: the client has just left.
+/// Returns why a handshake failed, as a sentence; `None` if the client has just left.
 pub fn why(e: &io::Error) -> Option<String> {
     let why = e.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match why {
-        // What rustls says where no certificate is shown.
+        // rustls returns this error if the server has no certificate to show.
         rustls::Error::General(_) => "there is no certificate for the host it asked for".to_owned(),
         rustls::Error::NoCertificatesPresented => "it has shown no certificate".to_owned(),
         rustls::Error::InvalidCertificate(e) => format!("its certificate is not taken: {e}"),
@@ -262,7 +262,7 @@ pub fn why(e: &io::Error) -> Option<String> {
     })
 }
 
-/// A socket, for rustls to write to.
+/// A socket to which rustls writes.
 struct Sends<'f> {
     fd: BorrowedFd<'f>,
     flags: SendFlags,

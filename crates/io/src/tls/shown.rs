@@ -1,4 +1,4 @@
-//! Which certificate a client is shown. It may become another one while the server runs.
+//! The certificates that clients are shown. They may change while the server runs.
 
 use std::{
     collections::HashMap,
@@ -17,31 +17,32 @@ use super::{
     provider::provider,
 };
 
-/// The protocol of those who make sure that a host is ours (RFC 8737, 3): nothing else is spoken behind its handshake.
+/// The protocol of an authority that checks whether a host is ours (RFC 8737, 3). Nothing is spoken after its handshake.
 pub const ACME: &[u8] = b"acme-tls/1";
 
-/// What clients are shown.
+/// The certificates that clients are shown.
 #[derive(Debug, Default)]
 pub struct Shown {
     table: RwLock<Table>,
-    /// One for all: an authority asks while the configuration is read again.
+    /// Shared with later configurations, because an authority may ask while the configuration is read again.
     proofs: Proofs,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Those from files.
+    /// Certificates from files.
     files: Certificates,
-    /// Those that come by themselves, by host in lower case; `None`: it has not come yet.
+    /// Certificates that are obtained automatically, by host in lower case; `None`: not obtained yet.
     automatic: HashMap<String, Option<Certificate>>,
 }
 
-/// Proofs that a host is ours, by host, while an authority asks for them.
+/// Proofs that a host is ours, by host, for as long as an authority asks for them.
 type Proofs = Arc<RwLock<HashMap<String, Arc<CertifiedKey>>>>;
 
 impl Shown {
-    /// Certificates from files, of which the first is for clients that name no host or an unknown one, and `hosts` whose
-    /// certificates come by themselves. Those that have come already are taken from `before`.
+    /// Creates a table of certificates from files, and of `hosts` whose certificates are obtained automatically. A client that
+    /// names no host or an unknown host is shown the first of `files`. Takes certificates that were already obtained from
+    /// `before`.
     pub fn new(files: &[Certificate], hosts: &[String], before: Option<&Self>) -> Self {
         let of = |host: &String| before.and_then(|before| before.of(host));
         let automatic = hosts.iter().map(|host| (host.clone(), of(host))).collect();
@@ -56,12 +57,12 @@ impl Shown {
         }
     }
 
-    /// Other certificates from files take the place of those that were.
+    /// Replaces the certificates from files.
     pub fn show_files(&self, files: &[Certificate]) {
         write(&self.table).files = Certificates::new(files);
     }
 
-    /// The certificate of a host has come.
+    /// Stores the certificate of a host, which was obtained automatically.
     pub fn show(&self, host: &str, certificate: Certificate) {
         let mut table = write(&self.table);
         if let Some(place) = table.automatic.get_mut(host) {
@@ -69,43 +70,43 @@ impl Shown {
         }
     }
 
-    /// The certificate of a host that has come by itself.
+    /// Returns the automatic certificate of a host, if it was obtained.
     pub fn of(&self, host: &str) -> Option<Certificate> {
         read(&self.table).automatic.get(host).cloned().flatten()
     }
 
-    /// Whether there is a certificate for clients that ask for a host.
+    /// Returns whether there is a certificate for clients that ask for this host.
     pub fn has(&self, host: &str) -> bool {
         self.for_client(Some(host)).is_some()
     }
 
-    /// Proves to those who ask for it by `ACME` that a host is ours; `digest` is that of the key authorization.
+    /// Proves by `ACME` that a host is ours, to any authority that asks. `digest` is the digest of the key authorization.
     ///
     /// # Errors
-    /// In words: the proof could not be made.
+    /// A sentence: the proof could not be made.
     pub fn prove(&self, host: &str, digest: &[u8]) -> Result<(), String> {
         let proof = proof(host, digest).map_err(|e| format!("no proof for {host}: {e}"))?;
         write(&self.proofs).insert(host.to_owned(), proof);
         Ok(())
     }
 
-    /// The authority does not ask any more.
+    /// Removes the proof for a host, because the authority does not ask any more.
     pub fn proven(&self, host: &str) {
         write(&self.proofs).remove(host);
     }
 
-    /// Whether certificates come by themselves.
+    /// Returns whether any certificates are obtained automatically.
     pub(super) fn is_automatic(&self) -> bool {
         !read(&self.table).automatic.is_empty()
     }
 
-    /// The certificate for a client that names that host, or none.
+    /// Returns the certificate for a client that names this host, or no host.
     pub(super) fn for_client(&self, host: Option<&str>) -> Option<Arc<CertifiedKey>> {
         let table = read(&self.table);
         let host = host.map(str::to_ascii_lowercase);
         let host = host.as_deref();
         if let Some(automatic) = host.and_then(|host| table.automatic.get(host)) {
-            // One for another host would be of no use to it, and shown as an attack.
+            // A certificate for another host would be useless to the client, which would report an attack.
             return automatic.as_ref().map(|one| one.key.clone());
         }
         let own = host.and_then(|host| table.files.of(host));
@@ -123,14 +124,14 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A certificate that only says who asked for it (RFC 8737, 3).
+/// Makes a certificate that only holds the answer to the authority's question (RFC 8737, 3).
 fn proof(host: &str, digest: &[u8]) -> Result<Arc<CertifiedKey>, Box<dyn std::error::Error>> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new([host.to_owned()])?;
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
     let chain = vec![params.self_signed(&key)?.der().clone()];
     let key = PrivateKeyDer::try_from(key.serialize_der())?;
-    // Its extension is critical: only the authority that asked for it can read it.
+    // The extension is critical, so only the authority that asked for it can read the certificate.
     let key = provider().key_provider.load_private_key(key)?;
     Ok(Arc::new(CertifiedKey::new(chain, key)))
 }

@@ -101,7 +101,7 @@ fn each_host_is_shown_its_own() {
         ("git.example.org", Some(&all[0])),
         ("www.example.org", Some(&all[1])),
         ("other.example", Some(&all[1])),
-        // The first one, where none fits.
+        // If no name fits, the first certificate is shown.
         ("a.git.example.org", Some(&all[0])),
         ("a.other.example", Some(&all[0])),
         ("", Some(&all[0])),
@@ -117,7 +117,7 @@ fn each_host_is_shown_its_own() {
     shown.show("late.example", late.clone());
     let late = Some(Arc::as_ptr(&late.key));
     assert_eq!(got(&shown, Some("late.example")), late);
-    // It stays, where the configuration is read again; and is the only one, where no file is named.
+    // The certificate stays when the configuration is read again. It is the only one if no file is named.
     let next = Shown::new(&[], &["late.example".into()], Some(&shown));
     for host in [Some("late.example"), Some("other.example"), None] {
         assert_eq!(got(&next, host), late, "{host:?}");
@@ -125,7 +125,7 @@ fn each_host_is_shown_its_own() {
     assert_eq!(got(&Shown::default(), None), None);
 }
 
-/// What was written in pieces comes as it was, in both directions, whatever its length; then each side is told the end.
+/// Data written in pieces arrives unchanged in both directions, whatever its length. Then each side is told the end.
 #[test]
 fn bytes_arrive_in_both_directions() {
     let own = made(&["localhost"]);
@@ -172,7 +172,7 @@ fn bytes_arrive_in_both_directions() {
     assert!(peer.join().unwrap() == said);
 }
 
-/// A connection that ends without close_notify may lack something: that is an error, and no end.
+/// If a connection ends without close_notify, data may be missing: that is an error, and not an end of file.
 #[test]
 fn a_truncated_stream_is_told_from_an_ended_one() {
     let own = made(&["localhost"]);
@@ -200,12 +200,12 @@ fn a_truncated_stream_is_told_from_an_ended_one() {
     drop(peer.join().unwrap());
 }
 
-/// What comes behind close_notify belongs to no message: it is neither read nor waited for.
+/// Bytes after close_notify belong to no message: the server neither reads nor awaits them.
 #[test]
 fn bytes_behind_the_end_are_let_go() {
     let own = made(&["localhost"]);
     let server = server(&own);
-    // The beginning of a record, of 16 KiB, and too much for it.
+    // The beginning of a record of 16 KiB, and more bytes than it can hold.
     let more = [&[22, 3, 3, 0x40, 0][..], &[0; 20_000]].concat();
     let (mut socket, transport) = pair();
     let (config, behind) = (Arc::new(client(&[&own])), more.clone());
@@ -247,7 +247,7 @@ fn what_is_no_tls_is_refused_with_an_alert() {
     assert_eq!((said[0], said[5]), (21, 2), "{said:?}");
 }
 
-/// The first thing that a client says.
+/// Returns the first message that a client sends.
 fn hello(own: &Made) -> (ClientConnection, Vec<u8>) {
     let name = ServerName::try_from("localhost").unwrap();
     let mut tls = ClientConnection::new(Arc::new(client(&[own])), name).unwrap();
@@ -256,7 +256,7 @@ fn hello(own: &Made) -> (ClientConnection, Vec<u8>) {
     (tls, hello)
 }
 
-/// A record in pieces, each in a record of its own (RFC 8446, 5.1).
+/// Splits a record into pieces, each in a record of its own (RFC 8446, 5.1).
 fn in_records(record: &[u8], of: usize) -> Vec<u8> {
     let (head, content) = record.split_at(5);
     let piece = |piece: &[u8]| {
@@ -266,7 +266,7 @@ fn in_records(record: &[u8], of: usize) -> Vec<u8> {
     content.chunks(of).flat_map(piece).collect()
 }
 
-/// A hello that comes in pieces is the same hello, whether the network or the client has cut it.
+/// A hello in pieces is the same hello, whether the network or the client has cut it.
 #[test]
 fn a_hello_in_pieces_is_one() {
     let own = made(&["localhost"]);
@@ -282,7 +282,7 @@ fn a_hello_in_pieces_is_one() {
             for piece in said.chunks(step) {
                 socket.write_all(piece).unwrap();
             }
-            // Open until the server has sent what it has to say, too.
+            // Keep the socket open until the server has sent its messages, too.
             (tls.complete_io(&mut socket), socket)
         });
         on_a_loop(async {
@@ -294,7 +294,7 @@ fn a_hello_in_pieces_is_one() {
     }
 }
 
-/// Wherever a hello ends, the handshake ends with it, and nothing else happens.
+/// If a hello is cut short, the handshake ends at that point, and nothing else happens.
 #[test]
 fn a_hello_cut_short_is_an_error() {
     let own = made(&["localhost"]);
@@ -309,7 +309,7 @@ fn a_hello_cut_short_is_an_error() {
         let kind = done.unwrap_err().kind();
         assert_eq!(kind, ErrorKind::UnexpectedEof, "{length}");
     }
-    // Of which each bit is wrong once: an error or, where the bit means nothing, a hello.
+    // Flip one bit of the hello at a time: an error or, if the bit means nothing, a hello.
     for bit in (0..record.len() * 8).step_by(5) {
         let (mut socket, transport) = pair();
         let mut wrong = record.clone();
