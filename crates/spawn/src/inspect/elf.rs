@@ -76,7 +76,7 @@ fn number(bytes: &[u8], offset: usize, len: usize, little_endian: bool) -> Optio
     })
 }
 
-/// Returns what is wrong with the ELF file at `path` that begins with `head`.
+/// Returns the problem of the ELF file at `path` that begins with `head`.
 pub(super) fn check(subject: Subject<'_>, path: &Path, head: &[u8]) -> Option<Finding> {
     let Some(header) = ElfHeader::parse(head) else {
         // Headers beyond the bytes that were read are legal, but no linker makes such files.

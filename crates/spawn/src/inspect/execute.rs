@@ -16,7 +16,7 @@ use std::{
 /// The kernel follows this many interpreters that are scripts themselves (fs/exec.c, exec_binprm).
 const SCRIPTS_MAX: u32 = 5;
 
-/// Returns what prevents the file at `path`, or one of its interpreters, from being executed.
+/// Returns the problems that prevent the file at `path`, or an interpreter of it, from being executed.
 pub(super) fn executable(
     subject: Subject<'_>,
     path: &Path,
@@ -91,7 +91,7 @@ fn unknown(subject: Subject<'_>, path: &Path, head: &[u8]) -> Finding {
     subject.fails("has no `#!` line that names its interpreter", mend)
 }
 
-/// Returns what is wrong with the script at `path` that begins with `head`.
+/// Returns the problems of the script at `path` that begins with `head`.
 fn script(path: &Path, head: &[u8], path_env: &str, depth: u32) -> Vec<Finding> {
     let program = Subject::Program;
     let line = match Shebang::parse(head) {

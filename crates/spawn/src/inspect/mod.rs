@@ -1,4 +1,4 @@
-//! Explains in words what is wrong with a program, and how to fix it. This module reads files. Only [`check`] starts a program:
+//! Explains the problems of a program in words, and how to fix them. This module reads files. Only [`check`] starts a program:
 //! the system's dynamic linker.
 
 mod access;
@@ -24,9 +24,9 @@ use finding::{Subject, chmod};
 use format::head;
 use std::path::Path;
 
-/// Returns everything that is wrong with the program at `path`, as far as this process can see: problems that keep it from
-/// starting, missing shared libraries, and other users that could replace it. `path_env` is the PATH that programs get. An
-/// empty list is a good program.
+/// Returns everything that is wrong with the program at `path`, as far as this process can see. That includes problems that
+/// keep the program from starting, missing shared libraries, and other users that could replace it. `path_env` is the PATH that
+/// programs get. An empty list is a good program.
 ///
 /// Shared libraries are found by the dynamic linker's own `--list`, because only the linker knows its rules. It maps the
 /// program and runs none of it. A linker that a program brought along is never run, only the system's.

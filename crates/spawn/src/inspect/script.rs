@@ -1,28 +1,28 @@
 //! The `#!` line, read as the kernel reads it (fs/binfmt_script.c).
 
-/// Bytes of the line the kernel looks at, `#!` included.
+/// Bytes of the line that the kernel looks at, `#!` included.
 pub(super) const LINE_MAX: usize = 255;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shebang<'a> {
     pub(super) interpreter: &'a [u8],
     pub(super) argument: &'a [u8],
-    /// The kernel does not see the line's end.
+    /// Whether the line's end is beyond the bytes that the kernel reads.
     pub(super) cut: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Bad {
-    /// Nothing behind `#!`.
+    /// Nothing follows `#!`.
     NoInterpreter,
-    /// The interpreter's name itself is cut off.
+    /// The name of the interpreter is cut off.
     TooLong,
 }
 
 impl<'a> Shebang<'a> {
-    /// `head` begins with `#!`.
+    /// Parses `head`, which begins with `#!`.
     pub(super) fn parse(head: &'a [u8]) -> Result<Self, Bad> {
-        // One byte more is read, so that a line of just that length is known to be whole.
+        // Another byte is read, to know that a line of exactly that length is whole.
         let seen = &head[2..head.len().min(LINE_MAX + 1)];
         let end = seen.iter().position(|&b| b == b'\n' || b == 0);
         let cut = end.is_none() && head.len() > LINE_MAX;
@@ -43,8 +43,8 @@ impl<'a> Shebang<'a> {
         })
     }
 
-    /// What `env` is told to run, and what follows; `None` where only env itself can tell: its
-    /// options, quoted words.
+    /// Returns the program that `env` is told to run, and the words that follow. `None`: only env itself can tell, because
+    /// there are options or quoted words.
     pub(super) fn program(&self) -> Option<(&'a [u8], &'a [u8])> {
         let mut words = self
             .argument
@@ -71,7 +71,7 @@ pub(super) fn blank(b: u8) -> bool {
     b == b' ' || b == b'\t'
 }
 
-/// Spaces and tabs only: a carriage return is part of the name.
+/// Removes spaces and tabs only: a carriage return is part of the name.
 fn trim(line: &[u8]) -> &[u8] {
     let begin = line.iter().position(|&b| !blank(b)).unwrap_or(line.len());
     let end = line.iter().rposition(|&b| !blank(b));

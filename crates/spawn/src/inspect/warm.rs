@@ -1,4 +1,4 @@
-//! Which kind of template a program can be.
+//! Determines which kind of template a program can be.
 
 use super::{elf, entry, format::head, script::Shebang};
 use crate::{
@@ -13,12 +13,12 @@ use std::{
     path::Path,
 };
 
-/// Where the program at `path` would be stopped to be forked for each request.
+/// Returns the kind of template: where the program at `path` would be stopped to be forked for each request.
 ///
 /// # Errors
-/// It cannot be; why, in words that go behind the program's name.
+/// Why the program cannot be a template, in words to follow its name.
 pub fn kind(path: &Path) -> Result<TemplateKind, Unfit> {
-    // In such a program LD_PRELOAD is ignored: ld.so(8), secure-execution mode.
+    // Such a program ignores LD_PRELOAD: ld.so(8), secure-execution mode.
     if fs::metadata(path).map_err(unreadable)?.mode() & 0o6000 != 0 {
         return Err(unfit("is set-user-ID or set-group-ID"));
     }
@@ -45,23 +45,23 @@ pub fn kind(path: &Path) -> Result<TemplateKind, Unfit> {
     }
 }
 
-/// As [`kind`], for a file that the configured `interpreter` runs.
+/// Does the same as [`kind`] for a file that the configured `interpreter` runs.
 ///
 /// # Errors
-/// As there.
+/// The same as those of [`kind`].
 pub fn kind_by_interpreter(interpreter: &Path) -> Result<TemplateKind, Unfit> {
     let kind = language(base(interpreter.as_os_str().as_encoded_bytes()))?;
     interpreter_fits(interpreter)?;
     Ok(kind)
 }
 
-/// Whether a template of the configured `interpreter` serves all files that it runs: the request names them.
+/// Returns whether one template of the configured `interpreter` serves all its files, because the request names the file.
 pub fn serves_all(interpreter: &Path) -> bool {
     let name = base(interpreter.as_os_str().as_encoded_bytes());
     named(name) == Some(TemplateKind::Php)
 }
 
-/// An ELF file that is not stopped ahead of its `main` would run without a request.
+/// Checks that an ELF file can be stopped before its `main`: otherwise it would run without a request.
 fn stops(path: &Path, is_program: bool) -> Result<(), Unfit> {
     let capable = rustix::fs::getxattr(path, "security.capability", &mut [0u8; 64][..])
         .is_ok_and(|length| length > 0);
@@ -80,7 +80,7 @@ fn stops(path: &Path, is_program: bool) -> Result<(), Unfit> {
     }
 }
 
-/// The interpreter itself, where it is named by its path and is no script; others say so when they are started.
+/// Checks the interpreter if the line names its path and the file is no script. Other interpreters fail when they are started.
 fn interpreter_fits(interpreter: &Path) -> Result<(), Unfit> {
     match head(interpreter) {
         Ok(head) if head.starts_with(elf::MAGIC) => {
@@ -90,7 +90,7 @@ fn interpreter_fits(interpreter: &Path) -> Result<(), Unfit> {
             };
             stops(interpreter, false).map_err(because)
         }
-        // Cold it fails, too, or says more; and to be executed it need not be readable.
+        // A cold start fails too, or explains more. An interpreter need not be readable to be executed.
         Err(e) if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             Err(unreadable(e))
         }
@@ -117,7 +117,7 @@ fn script(head: &[u8], fits: impl Fn(&Path) -> Result<(), Unfit>) -> Result<Temp
             "runs with taint checks (-T), under which Perl loads nothing it was not asked for by the script",
         ));
     }
-    // Cold it takes them or not, as the query is.
+    // A cold php-cgi honours these options or not, depending on the query.
     if kind == TemplateKind::Php && !options.is_empty() {
         return Err(unfit(
             "gives php-cgi options in its `#!` line: put settings into a php.ini or a .user.ini",
@@ -126,7 +126,7 @@ fn script(head: &[u8], fits: impl Fn(&Path) -> Result<(), Unfit>) -> Result<Temp
     Ok(kind)
 }
 
-/// By the name of the interpreter: "python3.11", "perl", "ruby3.1".
+/// Returns the kind by the interpreter's name: "python3.11", "perl", "ruby3.1".
 fn named(name: &[u8]) -> Option<TemplateKind> {
     let versioned = |stem: &[u8]| {
         name.strip_prefix(stem)
@@ -165,7 +165,7 @@ fn unfit(why: impl Into<String>) -> Unfit {
     Unfit { why, passes }
 }
 
-/// A shortage of descriptors, or a disk that fails: it says nothing of the program.
+/// Makes a refusal that passes: a shortage of descriptors or a failing disk says nothing about the program.
 fn unreadable(e: io::Error) -> Unfit {
     Unfit {
         why: format!("cannot be read: {e}"),

@@ -1,5 +1,5 @@
-//! The system calls that a strict sandbox allows. What is not listed is answered with ENOSYS, as by an older kernel, so that a
-//! C library goes on with what there was before; what [`REFUSED`](super::calls::REFUSED) lists, with EPERM.
+//! The system calls that a strict sandbox allows. Calls that are not listed get ENOSYS, as from an older kernel, so that a C
+//! library falls back to an older call. Calls in [`REFUSED`](super::calls::REFUSED) get EPERM.
 
 macro_rules! allowed {
     ($_why:literal: $($call:ident)*) => {
@@ -7,7 +7,7 @@ macro_rules! allowed {
     };
 }
 
-/// Those for each purpose.
+/// The allowed calls, by purpose.
 pub(super) const ALLOWED: &[&[libc::c_long]] = &[
     allowed!("memory": SYS_brk SYS_mmap SYS_munmap SYS_mremap SYS_mprotect SYS_madvise SYS_mincore SYS_msync SYS_mlock
         SYS_mlock2 SYS_munlock SYS_mlockall SYS_munlockall SYS_membarrier SYS_memfd_create SYS_get_mempolicy

@@ -1,8 +1,8 @@
-//! The system calls that are refused, and why. It is a list of what is refused and not of what is allowed: programs are any
+//! The system calls that are refused, and why. The list names refused calls and not allowed ones: galgo runs arbitrary
 //! programs, and each kernel has new calls that a new C library uses.
 //!
-//! A program of the server's user, without rights of its own, is denied most of these already. The list is there for
-//! programs that run as root, and because a call that cannot be made has no bugs to be used.
+//! A program that runs as the server's user, without further rights, is denied most of these calls already. The list is for
+//! programs that run as root. Besides, bugs in a call cannot be used by a program that cannot make the call.
 
 macro_rules! refused {
     ($_why:literal: $($call:ident)*) => {
@@ -10,7 +10,7 @@ macro_rules! refused {
     };
 }
 
-/// The numbers of system calls, also of those that libc does not know yet.
+/// The numbers of system calls, including calls that libc does not know yet.
 mod numbers {
     pub(super) use libc::*;
 
@@ -19,9 +19,9 @@ mod numbers {
     pub(super) const SYS_open_tree_attr: c_long = 467;
 }
 
-/// Number and name of those that are refused for each reason: answered with EPERM, all of them. Beside these: clone3 is
-/// answered with ENOSYS, for its flags lie in memory, where no filter sees them, and C libraries go on with clone(2); clone and
-/// unshare are answered with EPERM where they ask for a namespace (`NAMESPACES`).
+/// Number and name of the calls that get EPERM, by the reason to refuse them. Two rules are elsewhere. clone3 gets ENOSYS,
+/// because its flags lie in memory that no filter sees; C libraries then use clone(2). clone and unshare get EPERM if they ask
+/// for a namespace (`NAMESPACES`).
 pub(super) const REFUSED: &[&[(libc::c_long, &str)]] = &[
     refused!("another process is looked into or changed, which Landlock forbids only where the kernel has it":
         SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp
@@ -48,12 +48,13 @@ pub(super) const REFUSED: &[&[(libc::c_long, &str)]] = &[
     refused!("ports of devices are opened, or segments made for 16-bit programs": SYS_ioperm SYS_iopl SYS_modify_ldt),
 ];
 
-/// Calls that make memory, queues and semaphores which outlive the process that makes them (sysvipc(7), mq_overview(7)): answered with
-/// EPERM, unless the process is in an IPC namespace of its own, with which they end.
+/// Calls that make shared memory, queues and semaphores, which outlive the process that makes them (sysvipc(7),
+/// mq_overview(7)). They get EPERM unless the process is in its own IPC namespace, because those objects end with the
+/// namespace.
 pub(super) const LASTING: &[(libc::c_long, &str)] = refused!("they outlive the request and the server": SYS_shmget SYS_msgget SYS_semget SYS_mq_open);
 
-/// What changes a file's mode, and which argument is the mode, from 0: answered with EPERM where that has S_ISUID. A new file
-/// may have it (open(2)), but is empty, and the kernel takes it away as the file is written to.
+/// Calls that change a file's mode, and the index of the mode argument, from 0: EPERM if the mode has S_ISUID. open(2) may give
+/// a new file that bit, but the file is empty, and the kernel clears the bit as the file is written to.
 pub(super) const MODES: &[(libc::c_long, u32)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -62,22 +63,22 @@ pub(super) const MODES: &[(libc::c_long, u32)] = &[
     (libc::SYS_fchmodat2, 2),
 ];
 
-/// What a comparison of an argument decides.
+/// The decision after comparing an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The call is allowed.
     Allow,
-    /// The call is allowed with the key ([`key`](crate::key)) alone; otherwise EPERM.
+    /// The call is allowed only with the key ([`key`](crate::key)); otherwise EPERM.
     WithKey,
-    /// The next comparison decides; behind the last one the call is allowed.
+    /// The next comparison decides; after the last one the call is allowed.
     Next,
     /// The comparison after the next one decides.
     Skip,
 }
 use Verdict::{Allow, Next, Skip, WithKey};
 
-/// A comparison of half an argument: which argument, from 0; its upper half or its lower one; with what; the verdict if they are
-/// equal, and if not.
+/// A comparison of half an argument. The fields give the argument, from 0; whether its upper half or its lower one is compared;
+/// the value to compare with; and the verdicts if the two are equal and if they are not.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Comparison {
     pub(super) argument: u32,
@@ -99,35 +100,36 @@ impl Comparison {
     }
 }
 
-/// The argument must be this number.
+/// Requires the argument to be this number.
 const fn only(argument: u32, with: u32) -> Comparison {
     Comparison::new(argument, with, Next, WithKey)
 }
 
-/// The first argument is the process or thread: 0, which is the calling one.
+/// Requires the first argument, the process or thread, to be 0: the calling one.
 const ITSELF: &[Comparison] = &[only(0, 0)];
 
-/// The argument must be another limit than RLIMIT_LOCKS, which marks the processes of a request ([`crate::reaper`]).
-#[allow(clippy::unnecessary_cast)] // the constant's type is not that of every libc
+/// Requires the argument to be a limit other than RLIMIT_LOCKS, which marks the processes of a request ([`crate::reaper`]).
+#[allow(clippy::unnecessary_cast)] // not every libc declares the constant with this type
 const fn unmarked(argument: u32) -> Comparison {
     Comparison::new(argument, libc::RLIMIT_LOCKS as u32, WithKey, Next)
 }
 
-/// Of setpriority(2).
+/// The first argument of setpriority(2) for a process.
 const PRIO_PROCESS: u32 = 0;
 /// IOPRIO_WHO_PROCESS, ioprio_set(2).
 const IOPRIO_PROCESS: u32 = 1;
 
-/// Calls that change limits, priority, scheduling or memory of a process, and what their arguments must be so that a program
-/// reaches itself alone. Landlock knows nothing of most of them, and the kernel allows them for each process of the same user. No filter
-/// knows the number of its own process: so a program names itself by 0. A process group is refused, too, for a program may join the group of
-/// the server (setpgid(2)). Those that a start makes come first: for all behind an entry the filter takes longer.
+/// Calls that change limits, priority, scheduling or memory of a process, and the arguments that let a program reach only
+/// itself. Landlock does not cover most of them, and the kernel allows them for each process of the same user. A filter cannot
+/// know the number of its own process, so a program must name itself by 0. A process group is refused, too, because a program
+/// may join the server's group (setpgid(2)). The calls of a start come first: for all calls after an entry the filter takes
+/// longer.
 pub(super) const OWN_ONLY: &[(libc::c_long, &str, &[Comparison])] = &[
     (
         libc::SYS_prlimit64,
         "prlimit64",
         &[
-            // Without a new limit it only tells the old one.
+            // Without a new limit the call only returns the old one.
             Comparison {
                 upper: true,
                 ..Comparison::new(2, 0, Next, Skip)
@@ -156,8 +158,8 @@ pub(super) const OWN_ONLY: &[(libc::c_long, &str, &[Comparison])] = &[
     (libc::SYS_move_pages, "move_pages", ITSELF),
 ];
 
-/// Flags of clone(2) and unshare(2) that make namespaces: a program in a user namespace of its own is root there, and
-/// reaches parts of the kernel that are otherwise root's.
+/// Flags of clone(2) and unshare(2) that make namespaces. In its own user namespace a program is root, and reaches parts of the
+/// kernel that are otherwise reserved for root.
 pub(super) const NAMESPACES: u32 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -165,14 +167,14 @@ pub(super) const NAMESPACES: u32 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP
-    // For clone(2) this is part of the signal at the end of the child, which no signal's number has.
+    // In clone(2) this bit is part of the signal at the end of the child, but no signal's number has the bit.
     | CLONE_NEWTIME)
     .cast_unsigned();
 
-/// Linux 5.6.
+/// The value since Linux 5.6.
 const CLONE_NEWTIME: libc::c_int = 0x80;
 
-/// The name of `SYS_name`.
+/// Returns the system call's name from `SYS_name`.
 const fn name(constant: &'static str) -> &'static str {
     match constant.split_at_checked(4) {
         Some((_, name)) => name,
@@ -187,7 +189,7 @@ mod decisions;
 mod tests {
     use super::*;
 
-    /// What runs is what the book says.
+    /// Compares the code with the list in the book.
     #[test]
     fn the_book_names_each_call() {
         let book = include_str!("../../../../docs/security.md");

@@ -1,5 +1,5 @@
-//! Whether something else has come in the place of a listed file or folder: Landlock and mounts go by what was there when they
-//! were made.
+//! Notices that a listed file or folder was replaced. Landlock rules and mounts refer to the files that existed when they were
+//! made.
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -15,17 +15,17 @@ use std::{
     path::PathBuf,
 };
 
-/// Watches the names of what is listed, and those of all folders and links on the way there.
+/// A watch on the names of listed files, and of all folders and links on the way to them.
 #[derive(Debug)]
 pub struct ListedFileWatch {
     inotify: OwnedFd,
-    /// By the watch of the folder that they are in.
+    /// Watched names, by the watch of their folder.
     names: HashMap<i32, HashSet<OsString>>,
 }
 
 impl ListedFileWatch {
-    /// Watches steps on the way, each in a folder whose path has no links. To be made before this process mounts anything:
-    /// then another folder may be in the place of one on the way.
+    /// Watches steps on the way, each in a folder whose path has no links. Make this before this process mounts anything: a
+    /// mount may put another folder in the place of a step.
     ///
     /// # Errors
     /// There is no inotify, or no room in it.
@@ -39,14 +39,14 @@ impl ListedFileWatch {
             match inotify::add_watch(&inotify, folder, flags) {
                 Ok(watch) => drop(names.entry(watch).or_default().insert(name.to_owned())),
                 Err(Errno::NOSPC) => return Err(Errno::NOSPC.into()),
-                // What cannot be watched is noticed when the helper is replaced.
+                // A folder that cannot be watched is checked when the helper is replaced.
                 Err(_) => {}
             }
         }
         Ok(Self { inotify, names })
     }
 
-    /// Whether there is something else now. To be asked when its descriptor is readable.
+    /// Returns whether a listed file was replaced. Ask when the descriptor is readable.
     pub(crate) fn any(&self) -> bool {
         let mut any = false;
         let mut space = [MaybeUninit::uninit(); 4096];
@@ -110,7 +110,7 @@ mod tests {
             fs::remove_file(at("app/listed")).unwrap();
             make("app/listed");
         }));
-        // What comes is noticed, however much came before it.
+        // A replacement is noticed however many other files came before it.
         assert!(noticed(&|| {
             (0..200).for_each(|n| make(&format!("app/{n}")));
             make("app/listed-not");

@@ -1,4 +1,4 @@
-//! What `sandbox = "strict"`, or a table in its place, leaves to programs.
+//! The files and calls that `sandbox = "strict"`, or a table in its place, leaves to programs.
 
 use super::{
     changes::ListedFileWatch,
@@ -24,25 +24,26 @@ use std::{
     rc::Rc,
 };
 
-/// What programs may use beside their own folder, their interpreters and the system's libraries and programs.
+/// Files and network that programs may use besides their own folder, their interpreters and the system's libraries and
+/// programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Confinement {
-    /// Files and folders that they may read, absolute.
+    /// Files and folders that programs may read, absolute.
     pub read: Vec<PathBuf>,
-    /// Those that they may change, too; a folder with all below it.
+    /// Files and folders that programs may also change; a folder includes all below it.
     pub write: Vec<PathBuf>,
-    /// Those that they may read and execute.
+    /// Files and folders that programs may read and execute.
     pub exec: Vec<PathBuf>,
-    /// Whom they may speak with.
+    /// The network that programs may use.
     pub network: Network,
 }
 
-/// Folders and files of the system that every program may read and execute, where they are there.
+/// System folders and files that every program may read and execute, if they exist.
 pub(super) const SYSTEM: &[&str] = &[
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
 ];
 
-/// What the system's libraries and interpreters read beside that: nothing that is one program's configuration or secret.
+/// Files that the system's libraries and interpreters read besides: nothing that is one program's configuration or secret.
 pub(super) const SETTINGS: &[&str] = &[
     "/etc/ca-certificates",
     "/etc/crypto-policies",
@@ -82,10 +83,10 @@ pub(super) const SETTINGS: &[&str] = &[
     "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
 ];
 
-/// Devices that hold nothing.
+/// Devices that hold no data.
 pub(super) const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/zero"];
 
-/// `/etc/python3.11` and the like.
+/// Returns `/etc/python3.11` and the like.
 fn python_settings() -> Vec<PathBuf> {
     let all = std::fs::read_dir("/etc").into_iter().flatten().flatten();
     let ours = all.filter(|entry| entry.file_name().as_bytes().starts_with(b"python"));
@@ -94,9 +95,9 @@ fn python_settings() -> Vec<PathBuf> {
 
 #[derive(Default, Clone)]
 struct Rules {
-    /// None that another says already.
+    /// The rules, without any that another rule includes.
     all: Vec<ListedFile>,
-    /// The steps on the way to all that was listed.
+    /// The steps on the way to all listed files.
     steps: BTreeSet<PathBuf>,
     /// The links on the way, and their text.
     links: Vec<(PathBuf, PathBuf)>,
@@ -129,36 +130,37 @@ impl Rules {
     }
 }
 
-/// What a process has made of a confinement: what is entered as something is started.
+/// A confinement that a process has prepared: rulesets and a filter that are entered when something is started.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What programs make their domains of.
+    /// The ruleset that programs enter a domain with.
     pub ruleset: Option<OwnedFd>,
-    /// What the worker of modules makes its domain of.
+    /// The ruleset that the worker of modules enters a domain with.
     pub worker: Option<OwnedFd>,
-    /// What tells when something else has come in the place of what is listed; or why nothing does.
+    /// The watch that reports replaced files, or the reason why there is none.
     pub changes: io::Result<ListedFileWatch>,
     network: Network,
     ipc: Ipc,
 }
 
-/// What the worker of modules has beside what programs have.
+/// Further files for the worker of modules, besides those of programs.
 #[derive(Debug, Clone, Copy)]
 pub struct ForWorker<'a> {
-    /// Its program.
+    /// The worker's program.
     pub program: BorrowedFd<'a>,
-    /// Folders to read.
+    /// Folders that the worker may read.
     pub read: &'a [PathBuf],
-    /// Folders to change, too.
+    /// Folders that the worker may also change.
     pub write: &'a [PathBuf],
 }
 
 impl Confinement {
-    /// Enters namespaces, where that may be, and prepares the Landlock domain that programs in the folder `own` enter;
-    /// `interpreters` run them; `worker` is the one of modules, where there is one. For a process of its own with one thread, before it gives up root's rights.
+    /// Enters namespaces, if this process may, and prepares the Landlock domain that programs in the folder `own` enter.
+    /// `interpreters` run these programs; `worker` is the worker of modules, if there is one. Call this in a separate process
+    /// with one thread, before it gives up root's rights.
     ///
     /// # Errors
-    /// A file or folder is not there, or the kernel refuses what it has.
+    /// A file or folder does not exist, or the kernel has a feature but refuses it.
     pub fn prepare(
         &self,
         own: &Path,
@@ -179,7 +181,7 @@ impl Confinement {
             list.iter()
                 .try_for_each(|path| of_worker.add(path, access))?;
         }
-        // What is replaced from here on is noticed.
+        // Files that are replaced from here on are noticed.
         let changes = ListedFileWatch::of(&rules.steps);
         let mut ipc = Ipc::Machine;
         if in_namespaces {
@@ -203,7 +205,7 @@ impl Confinement {
         })
     }
 
-    /// What programs may do with which files.
+    /// Returns the rules: the rights of programs to each file.
     fn rules(&self, own: &Path, interpreters: &[&Path]) -> io::Result<Rules> {
         let own = if own.is_dir() {
             own
@@ -240,15 +242,16 @@ impl Confinement {
 }
 
 impl Prepared {
-    /// Whose IPC namespace programs are in.
+    /// Returns the IPC namespace that programs are in.
     pub fn ipc(&self) -> Ipc {
         self.ipc
     }
 
-    /// Gives up new privileges and enters the filter of system calls, for good: this process, and all that it starts.
+    /// Gives up new privileges and enters the filter of system calls, for good. This holds for this process and all that it
+    /// starts.
     ///
     /// # Errors
-    /// The kernel refuses what it has.
+    /// The kernel has a feature but refuses it.
     pub fn confine(&self) -> io::Result<()> {
         install::enter(FilteredThreads::This, |key| {
             filter::strict(self.network, self.ipc, key)

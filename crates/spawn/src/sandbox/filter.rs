@@ -1,4 +1,4 @@
-//! The filter as the kernel takes it (seccomp(2), classic BPF).
+//! The filter in the kernel's form (seccomp(2), classic BPF).
 
 use super::{
     allowed::ALLOWED,
@@ -12,7 +12,7 @@ use libc::{
     BPF_RET, BPF_TAX, BPF_W, BPF_X, BPF_XOR, sock_filter,
 };
 
-/// Offsets in the kernel's `struct seccomp_data`; of an argument the lower half.
+/// Offsets in the kernel's `struct seccomp_data`; for arguments, of the lower half.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
@@ -20,9 +20,9 @@ const ARGUMENT: u32 = 8;
 const UPPER_HALF: u32 = 4;
 const SECOND_ARGUMENT: u32 = 24;
 const THIRD_ARGUMENT: u32 = 32;
-/// The type in the second argument of socket(2), beside flags.
+/// Mask of the type in the second argument of socket(2), without flags.
 const SOCKET_TYPE: u32 = 0xf;
-/// Where the key is ([`key`](crate::key)).
+/// The argument that holds the key ([`key`](crate::key)).
 const SIXTH_ARGUMENT: u32 = 56;
 
 /// `AUDIT_ARCH_X86_64` or `AUDIT_ARCH_AARCH64`.
@@ -31,19 +31,19 @@ const OURS: u32 = if cfg!(target_arch = "x86_64") {
 } else {
     0xc000_00b7
 };
-/// Numbers from here on are those of x32, which names the same calls anew (`__X32_SYSCALL_BIT`).
+/// Numbers from here on belong to x32, which gives the same calls other numbers (`__X32_SYSCALL_BIT`).
 const X32: u32 = 0x4000_0000;
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
-/// Ends a process that speaks the language of another architecture, such as a 32-bit program: its numbers mean other calls.
+/// Kills a process that uses another architecture's calls, such as a 32-bit program: there the numbers mean other calls.
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 const EPERM: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
 const EACCES: u32 = libc::SECCOMP_RET_ERRNO | libc::EACCES.cast_unsigned();
 const EPROTONOSUPPORT: u32 = libc::SECCOMP_RET_ERRNO | libc::EPROTONOSUPPORT.cast_unsigned();
 const ENOSYS: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
 
-/// What `sandbox = "standard"` refuses, and `more` calls. Its length does not count: of calls that are always allowed the kernel
-/// keeps a map.
+/// Returns the filter of `sandbox = "standard"`, which refuses `more` calls besides. Its length does not matter: for calls that
+/// are always allowed, the kernel keeps a map.
 pub(super) fn standard(ipc: Ipc, more: &[libc::c_long], key: u64) -> Vec<sock_filter> {
     let mut filter = refusing(OWN_ONLY.iter().flat_map(|call| own_only(*call, key)), ipc);
     for call in more {
@@ -53,17 +53,18 @@ pub(super) fn standard(ipc: Ipc, more: &[libc::c_long], key: u64) -> Vec<sock_fi
     filter
 }
 
-/// What a strict sandbox allows; beside what is refused with EPERM all else is answered as by a kernel that does not have it.
+/// Returns the filter of a strict sandbox. Besides the calls refused with EPERM, all calls that are not allowed get ENOSYS, as
+/// from a kernel that does not have them.
 pub(super) fn strict(network: Network, ipc: Ipc, key: u64) -> Vec<sock_filter> {
     let allowed = |call| ALLOWED.iter().copied().flatten().any(|a| *a == call);
     let own = OWN_ONLY.iter().filter(|call| allowed(call.0));
     let mut filter = refusing(own.flat_map(|call| own_only(*call, key)), ipc);
     filter.extend(sockets(network));
     let abi = kernel().landlock;
-    // Where Landlock does not know of it.
+    // Refused because Landlock does not cover the call here.
     let refused = [
         (abi < 3, libc::SYS_truncate),
-        // Landlock knows bind(2) alone, and listen(2) gives a port to a socket that has none.
+        // Landlock controls bind(2) alone, and listen(2) gives a port to a socket that has none.
         (network == Network::Out, libc::SYS_listen),
     ];
     for (_, call) in refused.into_iter().filter(|(refused, _)| *refused) {
@@ -76,14 +77,14 @@ pub(super) fn strict(network: Network, ipc: Ipc, key: u64) -> Vec<sock_filter> {
     filter
 }
 
-/// Which sockets a program may make: Unix sockets and, if it has a network, TCP, UDP and ping (icmp(7)). Landlock knows no port of
-/// another protocol, such as MPTCP. A raw socket hears what is for others. socketpair(2) makes no socket that reaches another
-/// process. The filter has loaded the number of the call before, and leaves it so.
+/// Checks which sockets a program may make: Unix sockets and, if it has a network, TCP, UDP and ping (icmp(7)). Landlock cannot
+/// control ports of other protocols, such as MPTCP. A raw socket would receive other programs' data. socketpair(2) makes no
+/// socket that reaches another process. The filter has loaded the number of the call before, and is left with it loaded.
 fn sockets(network: Network) -> Vec<sock_filter> {
     let mut checks = vec![load(FIRST_ARGUMENT)];
     checks.extend(answer(BPF_JEQ, libc::AF_UNIX.cast_unsigned(), 0, 1, ALLOW));
     if network != Network::None {
-        // C libraries ask it which addresses there are.
+        // C libraries ask this socket for the machine's addresses.
         let route = answer(BPF_JEQ, libc::NETLINK_ROUTE.cast_unsigned(), 0, 1, ALLOW);
         let netlink = [&[load(THIRD_ARGUMENT)], &route[..], &[refuse(EACCES)]].concat();
         checks.extend(if_equal(&[libc::AF_NETLINK], &netlink));
@@ -93,10 +94,10 @@ fn sockets(network: Network) -> Vec<sock_filter> {
     if_equal(&[libc::SYS_socket as i32], &checks) // a small number
 }
 
-/// The same for IPv4 and IPv6: types and protocols.
+/// Checks types and protocols, alike for IPv4 and IPv6.
 fn inet_sockets() -> Vec<sock_filter> {
     let protocols = [
-        libc::IPPROTO_IP, // the usual one of the type
+        libc::IPPROTO_IP, // the default protocol of the type
         libc::IPPROTO_TCP,
         libc::IPPROTO_UDP,
         libc::IPPROTO_ICMP,
@@ -106,7 +107,7 @@ fn inet_sockets() -> Vec<sock_filter> {
     for protocol in protocols {
         allowed.extend(answer(BPF_JEQ, protocol.cast_unsigned(), 0, 1, ALLOW));
     }
-    // As a kernel says that does not have it: programs then take TCP in the place of MPTCP.
+    // A kernel without MPTCP answers so: programs then use TCP instead of MPTCP.
     allowed.push(refuse(EPROTONOSUPPORT));
     let mut checks = vec![
         load(SECOND_ARGUMENT),
@@ -117,7 +118,7 @@ fn inet_sockets() -> Vec<sock_filter> {
     checks
 }
 
-/// Steps that are skipped unless one of these values is loaded.
+/// Returns steps that are skipped unless one value of `values` is loaded.
 fn if_equal(values: &[i32], steps: &[sock_filter]) -> Vec<sock_filter> {
     let past = steps.len() as u8; // a few dozen
     let last = values.len() as u8 - 1;
@@ -133,8 +134,8 @@ fn if_equal(values: &[i32], steps: &[sock_filter]) -> Vec<sock_filter> {
     compares.chain(steps.iter().copied()).collect()
 }
 
-/// A call that the filter allows on the calling process alone, or with the key: with the number of the call loaded, and so it is
-/// left.
+/// Checks a call that the filter allows only on the calling process itself, or with the key. The number of the call is loaded
+/// before and, for other calls, after these steps.
 fn own_only(
     (call, _, comparisons): (libc::c_long, &str, &[Comparison]),
     key: u64,
@@ -142,7 +143,7 @@ fn own_only(
     let with_key = 2 * comparisons.len() as u8 + 1; // a few
     let mut checks = Vec::new();
     for (at, comparison) in (0..).step_by(2).zip(comparisons) {
-        // From behind the comparison.
+        // Jumps are counted from the step after the comparison.
         let jump = |verdict| match verdict {
             Verdict::Next => 0,
             Verdict::Skip => 2,
@@ -156,9 +157,9 @@ fn own_only(
     }
     checks.extend([
         step(BPF_RET, 0, 0, ALLOW),
-        // All bits of the key at once.
+        // Compares all bits of the key at once.
         load(SIXTH_ARGUMENT),
-        step(BPF_ALU | BPF_XOR, 0, 0, key as u32), // its lower half
+        step(BPF_ALU | BPF_XOR, 0, 0, key as u32), // the key's lower half
         step(BPF_MISC | BPF_TAX, 0, 0, 0),
         load(SIXTH_ARGUMENT + UPPER_HALF),
         step(BPF_ALU | BPF_XOR, 0, 0, (key >> 32) as u32),
@@ -171,7 +172,7 @@ fn own_only(
     std::iter::once(call).chain(checks).collect()
 }
 
-/// What no program gets; `own_only` first. It leaves the number of the call loaded.
+/// Returns the steps that refuse calls to every program, with `own_only` first. They leave the number of the call loaded.
 fn refusing(own_only: impl Iterator<Item = sock_filter>, ipc: Ipc) -> Vec<sock_filter> {
     let mut filter = vec![load(ARCHITECTURE)];
     filter.extend(answer(BPF_JEQ, OURS, 1, 0, KILL));
@@ -200,7 +201,7 @@ fn refusing(own_only: impl Iterator<Item = sock_filter>, ipc: Ipc) -> Vec<sock_f
     filter
 }
 
-/// Loads a word of what the kernel tells of a call.
+/// Loads a word of the kernel's `struct seccomp_data`.
 fn load(offset: u32) -> sock_filter {
     step(BPF_LD | BPF_W | BPF_ABS, 0, 0, offset)
 }
@@ -209,7 +210,7 @@ fn refuse(error: u32) -> sock_filter {
     step(BPF_RET, 0, 0, error)
 }
 
-/// Compares what was loaded, and gives an answer unless the comparison skips it.
+/// Compares the loaded value, and gives an answer unless the comparison skips it.
 fn answer(compares: u32, with: u32, skip_if: u8, skip_else: u8, answer: u32) -> [sock_filter; 2] {
     [
         step(BPF_JMP | compares, skip_if, skip_else, with),
@@ -219,14 +220,14 @@ fn answer(compares: u32, with: u32, skip_if: u8, skip_else: u8, answer: u32) -> 
 
 fn step(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
     sock_filter {
-        code: code as u16, // every code has a byte
+        code: code as u16, // every code fits into a byte
         jt,
         jf,
         k,
     }
 }
 
-/// A call's number as the filter sees it.
+/// Returns a call's number as the filter sees it.
 fn number(call: libc::c_long) -> u32 {
-    call as u32 // no architecture has numbers beyond
+    call as u32 // no architecture has larger numbers
 }

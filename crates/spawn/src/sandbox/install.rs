@@ -1,20 +1,20 @@
-//! How a process enters a filter.
+//! Enters a filter of system calls.
 
 use crate::{key, raw::syscall};
 use libc::sock_filter;
 use rustix::thread::set_no_new_privs;
 use std::io;
 
-/// Which threads enter a filter.
+/// The threads that enter a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FilteredThreads {
-    /// The calling one, and those that it starts.
+    /// The calling thread, and threads that it starts.
     This,
-    /// All that the process has, and will have.
+    /// All threads that the process has, and will have.
     All,
 }
 
-/// Gives up new privileges, and enters the filter where the kernel has such: made with the key of this process.
+/// Gives up new privileges and enters the filter, which is made with the key of this process, if the kernel has filters.
 pub(super) fn enter(
     threads: FilteredThreads,
     filter: impl FnOnce(u64) -> Vec<sock_filter>,
@@ -32,7 +32,7 @@ fn install(threads: FilteredThreads, filter: &[sock_filter]) -> io::Result<()> {
         len: u16::try_from(filter.len()).map_err(io::Error::other)?,
         filter: filter.as_ptr().cast_mut(),
     };
-    // The mitigations of processors are the program's own to choose, as without a filter: since Linux 5.16 the default.
+    // A program chooses the processor's mitigations itself, as without a filter: the default since Linux 5.16.
     let flags = match threads {
         FilteredThreads::This => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
         FilteredThreads::All => {
@@ -41,8 +41,8 @@ fn install(threads: FilteredThreads, filter: &[sock_filter]) -> io::Result<()> {
     } as usize;
     let set = libc::SECCOMP_SET_MODE_FILTER as usize;
     let args = [set, flags, &raw const program as usize, 0, 0, 0];
-    // SAFETY: the kernel reads `program` and the `len` instructions that it points to; both outlive the call. It checks
-    // them, and changes nothing of this process but which calls are answered.
+    // SAFETY: the kernel reads `program` and the `len` instructions that it points to; both outlive the call. The kernel checks
+    // the instructions, and changes nothing of this process except which calls are answered.
     match unsafe { syscall(libc::SYS_seccomp, args) } {
         0 => Ok(()),
         thread @ 1.. => Err(io::Error::other(format!(
@@ -52,7 +52,7 @@ fn install(threads: FilteredThreads, filter: &[sock_filter]) -> io::Result<()> {
     }
 }
 
-/// Whether the kernel filters system calls (CONFIG_SECCOMP_FILTER).
+/// Returns whether the kernel filters system calls (CONFIG_SECCOMP_FILTER).
 pub fn is_available() -> bool {
     let (asks, action) = (libc::SECCOMP_GET_ACTION_AVAIL, libc::SECCOMP_RET_ERRNO);
     let args = [asks as usize, 0, &raw const action as usize, 0, 0, 0];

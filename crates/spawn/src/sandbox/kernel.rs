@@ -1,24 +1,24 @@
-//! What of a strict sandbox this kernel has, and this process the right to.
+//! Finds which features of a strict sandbox this kernel has and this process may use.
 
 use super::{install, namespaces};
 use crate::{domain, raw::syscall};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::sync::OnceLock;
 
-/// What there is.
+/// The available features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernel {
-    /// Landlock's ABI; 0: there is none. Files need 1, whole renames 2, truncate(2) 3, TCP ports 4, scopes 6.
+    /// Landlock's ABI; 0: no Landlock. Files need 1, whole renames 2, truncate(2) 3, TCP ports 4, scopes 6.
     pub landlock: u32,
-    /// Filters of system calls.
+    /// The kernel filters system calls.
     pub filters: bool,
     /// This process may make mount and PID namespaces, and mount there what programs need.
     pub namespaces: bool,
-    /// It may make network namespaces, too.
+    /// This process may make network namespaces, too.
     pub networks: bool,
 }
 
-/// What there is: looked at by the first call, which must come before the process gives up root's rights.
+/// Returns the available features. The first call detects them, and must come before the process gives up root's rights.
 pub fn kernel() -> Kernel {
     static KERNEL: OnceLock<Kernel> = OnceLock::new();
     *KERNEL.get_or_init(|| {
@@ -35,11 +35,11 @@ pub fn kernel() -> Kernel {
 /// The exit status of a child that may not make networks.
 const NO_NETWORKS: i32 = 2;
 
-/// Whether a child can be made in namespaces of its own and mount there; whether it can make a network. By the calls that make
-/// helpers: a filter may refuse some of them.
+/// Returns whether a child can be made in its own namespaces and mount there, and whether it can make a network. This uses the
+/// calls that make helpers, because a filter may refuse some of them.
 fn may_make_namespaces() -> (bool, bool) {
     let flags = libc::CLONE_NEWPID | libc::SIGCHLD;
-    // SAFETY: as fork(2): the child has a copy of this memory, takes no lock, allocates nothing, and ends.
+    // SAFETY: like fork(2): the child has a copy of this memory, takes no lock, allocates nothing, and ends.
     let pid = unsafe { syscall(libc::SYS_clone, [flags as usize, 0, 0, 0, 0, 0]) };
     match pid {
         0 => {
@@ -60,7 +60,7 @@ fn may_make_namespaces() -> (bool, bool) {
         }
         1.. => {
             let mut status = 0;
-            // SAFETY: one live number. The child is this process's own, and was made a moment ago.
+            // SAFETY: the pointer is to a live number. The child is this process's own, and was made a moment ago.
             let ended = unsafe { libc::waitpid(pid as i32, &raw mut status, 0) };
             let exited =
                 (ended == pid as i32 && libc::WIFEXITED(status)).then(|| libc::WEXITSTATUS(status));

@@ -1,8 +1,8 @@
-//! The one interface of a network namespace that has just been made.
+//! The loopback interface, the only one of a new network namespace.
 
 use std::{io, mem};
 
-/// Brings it up (netdevice(7)).
+/// Brings the loopback interface up (netdevice(7)).
 pub(super) fn up() -> io::Result<()> {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,

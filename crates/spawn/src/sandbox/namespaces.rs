@@ -1,8 +1,8 @@
-//! Namespaces of a helper's own: places for temporary files that begin empty, a /proc that shows a program itself alone, and,
-//! where asked for, a network with nothing but loopback.
+//! A helper's own namespaces: empty places for temporary files, a /proc that shows a program only itself, and, if asked for, a
+//! network with nothing but loopback.
 //!
-//! Landlock allows below a folder what it allows in it, across mounts. So a rule for the new /tmp would allow programs to write to
-//! what is put back below it. Such a mount is read-only, unless it is listed to be written to.
+//! Landlock rights to a folder hold for all below it, across mounts. A rule for the new /tmp would therefore allow programs to
+//! write to files that are mounted again below it. Such a mount is read-only, unless it is listed to be written to.
 
 use super::listed_file::ListedFile;
 use crate::{
@@ -27,39 +27,40 @@ use std::{
     rc::Rc,
 };
 
-/// Where programs put temporary files: one file system, which ends with its helper.
+/// Folders for temporary files: one file system, which ends with its helper.
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", SHARED_MEMORY];
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Its bytes and files, at most: it is memory.
+/// The limit of bytes and files of that file system, which is in memory.
 const SIZE: &std::ffi::CStr = c"mode=1777,size=64m,nr_inodes=16k";
 
-/// Whose the memory, queues and semaphores are that processes share by a number or a name.
+/// The owner of the memory, queues and semaphores that processes share by a number or a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ipc {
-    /// The machine's: they outlive whoever makes them.
+    /// The machine: the objects outlive the processes that make them.
     Machine,
-    /// Those of a helper, with which they end.
+    /// A helper: the objects end with it.
     Own,
 }
 
-/// Limits of an IPC namespace, below /proc/sys/kernel (proc(5)): 64 MiB of shared memory, 4 MiB of messages, 128 sets of semaphores.
+/// Limits of an IPC namespace, below /proc/sys/kernel (proc(5)): 64 MiB of shared memory, 4 MiB of messages, 128 sets of
+/// semaphores.
 const IPC_LIMITS: [(&str, &str); 3] = [
     ("shmall", "16384"),
     ("msgmni", "256"),
     ("sem", "250 32000 32 128"),
 ];
 
-/// Where POSIX message queues are files.
+/// The folder in which POSIX message queues are files.
 const QUEUES: &str = "/dev/mqueue";
 
-/// Where services have their sockets.
+/// The folder in which services have their sockets.
 const RUN: &str = "/run";
 
-/// Has this process enter them. Until [`mount_own`] it sees what it saw before.
+/// Moves this process into new namespaces. Until [`mount_own`] it sees the same files as before.
 ///
 /// # Errors
-/// The kernel refuses it.
+/// The kernel refuses the namespaces.
 pub(super) fn enter(loopback: bool) -> io::Result<()> {
     let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
     flags.set(UnshareFlags::NEWNET, loopback);
@@ -73,18 +74,18 @@ pub(super) fn enter(loopback: bool) -> io::Result<()> {
     cover_queues().map_err(said(QUEUES))
 }
 
-/// Mounts places for temporary files, and a /proc that shows a process itself alone. What is `listed` below a folder that
-/// begins empty is put back, with the `links` that lead there. Returns what is new, and what programs may do there.
+/// Mounts places for temporary files, and a /proc that shows a process only itself. `listed` files below a folder that begins
+/// empty are mounted again, with the `links` that lead there. Returns the new places, and the rights of programs there.
 ///
 /// # Errors
-/// The kernel refuses it.
+/// The kernel refuses a mount.
 pub(super) fn mount_own(
     listed: &[ListedFile],
     links: &[(PathBuf, PathBuf)],
 ) -> io::Result<Vec<ListedFile>> {
     let covered = TEMPORARY.iter().chain([&RUN]).copied();
     let covered: Vec<&str> = covered.filter(|path| is_folder(path)).collect();
-    // Before they are covered.
+    // These are collected before they are covered.
     let kept = kept(listed, &covered)?;
     let mut mounted: Vec<(PathBuf, Rc<OwnedFd>)> = Vec::new();
     for path in covered {
@@ -100,7 +101,7 @@ pub(super) fn mount_own(
             access: AccessRights::WRITE,
         })
         .collect();
-    // The folders made here are for others to enter.
+    // The folders made here must be accessible to other users.
     set_umask(Mode::from_raw_mode(0o22));
     for KeptTree { path, tree, .. } in kept {
         let failed = |e: io::Error| {
@@ -129,7 +130,7 @@ pub(super) fn mount_own(
     Ok(new)
 }
 
-/// Has this process enter an IPC namespace of its own, if it may. There it has a /dev/shm and a /dev/mqueue of its own, if it may mount.
+/// Moves this process into its own IPC namespace, if it may. If it may mount, it also gets its own /dev/shm and /dev/mqueue.
 pub(crate) fn enter_ipc() -> Ipc {
     let flags = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
     // SAFETY: no descriptors are unshared, only namespaces; this process has one thread.
@@ -138,7 +139,7 @@ pub(crate) fn enter_ipc() -> Ipc {
     }
     limit_ipc();
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    // In some containers and below chroot(2) nothing can be mounted: then these folders are the machine's.
+    // In some containers and below chroot(2) nothing can be mounted: then these folders stay the machine's.
     let _ = keep_mounts().and_then(|()| cover_queues()).and_then(|()| {
         if is_folder(SHARED_MEMORY) {
             mount("tmpfs", SHARED_MEMORY, "tmpfs", flags, SIZE)
@@ -149,7 +150,7 @@ pub(crate) fn enter_ipc() -> Ipc {
     Ipc::Own
 }
 
-/// In new namespaces: whether what [`enter`] and [`mount_own`] need can be mounted. Allocates nothing.
+/// Returns whether the mounts of [`enter`] and [`mount_own`] can be made. Call this in new namespaces. Allocates nothing.
 pub(super) fn can_mount() -> bool {
     let done = keep_mounts()
         .and_then(|()| cover_queues())
@@ -157,20 +158,20 @@ pub(super) fn can_mount() -> bool {
     done.is_ok()
 }
 
-/// What the machine mounts later is seen; what is mounted here is not the machine's.
+/// Keeps receiving later mounts of the machine, while mounts made here stay invisible to the machine.
 fn keep_mounts() -> Result<(), Errno> {
     let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", slave)
 }
 
-/// In a new IPC namespace. Where /proc/sys is read-only, as in containers, the kernel's limits stay.
+/// Limits a new IPC namespace. If /proc/sys is read-only, as in containers, the kernel's limits stay.
 fn limit_ipc() {
     for (name, limit) in IPC_LIMITS {
         let _ = fs::write(format!("/proc/sys/kernel/{name}"), limit);
     }
 }
 
-/// Shows the message queues of this IPC namespace in the place of the machine's.
+/// Shows the message queues of this IPC namespace instead of the machine's.
 fn cover_queues() -> Result<(), Errno> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     if is_folder(QUEUES) {
@@ -184,7 +185,7 @@ fn said(what: &'static str) -> impl Fn(Errno) -> io::Error {
     move |e| io::Error::new(e.kind(), format!("{what}: {e}"))
 }
 
-/// Whether there is such a folder, and no link in its place: what a link leads to is covered under its own name.
+/// Returns whether this folder exists and is no link: the target of a link is covered under its own name.
 fn is_folder(path: &str) -> bool {
     fs::symlink_metadata(path).is_ok_and(|m| m.is_dir())
 }
@@ -205,7 +206,7 @@ struct KeptTree<'l> {
     is_written: bool,
 }
 
-/// What has to be mounted again, outer folders first.
+/// Returns the trees that must be mounted again, outer folders first.
 fn kept<'l>(listed: &'l [ListedFile], covered: &[&str]) -> io::Result<Vec<KeptTree<'l>>> {
     let is_written = |path: &Path| {
         let mut above = listed.iter().filter(|one| path.starts_with(&one.path));
@@ -220,7 +221,7 @@ fn kept<'l>(listed: &'l [ListedFile], covered: &[&str]) -> io::Result<Vec<KeptTr
     for one in below {
         let path = &*one.path;
         let is_written = is_written(path);
-        // It is there with an outer one, unless it is to be written to and that is not.
+        // An outer tree includes this one, unless only this one may be written to.
         let holds =
             |outer: &KeptTree<'_>| path.starts_with(outer.path) && outer.is_written == is_written;
         if kept.iter().any(holds) {
@@ -281,10 +282,10 @@ fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// What is mounted here so far: the path, and the root of the file system.
+/// The mounts made here so far: the path, and the root of the file system.
 type Mounted = [(PathBuf, Rc<OwnedFd>)];
 
-/// The innermost mount that holds a path, and the rest of the path.
+/// Returns the innermost mount that holds a path, and the rest of the path.
 fn outer<'m, 'p>(
     path: &'p Path,
     mounted: &'m Mounted,
@@ -293,7 +294,7 @@ fn outer<'m, 'p>(
     all.find_map(|(outer, root)| Some((&**outer, &**root, path.strip_prefix(outer).ok()?)))
 }
 
-/// The same, if that is a new file system, which nobody else can change.
+/// Does the same as `outer`, but only for new file systems, which other processes cannot change.
 fn in_new<'m, 'p>(path: &'p Path, mounted: &'m Mounted) -> Option<(&'m OwnedFd, &'p Path)> {
     let (outer, root, below) = outer(path, mounted)?;
     let mut new = TEMPORARY.iter().chain([&RUN]);
@@ -301,12 +302,12 @@ fn in_new<'m, 'p>(path: &'p Path, mounted: &'m Mounted) -> Option<(&'m OwnedFd, 
         .then_some((root, below))
 }
 
-/// Mounts a tree at its path. Nothing is made but in new file systems.
+/// Mounts a tree at its path. Mount points are made only in new file systems.
 fn put_back(path: &Path, tree: &OwnedFd, mounted: &Mounted) -> io::Result<()> {
     let place = match in_new(path, mounted) {
         Some((new, below)) => make_place(new, below, tree)?,
         None => {
-            // INVARIANT: only what is below a new file system is put back.
+            // INVARIANT: only trees below a new file system are put back.
             let (_, root, below) = outer(path, mounted).ok_or(Errno::NOENT)?;
             let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
             openat2(root, below, HELD, Mode::empty(), how)?
@@ -319,7 +320,7 @@ fn put_back(path: &Path, tree: &OwnedFd, mounted: &Mounted) -> io::Result<()> {
 
 const HELD: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Makes what a tree is mounted on.
+/// Makes the file or folder that a tree is mounted on.
 fn make_place(new: &OwnedFd, below: &Path, tree: &OwnedFd) -> io::Result<OwnedFd> {
     let is_folder = FileType::from_raw_mode(fstat(tree)?.st_mode) == FileType::Directory;
     let (Some(folders), Some(name), false) = (below.parent(), below.file_name(), is_folder) else {
@@ -333,7 +334,7 @@ fn make_place(new: &OwnedFd, below: &Path, tree: &OwnedFd) -> io::Result<OwnedFd
     }
 }
 
-/// Makes folders in a new file system; the last of them.
+/// Makes folders in a new file system. Returns the last of them.
 fn make_folders(new: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
     let mut folder = openat(new, ".", HELD, Mode::empty())?;
     for name in below {
@@ -346,13 +347,14 @@ fn make_folders(new: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// Mounts a /proc in which a process sees only those that it may trace: itself and what it has started, as each program is in a
-/// Landlock domain of its own. Whether that worked: in a container it may not.
+/// Mounts a /proc in which a process sees only processes that it may trace: itself and those that it has started, because each
+/// program is in its own Landlock domain. Returns whether that worked: in a container it may not.
 fn own_processes() -> bool {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     // `ptraceable` came with Linux 5.8; before, processes of other users are hidden.
     let options = [c"hidepid=4", c"hidepid=2"];
-    // Templates cannot be traced, and what they leave behind cannot either: the helper sees them below the next mount.
+    // Templates and their leftover processes cannot be traced, so the helper looks for them in the first mount, below the next
+    // one.
     let held = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if mount("proc", "/proc", "proc", flags, None).is_ok()
         && let Ok(proc) = open("/proc", held, Mode::empty())

@@ -1,23 +1,24 @@
-//! Whom programs in a strict sandbox may speak with.
+//! The network that programs in a strict sandbox may use.
 
 use super::kernel::kernel;
 
-/// Whom confined programs may speak with, beside Unix sockets that they find in the file system.
+/// The network that confined programs may use, besides Unix sockets that they find in the file system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Network {
-    /// No machine and no program.
+    /// No connections, neither to machines nor to programs.
     #[default]
     None,
-    /// Each other, over loopback addresses that are their own and not the machine's. Without namespaces none.
+    /// Connections among each other, over loopback addresses of their own, not the machine's. Without namespaces: no
+    /// connections.
     Loopback,
-    /// Anybody, but they listen on no TCP port.
+    /// Connections to any address, but no listening on TCP ports.
     Out,
-    /// Anybody.
+    /// No restrictions.
     All,
 }
 
 impl Network {
-    /// All of them, as they are written in a configuration.
+    /// All variants, with the names that a configuration uses.
     pub const NAMES: [(&str, Self); 4] = [
         ("none", Self::None),
         ("loopback", Self::Loopback),
@@ -25,13 +26,13 @@ impl Network {
         ("all", Self::All),
     ];
 
-    /// As it is written in a configuration.
+    /// Returns the name that a configuration uses.
     pub fn name(self) -> &'static str {
         let found = Self::NAMES.iter().find(|(_, network)| *network == self);
         found.map_or("", |(name, _)| name)
     }
 
-    /// What this kernel can make of it.
+    /// Returns the variant that this kernel can provide.
     pub(super) fn here(self) -> Self {
         match self {
             Self::Loopback if !kernel().networks => Self::None,

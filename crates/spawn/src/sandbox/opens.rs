@@ -1,16 +1,16 @@
-//! Opens that never wait, for a process whose libraries open files as a guest asks them to.
+//! Opens files without waiting, for a process whose libraries open files on behalf of a guest.
 //!
-//! To open a FIFO waits for its other end, and to open a file waits for the owner of a lease of it. A filter of system calls can
-//! refuse openat2(2) but not change its flags. So the filter has the kernel raise SIGSYS in the thread that calls it
-//! (SECCOMP_RET_TRAP), and the handler makes the call in its place, with O_NONBLOCK.
+//! Opening a FIFO waits for its other end, and opening a file waits for the owner of a lease on it. A filter of system calls
+//! can refuse openat2(2) but cannot change its flags. Therefore the filter has the kernel raise SIGSYS in the calling thread
+//! (SECCOMP_RET_TRAP), and the handler makes the call instead, with O_NONBLOCK.
 
 use crate::raw::syscall;
 use std::{ffi::c_void, io, mem};
 
-/// Bytes of the `struct open_how` that a caller of openat2(2) gives: the filter traps calls with this as their last argument.
+/// Bytes of the `struct open_how` that a caller of openat2(2) passes: the filter traps calls with this as their last argument.
 pub const OPEN_HOW: u64 = 24;
 
-/// The kernel's `struct open_how`, and zeros behind it, which the kernel takes for a later version: such a call is not trapped.
+/// The kernel's `struct open_how`, then zeros, which the kernel accepts as a later version: a call of this size is not trapped.
 #[repr(C)]
 struct OpenHow {
     flags: u64,
@@ -19,11 +19,11 @@ struct OpenHow {
     zero: u64,
 }
 
-/// So often a call is made again after EAGAIN: something was renamed on the way.
+/// Number of times that a call is made if the kernel answers EAGAIN: something was renamed on the way.
 const ATTEMPTS: usize = 8;
 
-/// Handles openat2(2) where a filter traps it: it opens regular files, folders, and devices without an other end (/dev/null), and
-/// waits for none. Anything else is refused: EACCES.
+/// Handles openat2(2) that a filter traps. The handler opens regular files, folders, and devices without another end
+/// (/dev/null), and never waits. Anything else is refused: EACCES.
 ///
 /// # Errors
 /// The handler could not be installed.
@@ -58,9 +58,9 @@ extern "C" fn handle(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut c_vo
     }
 }
 
-/// Makes the call: a descriptor, or `-errno`.
+/// Makes the call. Returns a descriptor, or `-errno`.
 fn open(folder: usize, path: usize, how: usize) -> isize {
-    // SAFETY: the caller of openat2(2) gives a pointer to this; no more than its first 24 bytes are read.
+    // SAFETY: the caller of openat2(2) passes a pointer to this structure; only its first 24 bytes are read.
     let [flags, mode, resolve] = unsafe { std::ptr::read_unaligned(how as *const [u64; 3]) };
     let is_path = flags & libc::O_PATH as u64 != 0;
     let how = OpenHow {
@@ -76,14 +76,14 @@ fn open(folder: usize, path: usize, how: usize) -> isize {
     let (at, size) = (&raw const how as usize, size_of::<OpenHow>());
     let mut opened = -libc::EAGAIN as isize;
     for _ in 0..ATTEMPTS {
-        // SAFETY: `path` is what the caller gave; the kernel reads `size` bytes of `how`, which outlives the call.
+        // SAFETY: `path` is the caller's own pointer; the kernel reads `size` bytes of `how`, which outlives the call.
         opened = unsafe { syscall(libc::SYS_openat2, [folder, path, at, size, 0, 0]) };
         if opened != -libc::EAGAIN as isize {
             break;
         }
     }
     match -opened as i32 {
-        // For these the caller would try again, by calls that wait.
+        // After these errors the caller would try again, by calls that wait.
         libc::EAGAIN | libc::EPERM | libc::ENOSYS => -libc::EACCES as isize,
         _ if opened < 0 || is_path || never_waits(opened as i32) => opened,
         _ => {
@@ -94,7 +94,7 @@ fn open(folder: usize, path: usize, how: usize) -> isize {
     }
 }
 
-/// Whether what was opened has no other end that it could wait for.
+/// Returns whether the opened file has no other end to wait for.
 fn never_waits(fd: i32) -> bool {
     /// Devices of memory: null, zero, full, random (Documentation/admin-guide/devices.txt).
     const MEMORY: u32 = 1;

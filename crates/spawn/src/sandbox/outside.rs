@@ -1,4 +1,4 @@
-//! Programs that are not to have what this process has confined itself to.
+//! Starts programs without the restrictions that this process has entered.
 
 use std::{
     io, mem,
@@ -8,7 +8,7 @@ use std::{
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A call that somebody waits for. The order of the fields matters: see [`call`].
+/// A call whose caller waits for the result. The order of the fields matters: see [`call`].
 struct Call<F, T> {
     f: F,
     done: SyncSender<T>,
@@ -17,14 +17,14 @@ struct Call<F, T> {
 impl<F: FnOnce() -> T, T> Call<F, T> {
     fn run(self) {
         let Self { f, done } = self;
-        // Whoever waited may be gone.
+        // The waiting caller may be gone.
         let _ = done.send(f());
     }
 }
 
-/// Threads that were started before [`confine`](super::confine) was called, and start programs for those that are confined:
-/// what a program inherits is that of the thread that starts it. A start that waits for `execve`, which may hang, holds up no
-/// launch of an event loop: each kind has a thread.
+/// Threads that were started before [`confine`](super::confine) was called. They start programs for confined threads, because a
+/// program inherits the restrictions of the thread that starts it. There are two threads: a start that waits for `execve`,
+/// which may hang, must not delay the launches of an event loop.
 #[derive(Debug)]
 pub struct Outside {
     waiting: Sender<Job>,
@@ -32,7 +32,7 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Starts the threads, which last as long as the process: with the end of one, all that it has started would be killed
+    /// Starts the threads, which last as long as the process. If a thread ended, all programs that it started would be killed
     /// ([`Direct::set_orphaned`](crate::Direct::set_orphaned)).
     pub fn new() -> io::Result<Self> {
         Ok(Self {
@@ -41,7 +41,7 @@ impl Outside {
         })
     }
 
-    /// No such thread: what it would start is not started.
+    /// Makes a value without threads: its calls are never made.
     pub fn absent() -> Self {
         let absent = || channel().0;
         Self {
@@ -78,9 +78,9 @@ fn call<T: Send + 'static>(jobs: &Sender<Job>, f: impl FnOnce() -> T + Send) -> 
     let (done, is_done) = sync_channel(1);
     let call = Call { f, done };
     let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || call.run());
-    // SAFETY: only the lifetime of what `f` borrows is forgotten. This function waits until `done` is sent to or dropped.
-    // Before that `f` is gone: `run` calls it first, also where that panics, and a job that is dropped without being run
-    // drops its fields in their order. No borrow is used after this function has returned.
+    // SAFETY: only the lifetime of what `f` borrows is forgotten. This function waits until `done` is sent to or dropped. By
+    // then `f` is gone: `run` calls `f` first, even if that panics, and a job that is dropped without being run drops its
+    // fields in their order. No borrow is used after this function has returned.
     let job: Job = unsafe { mem::transmute::<Box<dyn FnOnce() + Send + '_>, Job>(job) };
     jobs.send(job).ok()?;
     is_done.recv().ok()

@@ -1,6 +1,7 @@
-//! What a server may still do with files that starts nothing itself: a Landlock domain over files alone, which it enters for good.
+//! Limits the files that a server may use if it starts no programs itself, by a Landlock domain over files alone, entered for
+//! good.
 //!
-//! It keeps the server neither from signals nor from sockets. What is open already stays open.
+//! The domain restricts neither signals nor sockets of the server. Files that are open already stay open.
 
 use super::confinement::{DEVICES, SETTINGS, SYSTEM};
 use crate::{
@@ -16,14 +17,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What may be done with a file, or with what is below a folder.
+/// The rights to a file, or to all below a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileAccess {
-    /// To read it.
+    /// Read files.
     Read,
-    /// To read and to write what is there, and files that have no name (O_TMPFILE, open(2)).
+    /// Read and write existing files, and files that have no name (O_TMPFILE, open(2)).
     Change,
-    /// To make, to name anew and to remove files, too.
+    /// Make, rename and remove files, too.
     Make,
 }
 
@@ -37,17 +38,17 @@ impl FileAccess {
     }
 }
 
-/// What this process may still see.
+/// The files that this process may still see.
 #[derive(Debug)]
 pub struct VisibleFiles(Vec<((u64, u64), AccessRights)>);
 
 impl VisibleFiles {
-    /// Leaves to the calling thread, and to all that it starts from now on, these files and folders alone, where they are there, and
-    /// what the system's libraries read. A path that others have led elsewhere leaves nothing. `None`: the kernel has no Landlock, and
-    /// nothing has changed.
+    /// Leaves to the calling thread, and to all that it starts from now on, only these files and folders, if they exist, and
+    /// the files that the system's libraries read. A path that other users have redirected leaves nothing. `None`: the kernel
+    /// has no Landlock, and nothing has changed.
     ///
     /// # Errors
-    /// The kernel refuses what it has.
+    /// The kernel has Landlock but refuses the domain.
     pub fn enter(list: &[(PathBuf, FileAccess)]) -> io::Result<Option<Self>> {
         let own = list.iter().map(|(path, access)| (&**path, access.rights()));
         let system = [
@@ -72,8 +73,9 @@ impl VisibleFiles {
         Ok(Some(Self(seen)))
     }
 
-    /// Whether a path leads out of what is visible, or to what may be read alone. One that leads to nothing would be made in the
-    /// folder above it. What the user of this process cannot reach is not hidden by the domain.
+    /// Returns whether the domain denies this access to a path. If the path does not exist, the nearest existing folder above
+    /// it counts, because a file would be made there. The domain does not hide files that the user of this process cannot reach
+    /// anyway.
     pub fn hides(&self, path: &Path, access: FileAccess) -> bool {
         let real = path.ancestors().find_map(|path| match path.canonicalize() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
@@ -92,7 +94,7 @@ impl VisibleFiles {
     }
 }
 
-/// A file, whatever its name: the rules hold what they are about, so no other one has its number.
+/// Identifies a file regardless of its name. The rules hold their files open, so no other file gets the same number.
 fn is(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
@@ -106,7 +108,7 @@ mod tests {
         thread,
     };
 
-    /// In a thread of its own, with which the domain ends.
+    /// Runs in its own thread, because the domain ends with the thread.
     #[test]
     fn what_is_listed_is_seen_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
@@ -116,7 +118,7 @@ mod tests {
             fs::write(at(name).join("file"), "x").unwrap();
         }
         std::os::unix::fs::symlink(at("hidden"), at("read/link")).unwrap();
-        // What is listed is in a folder that another user can change, and has put a link there.
+        // The listed path is in a folder that another user can change, and that user has put a link there.
         fs::create_dir(at("theirs")).unwrap();
         std::os::unix::fs::symlink(at("hidden"), at("theirs/listed")).unwrap();
         fs::set_permissions(at("theirs"), Permissions::from_mode(0o777)).unwrap();
@@ -156,7 +158,7 @@ mod tests {
             assert!(visible.hides(&at("read/link"), FileAccess::Read));
             assert!(visible.hides(folder.path(), FileAccess::Read));
             assert!(fs::read("/etc/passwd").is_ok() && fs::read("/etc/hostname").is_err());
-            // Another folder of the same name is another one.
+            // Another folder of the same name is a different folder.
             fs::rename(at("make/file"), at("make/other")).unwrap();
         };
         thread::scope(|scope| scope.spawn(inside).join()).unwrap();

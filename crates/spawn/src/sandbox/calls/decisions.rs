@@ -1,10 +1,11 @@
-//! A decision on every system call that the running kernel has: refused, held to the calling process, allowed in every sandbox, or allowed
-//! in the standard one, for the reasons below.
+//! A decision on every system call of the running kernel: refused, held to the calling process, allowed in every sandbox, or
+//! allowed in the standard one, for the reasons below.
 
 use super::{LASTING, OWN_ONLY, REFUSED};
 use std::{collections::HashSet, fs};
 
-/// Allowed in the standard sandbox; in a strict one ENOSYS, unless the list of `allowed.rs` has it. Why it does no harm there.
+/// Calls that the standard sandbox allows, with the reason why each does no harm there. A strict sandbox answers ENOSYS, unless
+/// `allowed.rs` lists the call.
 const STANDARD: &[(&str, &str)] = &[
     (
         "the filter looks at its arguments",
@@ -46,7 +47,7 @@ const STANDARD: &[(&str, &str)] = &[
     ),
 ];
 
-/// What the kernel's function is called, and the call.
+/// Names of kernel functions that differ from their call, and the call.
 const OTHER_NAMES: &[(&str, &str)] = &[
     ("newfstat", "fstat"),
     ("newlstat", "lstat"),
@@ -57,7 +58,8 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("umount", "umount2"),
 ];
 
-/// Functions without a number on x86-64 and aarch64: of 32-bit programs, which the filter kills, and of other architectures.
+/// Functions without a number on x86-64 and aarch64: calls of 32-bit programs, which the filter kills, and of other
+/// architectures.
 const ELSEWHERE: &str = "get_thread_area set_thread_area gethostname ipc llseek mmap_pgoff ni_syscall nice
     olduname oldumount pciconfig_iobase pciconfig_read pciconfig_write recv rtas send sgetmask signal sigpending sigprocmask
     sigsuspend socketcall spu_create spu_run ssetmask fstatfs64 statfs64 stime subpage_prot sync_file_range2 vm86 vm86old waitpid
@@ -72,7 +74,7 @@ fn has_no_number(name: &str) -> bool {
         || ELSEWHERE.split_ascii_whitespace().any(|n| n == name)
 }
 
-/// The calls that this kernel has: the names of its functions (CONFIG_KALLSYMS).
+/// Returns the calls that this kernel has, from the names of its functions (CONFIG_KALLSYMS).
 fn calls() -> HashSet<String> {
     let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
     let name = |line: &str| {
