@@ -1,6 +1,7 @@
-//! Answers of programs that are kept for a moment (`cache = "2s"`), and requests that wait for one that is being made.
+//! Keeps answers of programs for a moment (`cache = "2s"`). Requests can also wait for an answer that another request
+//! makes.
 //!
-//! [`rules`] says which requests and answers take part, and what makes two requests equal. [`store`] holds the answers.
+//! [`rules`] says which requests and answers take part, and when two requests are equal. [`store`] holds the answers.
 
 pub mod rules;
 pub mod store;

@@ -1,9 +1,8 @@
-//! Which requests may be answered from memory, and which answers may be kept (RFC 9111, 3 and 4, as a cache that the site's
-//! own operator runs).
+//! Rules for requests that may be answered from memory, and for answers that may be kept (RFC 9111, 3 and 4, as a cache that
+//! the site's own operator runs).
 //!
-//! The variables of a program that is asked for an answer to keep come from the key, from fields that its Vary may name, and
-//! from the connection. Every other field of the request is left out: a program cannot make it a part of what
-//! others are shown.
+//! To make an answer to keep, a program gets only variables from the key, from fields that its Vary may name, and from the
+//! connection. Every other field of the request is left out, so a program cannot put it into an answer for other clients.
 
 use std::time::{Duration, SystemTime};
 
@@ -23,7 +22,7 @@ const SHOWN: [&str; 5] = [
     "user-agent",
 ];
 
-/// A request with one of these has an answer of its own.
+/// A request with any of these fields has an answer of its own.
 const OWN: [&str; 5] = [
     "cookie",
     "authorization",
@@ -32,7 +31,7 @@ const OWN: [&str; 5] = [
     "upgrade",
 ];
 
-/// Whether the answer to a request may be another one's.
+/// Returns whether the answer to a request may be shared with other requests.
 pub fn takes_part(request: &Request<'_>, head: &Head) -> bool {
     let link = request.link;
     let known = link.user.is_some() || link.tls.as_ref().is_some_and(|tls| tls.client.is_some());
@@ -43,8 +42,8 @@ pub fn takes_part(request: &Request<'_>, head: &Head) -> bool {
         && !lists(&head.fields, "cache-control", "no-store")
 }
 
-/// What makes two requests equal, besides what Vary names: all that a program is told of them, except for who asks. It begins with
-/// the [`resource`].
+/// Returns the key of a request. Equal keys mean equal requests, apart from the fields that Vary names. The key holds all that
+/// a program is told of a request, except for the client. It begins with the [`resource`].
 pub fn key(request: &Request<'_>, head: &Head) -> Vec<u8> {
     let (link, target) = (request.link, &head.target);
     let mut key = resource(head);
@@ -64,7 +63,7 @@ pub fn key(request: &Request<'_>, head: &Head) -> Vec<u8> {
     key
 }
 
-/// The host and the path of a request: what the keys of all its answers begin with, whatever their query, scheme or listener.
+/// Returns the host and the path of a request. All keys of these begin so, whatever their query, scheme or listener.
 pub fn resource(head: &Head) -> Vec<u8> {
     let mut resource = Vec::new();
     add(&mut resource, head.host.as_bytes());
@@ -77,13 +76,13 @@ fn add(key: &mut Vec<u8>, part: &[u8]) {
     key.extend_from_slice(part);
 }
 
-/// Whether an answer of this status to this method makes the answers that are kept of the same resource stale: the method may have
-/// changed the resource, and has not failed (RFC 9111, 4.4; RFC 9110, 9.2.1).
+/// Returns whether an answer of this status to this method makes kept answers of the same resource stale. It does if the method
+/// may have changed the resource, and has not failed (RFC 9111, 4.4; RFC 9110, 9.2.1).
 pub fn invalidates(method: &Method, status: u16) -> bool {
     !matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS") && (200..400).contains(&status)
 }
 
-/// The head that a program sees.
+/// Returns the head that the program sees.
 pub fn shown(head: &Head) -> Head {
     let mut head = Head {
         method: Method::Get,
@@ -94,11 +93,11 @@ pub fn shown(head: &Head) -> Head {
     head
 }
 
-/// How long an answer may be kept, at most `most`; `None`: not at all.
+/// Returns how long an answer may be kept, at most `most`; `None`: not at all.
 pub fn freshness(status: u16, fields: &Fields, most: Duration) -> Option<Duration> {
     const KEPT: [u16; 4] = [200, 203, 404, 410];
     const NEVER: [&str; 3] = ["no-store", "private", "no-cache"];
-    // `private="set-cookie"` is taken as a whole, too (RFC 9111, 5.2.2.7).
+    // `private="set-cookie"` counts for the whole answer, too (RFC 9111, 5.2.2.7).
     let never = NEVER.iter().any(|word| directive(fields, word).is_some());
     if !KEPT.contains(&status) || fields.has("set-cookie") || never {
         return None;
@@ -106,7 +105,7 @@ pub fn freshness(status: u16, fields: &Fields, most: Duration) -> Option<Duratio
     let seconds = |word: &str| {
         let value = directive(fields, word)?;
         let said = delta_seconds(unquoted(value));
-        // What cannot be read is stale (4.2.1).
+        // An unreadable value makes the answer stale (4.2.1).
         Some(said.unwrap_or_default())
     };
     let said = seconds("s-maxage")
@@ -116,7 +115,7 @@ pub fn freshness(status: u16, fields: &Fields, most: Duration) -> Option<Duratio
     Some(left.min(most)).filter(|left| !left.is_zero())
 }
 
-/// How old the answer was when it was received (RFC 9111, 5.1).
+/// Returns the age of the answer when it was received (RFC 9111, 5.1).
 pub fn age(fields: &Fields) -> Duration {
     let said = fields.first("age").and_then(delta_seconds);
     said.unwrap_or_default()
@@ -129,12 +128,12 @@ fn unquoted(value: &[u8]) -> &[u8] {
     inner.unwrap_or(value)
 }
 
-/// A number of seconds (RFC 9111, 1.2.2). One that is too large for a number is the largest.
+/// Reads a number of seconds (RFC 9111, 1.2.2). A number that is too large becomes the largest one.
 fn delta_seconds(value: &[u8]) -> Option<Duration> {
     let digits = value.trim_ascii();
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     let seconds = str::from_utf8(digits).ok().filter(|_| is_number)?;
-    // The RFC asks for 2^31 at least.
+    // The RFC asks for at least 2^31.
     Some(Duration::from_secs(
         seconds.parse::<u32>().unwrap_or(u32::MAX).into(),
     ))
@@ -146,7 +145,7 @@ fn expires(fields: &Fields) -> Option<Duration> {
     Some(left.unwrap_or_default())
 }
 
-/// What Cache-Control says behind that word, or nothing; `None`: the word is not there.
+/// Returns the value after this word in Cache-Control, or an empty one; `None`: the word is not there.
 fn directive<'f>(fields: &'f Fields, word: &str) -> Option<&'f [u8]> {
     let values = fields.all("cache-control");
     let mut words = values.flat_map(|v| v.split(|&b| b == b','));
@@ -157,7 +156,8 @@ fn directive<'f>(fields: &'f Fields, word: &str) -> Option<&'f [u8]> {
     })
 }
 
-/// The fields that the answer depends on, in lower case; `None`: on one that the program was not shown, or on anything.
+/// Returns the fields that the answer depends on, in lower case. `None` if it depends on a field that the program was not
+/// shown, or on anything.
 pub fn vary(fields: &Fields) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for word in fields.all("vary").flat_map(|v| v.split(|&b| b == b',')) {
@@ -172,7 +172,7 @@ pub fn vary(fields: &Fields) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// The values of these fields, each as one.
+/// Returns the values of these fields. Several lines of a field are joined.
 pub fn values(head: &Head, names: &[String]) -> Vec<Vec<u8>> {
     let value = |name: &String| {
         let all: Vec<_> = head.fields.all(name).collect();

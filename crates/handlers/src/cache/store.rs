@@ -1,4 +1,4 @@
-//! The answers that a route keeps, within a bound, and who makes one at this moment.
+//! The answers that a route keeps, within a limit, and the requests that are making an answer now.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,41 +15,41 @@ use tokio::{sync::watch, time::Instant};
 
 use super::rules;
 
-/// Bytes that the answers of one route take, with their keys and fields. The oldest make room.
+/// Limit of one route's kept answers in bytes, with their keys and fields. The oldest make room.
 pub const ROOM: usize = 16 << 20;
-/// Bytes of a body that is kept.
+/// Limit of a kept body in bytes.
 pub const BODY: usize = 1 << 20;
-/// What an answer takes besides its key, fields and body, and more than that.
+/// Upper bound of an answer's memory besides its key, fields and body.
 const AROUND: usize = 512;
-/// Answers to one key, which Vary tells apart.
+/// Limit of the answers to one key, which Vary tells apart.
 const VARIANTS: usize = 16;
 
-/// An answer that is kept.
+/// A kept answer.
 #[derive(Debug)]
 pub struct Kept {
-    /// Its status.
+    /// Status.
     pub status: u16,
-    /// Its reason phrase.
+    /// Reason phrase.
     pub reason: Option<String>,
-    /// Its fields.
+    /// Header fields.
     pub fields: Fields,
-    /// Its body.
+    /// Body.
     pub body: Arc<[u8]>,
 }
 
-/// What is known of the requests of a key that have the same values in the fields that `vary` names.
+/// The facts about the requests of a key that have the same values in the fields that `vary` names.
 #[derive(Debug)]
 struct AnswerVariant {
     vary: Vec<String>,
     values: Vec<Vec<u8>>,
     made: Instant,
     until: Instant,
-    /// `None`: the answer was none to keep, and each request makes its own.
+    /// `None`: the answer could not be kept, and each request makes its own.
     kept: Option<Kept>,
     cost: usize,
 }
 
-/// The answers of one route. Two are equal if they are configured equally.
+/// The answers of one route. Two caches are equal if they are configured equally.
 #[derive(Debug)]
 pub struct AnswerCache {
     most: Duration,
@@ -59,7 +59,7 @@ pub struct AnswerCache {
 #[derive(Debug, Default)]
 struct CacheState {
     entries: HashMap<Arc<[u8]>, Entry>,
-    /// In the order in which they were made.
+    /// Keys and answers in the order in which the answers were made.
     order: VecDeque<(Arc<[u8]>, Weak<AnswerVariant>)>,
     bytes: usize,
     variants: usize,
@@ -68,26 +68,26 @@ struct CacheState {
 #[derive(Debug, Default)]
 struct Entry {
     variants: Vec<Arc<AnswerVariant>>,
-    /// Closed when the request that makes an answer has it, or has given up.
+    /// Closed when the request that makes an answer has got the answer, or has given up.
     making: Option<watch::Receiver<()>>,
-    /// The answer that is being made may be of before a change, so it is not kept.
+    /// The answer that is being made may date from before a change, so it is not kept.
     is_stale: bool,
 }
 
-/// What is there for a request.
+/// The result of a search for a request's answer.
 #[derive(Debug)]
 pub enum Found {
-    /// An answer, and its age.
+    /// An answer, with its age.
     Hit(Response),
-    /// Another request makes one.
+    /// Another request is making the answer.
     Wait(watch::Receiver<()>),
-    /// No request does: this one is to make it.
+    /// No request is making the answer: the caller is to make it.
     Make(Making),
-    /// There is none to share.
+    /// No answer can be shared.
     Own,
 }
 
-/// The duty of a request to make an answer. When it is dropped, those who wait look again.
+/// The duty of a request to make an answer. When it is dropped, the waiting requests look again.
 #[derive(Debug)]
 pub struct Making {
     cache: Arc<AnswerCache>,
@@ -102,7 +102,7 @@ impl PartialEq for AnswerCache {
 }
 
 impl AnswerCache {
-    /// Keeps answers for at most so long.
+    /// Creates a cache that keeps answers for at most this long.
     pub fn new(most: Duration) -> Self {
         Self {
             most,
@@ -110,17 +110,19 @@ impl AnswerCache {
         }
     }
 
-    /// For how long answers are kept, at most.
+    /// Returns how long answers are kept at most.
     pub fn most(&self) -> Duration {
         self.most
     }
 
-    /// Forgets all answers whose keys begin with this, and keeps none that is being made: what they show has changed.
+    /// Forgets all answers whose keys begin with `resource`, because it has changed. Answers that are being made are
+    /// not kept.
     pub fn forget(&self, resource: &[u8]) {
         lock(&self.state).forget(resource);
     }
 
-    /// What is there for a request with this key. With `makes`, it is to make an answer where no other request does.
+    /// Looks for the answer to a request with this key. With `makes`, the request is to make the answer if no other
+    /// request does.
     pub fn find(self: &Arc<Self>, key: &[u8], head: &Head, makes: bool) -> Found {
         let now = Instant::now();
         let mut state = lock(&self.state);
@@ -182,18 +184,18 @@ impl Kept {
 }
 
 impl Making {
-    /// For how long answers are kept, at most.
+    /// Returns how long answers are kept at most.
     pub fn most(&self) -> Duration {
         self.cache.most
     }
 
-    /// The answer is there, to be kept for so `long`, and depends on the fields `vary` of its `head`.
+    /// Keeps the answer for this `long`. It depends on the fields `vary` of its `head`.
     pub fn keep(self, head: &Head, vary: Vec<String>, long: Duration, kept: Kept) {
         let values = rules::values(head, &vary);
         self.put(vary, values, long, Some(kept));
     }
 
-    /// The answer is not to be shared: for a while no request waits for another one.
+    /// Notes that the answer cannot be shared: for a while no request waits for the answer of another.
     pub fn cannot(self) {
         let most = self.cache.most;
         self.put(Vec::new(), Vec::new(), most, None);
@@ -266,7 +268,7 @@ impl CacheState {
         self.bytes += variant.cost;
         self.variants += 1;
         self.order.push_back((key, Arc::downgrade(&variant)));
-        // The newest is found first.
+        // The search goes from the newest to the oldest.
         entry.variants.insert(0, variant);
         let stale = |one: &Weak<AnswerVariant>| one.upgrade().is_none_or(|one| one.until <= now);
         while let Some((_, oldest)) = self.order.front()
@@ -277,7 +279,7 @@ impl CacheState {
         self.drop_what_is_gone();
     }
 
-    /// Shortens the order where most of it is gone.
+    /// Shortens the order if most of its answers are gone.
     fn drop_what_is_gone(&mut self) {
         if self.order.len() > 2 * self.variants + VARIANTS {
             self.order.retain(|(_, variant)| variant.strong_count() > 0);
@@ -299,7 +301,7 @@ impl CacheState {
         self.tidy(&key);
     }
 
-    /// Forgets a key of which nothing is known.
+    /// Forgets a key without facts.
     fn tidy(&mut self, key: &[u8]) {
         let empty = |entry: &Entry| entry.variants.is_empty() && entry.making.is_none();
         if self.entries.get(key).is_some_and(empty) {
@@ -361,7 +363,7 @@ mod tests {
             lock(&cache.state).entries[&b"k"[..]].variants.len(),
             VARIANTS
         );
-        // Nothing is left of what was not kept.
+        // Nothing is left of answers that were not kept.
         for n in 1000..2000_usize {
             drop(make(&cache, &n.to_ne_bytes(), &one));
         }
@@ -394,7 +396,7 @@ mod tests {
         }
         let making = make(&cache, b"ad", &one);
         cache.forget(b"a");
-        // It was asked before the change.
+        // The answer was asked for before the change.
         making.keep(&one, vec![], LONG, kept(9));
         for key in [b"ab", b"ac", b"ad"] {
             drop(make(&cache, key, &one));
@@ -418,10 +420,10 @@ mod tests {
         let one = head(0);
         let making = make(&cache, b"k", &one);
         assert!(matches!(cache.find(b"k", &one, true), Found::Wait(_)));
-        // It has left: another one makes it.
+        // The request has left: the next request makes the answer.
         drop(making);
         let making = make(&cache, b"k", &one);
-        // A request for another answer does not make it.
+        // A request for another answer does not make this one.
         assert!(matches!(cache.find(b"k", &one, false), Found::Wait(_)));
         assert!(matches!(cache.find(b"l", &one, false), Found::Own));
         making.cannot();

@@ -1,4 +1,5 @@
-//! A program that says whether a request may be answered: a request of its own, before the one that it is about.
+//! Programs that decide whether a request may be answered. The program runs as a request of its own, before the
+//! actual request.
 
 use std::{ops::RangeInclusive, rc::Rc, sync::Arc};
 
@@ -24,14 +25,14 @@ const GRANTS: RangeInclusive<u16> = 200..=299;
 /// Runs the authorizer of a route. `Ok(None)`: the request may be answered.
 ///
 /// # Errors
-/// It could not be run, or has not answered as it should: the request is refused then.
+/// The authorizer could not be run, or has answered wrongly. The request is then refused.
 pub async fn authorize(
     cx: ProgramContext<'_>,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     cgi: &Arc<Cgi>,
 ) -> Result<Option<Answer>, Fault> {
-    // It is one program, and no path of its own leads to it.
+    // An authorizer is one program, without a path that leads to it.
     let path = UrlPath::plain(b"");
     let find = || script::program(cgi, "", path);
     let script = if let Some(found) = waiting::at_once(find) {
@@ -39,7 +40,7 @@ pub async fn authorize(
     } else {
         Box::pin(waiting::found(find)).await?
     };
-    // The body is for who answers.
+    // The body is for the handler that answers.
     let head = Rc::new(Head {
         body: BodyLen::None,
         ..Head::clone(head)

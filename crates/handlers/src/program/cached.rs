@@ -1,4 +1,4 @@
-//! A program's answer that others have had, or will get: see [`crate::cache`].
+//! Answers of a program that several requests share: see [`crate::cache`].
 
 use std::{mem, rc::Rc, sync::Arc};
 
@@ -28,9 +28,9 @@ use crate::{
     status,
 };
 
-/// Answers from memory, or as the request that makes the answer for all that wait, or for itself alone. A request that may have changed
-/// what the program shows has the answers forgotten that are kept of it. No request waits for another
-/// one longer than for a permit (`queue_wait`).
+/// Answers from memory, or runs the program for all waiting requests, or for this request alone. If a request may have changed
+/// the program's resource, its kept answers are forgotten. No request waits for another request's answer longer than for a
+/// permit (`queue_wait`).
 pub async fn answer(
     cx: ProgramContext<'_>,
     request: &mut Request<'_>,
@@ -58,7 +58,7 @@ pub async fn answer(
                 return make(cx.common, request, head, answer, making).await;
             }
             Found::Wait(mut done) if Instant::now() < by => {
-                // It is closed, and never changes.
+                // The channel is closed, and its value never changes.
                 let waited = async {
                     let _ = timeout_at(by, done.changed()).await;
                     Ok(())
@@ -72,7 +72,7 @@ pub async fn answer(
     }
 }
 
-/// The status that the program has said. A local redirect says of its own program that it has not failed.
+/// Returns the status that the program has set. A local redirect shows that its program has not failed.
 fn status_of(answer: &Answer) -> u16 {
     match answer {
         Answer::Response(response) => response.status,
@@ -80,7 +80,7 @@ fn status_of(answer: &Answer) -> u16 {
     }
 }
 
-/// Keeps the answer, where it may be kept, once it is whole: its client's slowness is not for others to wait for.
+/// Keeps the answer, if that is allowed, once it is whole: other requests must not wait for a slow client.
 async fn make(
     cx: Context<'_>,
     request: &mut Request<'_>,
@@ -122,7 +122,7 @@ async fn make(
     Ok(current(cx, request, head, response))
 }
 
-/// All that the program prints; itself, where that is too much, or is not what it has promised.
+/// Collects the output. `Err(output)`: too large to keep, or not of the promised length.
 async fn whole(
     request: &mut Request<'_>,
     mut output: Box<Output>,
@@ -150,7 +150,7 @@ async fn whole(
     Ok(Ok(body.into()))
 }
 
-/// Whether the output ends before it is more than is kept.
+/// Returns whether the output ends within the limit of a kept body.
 async fn ended(request: &mut Request<'_>, output: &mut Output) -> Result<bool, Fault> {
     let producer = &mut output.producer;
     while !producer.output_ended() {
@@ -167,7 +167,7 @@ async fn ended(request: &mut Request<'_>, output: &mut Output) -> Result<bool, F
     }
 }
 
-/// The response as this client has it, or asks for it by its conditions.
+/// Returns the response for this client, which may be 304 or 412 by the conditions of its request.
 fn current(cx: Context<'_>, request: &Request<'_>, head: &Head, mut response: Response) -> Answer {
     let (status, fields) = (&mut response.status, &mut response.fields);
     let outcome = conditional(head, status, fields, DecidedBy::Server);

@@ -1,10 +1,10 @@
-//! What programs are started with.
+//! The context in which programs are started.
 
 use std::{ops::Deref, sync::Arc};
 
 use crate::{context::Context, warm::registry::Warm, wasm::Wasm};
 
-/// What one reading of the configuration has made for the programs of all event loops.
+/// Starters of programs, made by one reading of the configuration for all event loops.
 #[derive(Debug)]
 pub struct ProgramStarters {
     /// Programs that are kept loaded.
@@ -13,12 +13,12 @@ pub struct ProgramStarters {
     pub wasm: Arc<Wasm>,
 }
 
-/// What every handler may use, and what starts programs.
+/// The context of a handler that starts programs.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramContext<'a> {
-    /// What every handler may use.
+    /// The context that every handler has.
     pub common: Context<'a>,
-    /// What starts programs.
+    /// The starters of programs.
     pub starters: &'a ProgramStarters,
 }
 

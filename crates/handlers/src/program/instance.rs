@@ -13,11 +13,12 @@ use crate::{
     wasm::{ModuleCode, ModuleLease},
 };
 
-/// Workers that may die, one after the other, before one has read a request.
+/// Number of workers that may die, one after the other, before a worker has read the request.
 const TRIES: u32 = 4;
 
 impl ProgramRun<'_, '_, '_> {
-    /// Who runs a module, and its code, compiled now where that has not been done; `None`: it is no module.
+    /// Returns the place where a module runs, with its code, which is compiled now if necessary. `None`: the script is no
+    /// module.
     pub(super) async fn module(&mut self) -> Result<Option<ModuleCode>, Fault> {
         let wasm = &self.cx.starters.wasm;
         if !self.script.module {
@@ -28,7 +29,7 @@ impl ProgramRun<'_, '_, '_> {
             if self.cx.resources.owners.is_some() {
                 return Ok(Some(ModuleCode::Own(uid)));
             }
-            // A command that has become that user itself.
+            // This server is a command that already runs as that user.
             self.may_here(remit, uid).map_err(Fault::Refused)?;
         }
         let longest = self.cgi.options.first_byte_timeout;
@@ -40,7 +41,7 @@ impl ProgramRun<'_, '_, '_> {
         Ok(Some(ModuleCode::Shared(code)))
     }
 
-    /// An instance that answers. A request that its worker has not read, because the worker was ending, is sent to the next.
+    /// Returns an instance that answers. If a worker ends before it has read the request, the next worker gets the request.
     pub(super) async fn instance(
         &mut self,
         mut file: Option<Stored>,
@@ -52,7 +53,7 @@ impl ProgramRun<'_, '_, '_> {
             let permit = self.permit().await?;
             let Some((worker, exchange)) = self.ask(&mut file, code, permit, tries > 0).await?
             else {
-                // It is compiled again.
+                // The code is gone, so it is compiled again.
                 code = self.module().await?.unwrap_or(code);
                 continue;
             };
@@ -70,7 +71,8 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    /// Asks the worker for an instance; `again`: it may be asked again. The worker's number, too; `None`: the code is gone.
+    /// Asks a worker for an instance; `again`: the request may be sent again. Also returns the worker's number. `None`: the
+    /// code is gone.
     async fn ask(
         &mut self,
         file: &mut Option<Stored>,
@@ -95,7 +97,7 @@ impl ProgramRun<'_, '_, '_> {
             clocks,
             max_stderr: options.max_stderr,
             source: self.source(),
-            // A local redirect's request has no body, whatever the one before it had.
+            // The request of a local redirect has no body, even if the original request had one.
             file: file.take(),
             bodiless: self.head.body.is_empty(),
             run_to_completion: options.run_to_completion,
@@ -109,7 +111,7 @@ impl ProgramRun<'_, '_, '_> {
     }
 }
 
-/// A connection to the worker that runs this code; `None`: the code is gone.
+/// Connects to the worker that runs this code; `None`: the code is gone.
 async fn connection(
     cx: ProgramContext<'_>,
     cgi: &Cgi,
@@ -125,7 +127,7 @@ async fn connection(
     };
     match (&cx.resources.owners, code) {
         (Some(owners), Some(remit)) => {
-            // Few requests are to pay for its size.
+            // Boxed for its size, because few requests come here.
             let asked =
                 Box::pin(wasm.connect_as_user(cx.resources, (owners, remit, uid), permit, wait));
             asked.await.map(Some)

@@ -1,7 +1,9 @@
 //! Programs: a process, or an instance of a module, for each request.
 //!
-//! 1. take in the body, where it goes to a file, else what comes first of it  2. wait for a permit  3. start
-//! 4. its response: see `reply`
+//! 1. take in the body if it goes to a file, else its beginning
+//! 2. wait for a permit
+//! 3. start the program
+//! 4. relay its response: see `reply`
 
 pub mod authorizer;
 pub mod cached;
@@ -46,7 +48,7 @@ pub async fn answer(
 ) -> Result<Answer, Fault> {
     request.client.limit(cgi.options.max_body)?;
     let upgrades = cgi.upgrade && asks_to_upgrade(request, head, &script);
-    // A local redirect's request has no body, whatever the one before it had.
+    // The request of a local redirect has no body, even if the original request had one.
     let mut run = ProgramRun {
         limit,
         upgrades,
@@ -82,7 +84,8 @@ pub async fn answer(
     answering.reply(backend).await
 }
 
-/// Loads a program's template ahead of a request, where it is to start warm, and waits for it. Whether there is one.
+/// Loads a program's template ahead of a request, if the program is to start warm, and waits for the template. Returns
+/// whether there is a template.
 pub async fn load(
     cx: ProgramContext<'_>,
     request: &mut Request<'_>,
@@ -104,16 +107,16 @@ struct ProgramRun<'a, 'r, 'c> {
     cgi: &'c Arc<Cgi>,
     limit: Option<&'c Arc<ConcurrencyLimit>>,
     script: FoundProgram<'a>,
-    /// The client asks for another protocol on its connection, which the program may be given.
+    /// The client asks for another protocol on its connection, and the program may get that connection.
     upgrades: bool,
-    /// It says whether the request may be answered, and answers it not.
+    /// The program only decides whether the request may be answered.
     judges: bool,
-    /// How the program stands to those of others.
+    /// The program's priority compared to other programs.
     priority: Priority,
 }
 
-/// Whether the client asks for another protocol on its connection (RFC 9110, 7.8), and a process can have that. Modules
-/// have records where a process has pipes.
+/// Returns whether the client asks for another protocol on its connection (RFC 9110, 7.8), and a process can get that
+/// connection. Modules cannot, because they have records instead of pipes.
 fn asks_to_upgrade(request: &Request<'_>, head: &Head, script: &FoundProgram<'_>) -> bool {
     let asks = head.fields.has("upgrade") && lists(&head.fields, "connection", "upgrade");
     asks && !script.module && request.client.can_upgrade()
@@ -140,7 +143,7 @@ impl<'a, 'r, 'c> ProgramRun<'a, 'r, 'c> {
         }
     }
 
-    /// Waits for a permit to run a program; a client that leaves meanwhile is noticed.
+    /// Waits for a permit to run a program, and notices a client that leaves meanwhile.
     async fn permit(&mut self) -> Result<Permit, Fault> {
         let admission = &self.cx.shared.admission;
         let admit = admission.admit(self.request.peer(), self.limit);

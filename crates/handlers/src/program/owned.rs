@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl ProgramRun<'_, '_, '_> {
-    /// Starts the program here, or has a helper start it as its user, which is waited for until `by`.
+    /// Starts the program here, or has a helper start it as its user. Waits for the helper until `by`.
     ///
     /// # Errors
     /// The client has left.
@@ -34,18 +34,18 @@ impl ProgramRun<'_, '_, '_> {
         };
         let uid = remit.user(self.script.owner);
         if let Some(owners) = &resources.owners {
-            // Few requests are to pay for its size.
+            // Boxed for its size, because few requests come here.
             let launches = Box::pin(owners::launch(owners, remit, uid, launch, stdio, by));
             return wait_for(self.request, async { Ok(launches.await) }).await;
         }
-        // A command that has become that user itself.
+        // This server is a command that already runs as that user.
         Ok(match self.may_here(remit, uid) {
             Ok(()) => resources.spawner.borrow_mut().launch(launch, stdio),
             Err(why) => Err(owners::denied(launch, why)),
         })
     }
 
-    /// Its helper has told nothing of its start.
+    /// Returns the error for a helper that has reported nothing about the start.
     pub(super) fn silent(&self) -> StartError {
         let user = self
             .cgi
@@ -55,7 +55,8 @@ impl ProgramRun<'_, '_, '_> {
         owners::silent(user.unwrap_or_default())
     }
 
-    /// Whether it may be loaded ahead of requests: by the server, a helper, or a command that has become its user.
+    /// Returns whether the program may be loaded ahead of requests: by the server, by a helper, or by a command
+    /// that runs as its user.
     pub(super) fn may_be_loaded(&self) -> bool {
         let (remit, owners) = (&self.cgi.remit, &self.cx.resources.owners);
         match remit {
@@ -66,7 +67,7 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    /// The helper that starts it.
+    /// Returns the user whose helper starts the program.
     pub(super) fn as_user(&self) -> Option<AsUser> {
         let remit = self.cgi.remit.as_ref()?;
         Some(AsUser {

@@ -37,21 +37,21 @@ use crate::{
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(25);
 
-/// A child that has failed is looked at again after this, until it has ended.
+/// A child that has failed is looked at again at this interval, until it has ended.
 const ENDING: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// A process; the template it was forked from, `None` where it was executed; and why the request must end before it is
-/// answered: the process ends as all do, it has begun.
+/// A process; its template, or `None` if it was executed; and the fault that ends the request before it is answered. Even with
+/// a fault the process ends in the usual way, because it has begun.
 type StartedProcess = (Child, Option<Box<dyn Origin>>, Option<Fault>);
 
 enum StartState {
-    /// The program runs; what went wrong meanwhile.
+    /// The program runs; the fault that occurred meanwhile.
     Runs(Option<Fault>),
     Failed(Box<FailedLaunch>),
 }
 
 const NO_ROOM: Fault = Fault::Busy("no descriptors are left for another program");
-/// What became of a program that was too late.
+/// Text about a program that was too late.
 pub(super) const AFTER: &str = "the program was ended";
 
 impl ProgramRun<'_, '_, '_> {
@@ -69,7 +69,7 @@ impl ProgramRun<'_, '_, '_> {
         let mut pipes = pipes.map_err(|_| NO_ROOM)?;
         let started = self.process(&mut pipes, env.0, &mut clocks, began);
         let (child, origin, fault) = started.await?;
-        // The program's ends are closed when this returns: it alone has them then.
+        // The ends of the program are closed when this returns: then only the program has them.
         let program = RunningProgram::new(
             (child, origin),
             pipes.ours,
@@ -108,7 +108,7 @@ impl ProgramRun<'_, '_, '_> {
         self.cold(pipes, launch, clocks, began).await
     }
 
-    /// Whether a template is there, or was loaded.
+    /// Returns whether the program has a template, or a template was loaded.
     pub(super) async fn template(&self) -> bool {
         match self.arguments() {
             // The child ends unused.
@@ -117,7 +117,7 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    /// A child of the program's template, where it has one.
+    /// Starts a child of the program's template, if there is a template.
     async fn warm(
         &self,
         pipes: &Pipes,
@@ -134,7 +134,7 @@ impl ProgramRun<'_, '_, '_> {
     }
 
     async fn ready(&self, args: &[CString]) -> Option<ReadyChild> {
-        // Words of the query are arguments of one request, and a template has its own.
+        // Words of the query are arguments of one request, and a template has fixed arguments.
         let wordless = args.len() == 1 + usize::from(self.script.interpreter.is_some());
         let cold = self.cgi.options.start == StartMode::Cold;
         if cold || !wordless || !self.may_be_loaded() {
@@ -158,7 +158,7 @@ impl ProgramRun<'_, '_, '_> {
         for (name, value) in &self.cgi.load_env {
             env.0.put(name.as_bytes(), value.as_bytes());
         }
-        // A template that serves other scripts, too, is not that of this one.
+        // A template that serves many scripts must not depend on this script.
         let (args, dir) = if self.script.shares_template() {
             (&args[..1], c"/".to_owned())
         } else {
@@ -201,7 +201,7 @@ impl ProgramRun<'_, '_, '_> {
             if !failed.error.is_busy() || tries >= BUSY_TRIES {
                 return Err(self.not_started(failed.error).await);
             }
-            // What comes in this pipe is the next one's.
+            // A byte in this pipe now would be taken for the next child's output.
             let _ = pipes.ours.stdout.try_take(&mut [0]);
             tries += 1;
             launch = failed.launch;
@@ -209,9 +209,9 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    /// Feeds the program until it runs, or it is known why it could not be executed. Either shows by its first output, or
-    /// at the next tick: a child that fails writes a byte, and is still ending then. What was fed stays in the pipe, whose
-    /// other end the server holds, for the program that is started next.
+    /// Feeds the program until it runs, or until the server knows why it could not be executed. Its first output, or the next
+    /// tick, shows either. A failed child writes a byte, and is still ending then. The data that was fed stays in the pipe for
+    /// the program that is started next, because the server holds the other end.
     async fn begun(
         &mut self,
         child: &Child,
@@ -223,7 +223,7 @@ impl ProgramRun<'_, '_, '_> {
         let ServerEnds { stdin, stdout, .. } = &mut pipes.ours;
         let mut arrived = false;
         let mut fault = None;
-        // Nothing can have come of one that was only just asked for.
+        // A helper cannot have answered yet.
         let mut asks = !child.is_remote();
         loop {
             let outcome = if std::mem::replace(&mut asks, true) {
@@ -244,8 +244,8 @@ impl ProgramRun<'_, '_, '_> {
             if child.is_remote() && by.is_some_and(Deadline::has_passed) {
                 return Err(self.not_started(self.silent()).await);
             }
-            // One byte may be that of a child that has failed, of which its helper is still to tell; and the event loop may call
-            // the pipe readable for what the start before this one left there.
+            // A single byte may come from a failed child, about which its helper still has to report. The event loop may also
+            // call the pipe readable because of a byte from the previous start.
             if arrived && child.is_remote() && stdout.holds() > 1 {
                 return Ok(StartState::Runs(None));
             }
@@ -264,7 +264,7 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    /// argv: the program as named; an interpreter gets the script as its argument.
+    /// Returns argv: the program as named. An interpreter gets the script as its argument.
     fn arguments(&self) -> Result<Vec<CString>, Fault> {
         let script = self.script.script_filename.clone();
         if let Some(interpreter) = &self.script.interpreter {
@@ -280,7 +280,7 @@ impl ProgramRun<'_, '_, '_> {
         Ok(args)
     }
 
-    /// What is known of the body's length; `file`: it was taken in.
+    /// Returns the body's length if it is known; `file` is a body that was taken in.
     pub(super) fn length(&self, file: Option<&Stored>) -> Option<u64> {
         match (file, self.head.body) {
             (Some(file), _) => Some(file.len()),
@@ -289,7 +289,7 @@ impl ProgramRun<'_, '_, '_> {
         }
     }
 
-    /// The whole environment: nothing of the server's own is in it.
+    /// Puts the whole environment into `sink`. It holds no variable of the server's own environment.
     pub(super) fn variables(
         &self,
         content_length: Option<u64>,
@@ -334,7 +334,7 @@ impl ProgramRun<'_, '_, '_> {
             StartStage::Clone => return Fault::Busy("the system could not create another process"),
             StartStage::Helper => return owners::fault(&e),
             StartStage::Denied => return Fault::Refused(e.source.to_string()),
-            // Of memory `execve` also has too little where the route's own limit is too low.
+            // `execve` also reports too little memory if the route's own memory limit is too low.
             stage
                 if is_shortage(&e.source)
                     && (stage != StartStage::Exec
@@ -349,7 +349,7 @@ impl ProgramRun<'_, '_, '_> {
         let executed = interpreter.unwrap_or(file.as_ref()).to_owned();
         let path = self.cx.shared.path.clone();
         let (bare, is_filtered) = (e.to_string(), e.is_filtered());
-        // It reads the file, which may take as long as to execute it.
+        // The diagnosis reads the file, which may take as long as executing it.
         let diagnosed = off_loop("diagnose", move || inspect::diagnose(&executed, &path, &e));
         let words = diagnosed.await.unwrap_or(bare);
         if is_filtered {
