@@ -19,8 +19,8 @@ use super::{
 };
 
 impl ConfigText<'_> {
-    /// Returns the variables of a route: its own, then those of its file, then those that the server passes on. No name may
-    /// occur twice.
+    /// Returns the variables of a route, sorted by name: from `env`, from `pass_env` and from `env_file`. A name that occurs
+    /// twice is an error.
     pub(super) fn env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
         let mut env = self.variables("env", &route.env, computed)?;
         for typed in route.pass_env.iter().flat_map(|list| list.get_ref()) {

@@ -1,4 +1,4 @@
-//! From what was typed to what is served, part three: what stands behind a route.
+//! Checks the typed configuration, part three: the handlers of routes.
 
 use std::{
     io::{self, Read},
@@ -24,10 +24,10 @@ use super::{
     raw::{self, Raw, RawRespond, RawRoute, first_place, place, where_typed},
 };
 
-/// Bytes of a file that a `respond` route keeps in memory.
+/// Largest file that a `respond` route keeps in memory, bytes.
 const MAX_RESPOND: u64 = 16 << 20;
 
-/// Programs.
+/// Checks of programs.
 impl ConfigText<'_> {
     pub(super) fn cgi(
         &self,
@@ -42,7 +42,7 @@ impl ConfigText<'_> {
         self.programs(route, typed, all, config)
     }
 
-    /// Programs in the folder of a `files` route, which `cgi_names` names.
+    /// Checks the programs in the folder of a `files` route, which `cgi_names` names.
     pub(super) fn among_files(
         &self,
         route: &RawRoute,
@@ -116,7 +116,7 @@ impl ConfigText<'_> {
                 "gives a program its client's connection, which a WebAssembly module cannot have: delete it",
             ));
         }
-        // Either may give `env` other values.
+        // An authorizer and `env_rules` may each give variables of `env` other values.
         let authorized = route.authorizer.is_some() || route.env_rules.is_some();
         let remit = self.remit(&route.user, &route.group, &cgi, config, authorized)?;
         if remit.is_some() {
@@ -133,7 +133,8 @@ impl ConfigText<'_> {
         })
     }
 
-    /// A helper starts whatever lies in the folder of its route: a pattern for names would hold for requests only.
+    /// Refuses patterns for names if a helper starts the programs. A helper starts anything in the route's folder, so a
+    /// pattern would hold for requests only.
     fn names_a_folder(&self, route: &RawRoute, key: Range<usize>) -> Checked<()> {
         let pattern = |path: &raw::Text| path.get_ref().contains('*');
         let named = route.cgi_names.is_some() || route.path.as_ref().is_some_and(pattern);
@@ -143,7 +144,7 @@ impl ConfigText<'_> {
         )
     }
 
-    /// What the modules of a route see: `preopen`, `preopen_rw`, `network`.
+    /// Checks the access that modules of a route get: `preopen`, `preopen_rw`, `network`.
     fn guest_access(&self, route: &RawRoute) -> Checked<GuestAccess> {
         let mut folders: Vec<(String, PathBuf, bool)> = Vec::new();
         for (map, write) in [(&route.preopen, false), (&route.preopen_rw, true)] {
@@ -167,7 +168,7 @@ impl ConfigText<'_> {
         })
     }
 
-    /// The folder of the `/` files route of the same host, else of any host.
+    /// Returns the folder of the `/` files route with the same hosts, else of the `/` files route without a host.
     pub(super) fn document_root(&self, route: &RawRoute, all: &[Raw]) -> Checked<Option<PathBuf>> {
         let host = |r: &RawRoute| {
             let names = r.host.iter().flat_map(RawHosts::names);
@@ -188,7 +189,7 @@ impl ConfigText<'_> {
     }
 }
 
-/// Files.
+/// Checks of files.
 impl ConfigText<'_> {
     pub(super) fn files(
         &self,
@@ -234,7 +235,7 @@ impl ConfigText<'_> {
     }
 }
 
-/// Constant answers.
+/// Checks of constant answers.
 impl ConfigText<'_> {
     pub(super) fn respond(
         &self,
@@ -304,7 +305,7 @@ impl ConfigText<'_> {
     }
 }
 
-/// What the three share.
+/// Checks that the three kinds of routes share.
 impl ConfigText<'_> {
     /// Refuses the keys of `files` on a route of another kind.
     pub(super) fn only_for_files(&self, r: &RawRoute, kind: &str) -> Checked<()> {
@@ -312,7 +313,7 @@ impl ConfigText<'_> {
         self.misplaced(place, "files", kind)
     }
 
-    /// Refuses `index` where there is no folder that could have one.
+    /// Refuses `index` on a route without a folder.
     fn no_index(&self, r: &RawRoute, kind: &str) -> Checked<()> {
         self.misplaced(place(&r.index), "files", kind)
     }
@@ -350,7 +351,7 @@ impl ConfigText<'_> {
         self.refuse(place, message)
     }
 
-    /// The path of a file that is read with the configuration.
+    /// Returns the path of a file, and notes that the file is read with the configuration.
     pub(super) fn file(&self, typed: &raw::Text) -> Checked<PathBuf> {
         let path = self.path(typed)?;
         self.reads(path.clone());
@@ -370,7 +371,7 @@ impl ConfigText<'_> {
         ))
     }
 
-    /// What `open` makes of a path.
+    /// Opens a typed path with `open`.
     pub(super) fn opened<T>(
         &self,
         typed: &raw::Text,
@@ -380,7 +381,7 @@ impl ConfigText<'_> {
         open(&path).map_err(|e| self.unopened(typed, &path, &e))
     }
 
-    /// Refuses a path that is no program here, or, where this process starts it, one that it may not execute.
+    /// Refuses a path that holds no program. If this process starts the program, also refuses a file that it may not execute.
     pub(super) fn is_program(&self, at: Range<usize>, path: &Path, starts: bool) -> Checked<()> {
         let what = match path.metadata().is_ok_and(|m| m.is_file()) {
             false => "is not a program here: install it or correct the path",

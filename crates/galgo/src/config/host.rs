@@ -1,5 +1,5 @@
-//! The routes to a folder of files and one of programs that a home or a host has: each may be there or not, and no link
-//! leads out of the home, or of the host's folder.
+//! Routes to the folders of a home or of a host: a folder of files and a folder of programs. Each folder may be missing. No
+//! link leads out of the home, or of the host's folder.
 
 use std::{
     fs,
@@ -23,10 +23,10 @@ use super::{
     raw::{RawConfig, RawSites, Typed},
 };
 
-/// The folder of a host's files.
+/// The name of the folder with a host's files.
 const PUBLIC: &str = "public";
 
-/// A route to files.
+/// Returns a route to files.
 pub(super) fn files(url: String, path: PathBuf, fd: Folder, config: &Config) -> Route {
     let files = Files {
         interpreters: config.interpreters.clone(),
@@ -35,7 +35,7 @@ pub(super) fn files(url: String, path: PathBuf, fd: Folder, config: &Config) -> 
     route(url, Handler::Files(files), config)
 }
 
-/// A route to programs.
+/// Returns a route to programs.
 pub(super) fn programs(
     url: String,
     (path, fd): (PathBuf, Folder),
@@ -66,7 +66,7 @@ fn route(url: String, handler: Handler, config: &Config) -> Route {
 }
 
 impl ConfigText<'_> {
-    /// The folder with a folder for each host.
+    /// Checks `sites`, the folder with a folder for each host.
     pub(super) fn sites(&self, raw: &RawConfig, config: &Config) -> Checked<Option<Sites>> {
         let Some(typed) = &raw.sites else {
             return Ok(None);
@@ -82,7 +82,7 @@ impl ConfigText<'_> {
         };
         let path = self.path(&typed)?;
         let open = || root::open(&path).map_err(|e| self.unopened(&typed, &path, &e));
-        // One for all hosts: who adds one reloads nothing.
+        // A single remit serves all hosts, so that a new host needs no reload.
         let all = below_folder((path.clone(), open()?), PathBuf::new(), config);
         let remit = self.remit(user, &None, &all, config, false)?;
         Ok(Some(Sites {
@@ -94,16 +94,17 @@ impl ConfigText<'_> {
 }
 
 impl Sites {
-    /// The routes of a host, whose folder is opened now; the longest path first. None: it has no folder that is served.
+    /// Opens the folder of a host and returns its routes, the longest path first. Returns no routes if the host has no folder
+    /// that is served.
     ///
     /// # Errors
-    /// What is there is not served, in words.
+    /// A sentence about a folder that is there but is not served.
     pub fn routes(&self, host: &str, config: &Config) -> Result<Vec<Arc<Route>>, String> {
         if !is_folder_name(host) {
             return Ok(Vec::new());
         }
         let path = self.path.join(host);
-        // The folder of a host is its own: no link below it leads to another one's.
+        // Each host has its folder to itself: no link below leads to the folder of another host.
         let Some(own) = below(&self.fd, host).map_err(|e| unopened(&self.path, host, &e))? else {
             return Ok(Vec::new());
         };
@@ -135,7 +136,7 @@ impl Sites {
         Ok(routes.collect())
     }
 
-    /// The names in the folder, sorted.
+    /// Returns the names in the folder, sorted.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -150,12 +151,12 @@ impl Sites {
     }
 }
 
-/// What may be started of one host, where `sites` says that of the folders of all. `None`: it is no host's name.
+/// Derives the remit of one host from the remit for the folders of all hosts. `None`: `host` is not the name of a host.
 pub(crate) fn remit_of(sites: &Remit, host: &str) -> Option<Remit> {
     sites.of_host(host, module_terms_of_host)
 }
 
-/// A folder below another one. `None`: it is not there, or no folder.
+/// Opens a folder below another folder. `None`: there is nothing of that name, or no folder.
 fn below(base: &Folder, name: &str) -> io::Result<Option<Folder>> {
     match open_below(base, Path::new(name)) {
         Ok(folder) => Ok(Some(folder)),
@@ -164,7 +165,7 @@ fn below(base: &Folder, name: &str) -> io::Result<Option<Folder>> {
     }
 }
 
-/// Why a folder in another one was not opened, and the mend.
+/// Says why a folder below another folder was not opened, and names the fix.
 fn unopened(base: &Path, name: &str, error: &io::Error) -> String {
     let path = base.join(name);
     match error.kind() {
@@ -177,7 +178,7 @@ fn unopened(base: &Path, name: &str, error: &io::Error) -> String {
     }
 }
 
-/// Whether one of two folders lies in the other.
+/// Returns whether either folder lies in the other.
 fn overlap(a: &Folder, b: &Folder) -> bool {
     match (of_open(a), of_open(b)) {
         (Ok(a), Ok(b)) => a.starts_with(&b) || b.starts_with(&a),

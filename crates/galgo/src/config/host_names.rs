@@ -1,4 +1,4 @@
-//! A host, or several, as they are typed.
+//! The value of `host` as it is typed: a host, or a list of hosts.
 
 use serde::{
     Deserialize, Deserializer,
@@ -14,7 +14,7 @@ pub(super) enum RawHosts {
 }
 
 impl RawHosts {
-    /// All of them; one that stands alone has the place of the value.
+    /// Returns all hosts. A single host gets the place of the whole value.
     pub(super) fn names(typed: &Spanned<Self>) -> Vec<Spanned<String>> {
         match typed.get_ref() {
             Self::One(name) => vec![Spanned::new(typed.span(), name.clone())],

@@ -1,9 +1,9 @@
 //! `include`: files that hold a site each, or a few.
 //!
-//! What stands at the top of such a file holds for those of its routes and rules that do not say otherwise.
+//! Keys at the top of such a file are defaults for its routes and rewrite rules.
 //!
-//! galgo reads these files as if they stood behind the main file: the spans of a file begin where those of the file before end, so
-//! each error and each relative path finds its file by its span.
+//! galgo reads these files as if they followed the main file. The spans of each file begin where the spans of the previous
+//! file end. Errors and relative paths therefore find their file by their span.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ const NO_FILE: &str =
     "no file has such a name, so there is no route: write one, or correct the pattern";
 const EMPTY: &str = "the file is empty. Where it is not just being written, remove it";
 
-/// The keys at the top of an included file: its own, and those of a `[[route]]` that hold for all of its routes.
+/// The keys at the top of an included file: the file's own keys, and keys of a `[[route]]` that hold for all of its routes.
 macro_rules! site {
     ($($field:ident: $type:ty,)*) => {
         #[derive(Debug, Default, Clone, Deserialize)]
@@ -46,7 +46,7 @@ macro_rules! site {
         }
 
         impl RawSite {
-            /// Gives a route what it does not say itself.
+            /// Sets the keys that the route itself does not set.
             fn pass_on(&self, route: &mut RawRoute) {
                 $(if route.$field.is_none() {
                     route.$field.clone_from(&self.$field);
@@ -79,8 +79,8 @@ site! {
     compress_min: Value<Size>,
 }
 
-/// Reads the files that `include` names, but those that are `left_out`, in the order of their names. Adds what they hold to `raw`;
-/// returns their paths.
+/// Reads the files that `include` names, except those in `left_out`, in the order of their names. Adds their contents to
+/// `raw`; returns their paths.
 pub(super) fn sites(
     text: &mut ConfigText<'_>,
     raw: &mut RawConfig,
@@ -101,7 +101,7 @@ pub(super) fn sites(
         }
         let site = read(text, file, &typed, misread);
         match text.or_warn(site) {
-            // It cannot be read, and may be another account's.
+            // The file cannot be read, and another account is to blame.
             Ok(None) => return false,
             Ok(Some(site)) => site.into_iter().for_each(|site| site.become_part_of(raw)),
             Err(e) => misread.errors.push(e),
@@ -112,7 +112,8 @@ pub(super) fn sites(
 }
 
 impl ConfigText<'_> {
-    /// The files that are there under a path whose names may have `*`, sorted. Without one it is a file that must be there.
+    /// Returns the files that match a path, sorted. Each name in the path may have `*`; without any `*`, the path names one
+    /// file that must exist.
     fn named(&self, typed: &Text) -> Checked<Vec<PathBuf>> {
         if typed.get_ref().is_empty() {
             return Err(self.error(typed.span(), "is empty: name files: \"sites/*.toml\""));
@@ -136,7 +137,7 @@ impl ConfigText<'_> {
             }
             found = below;
         }
-        // `*/site.toml` is meant for the folders that have one.
+        // With `*/site.toml`, a folder without that file is fine.
         if path.iter().any(star) {
             found.retain(|path| path.symlink_metadata().is_ok());
         }
@@ -145,7 +146,7 @@ impl ConfigText<'_> {
     }
 }
 
-/// What in a folder fits a pattern, without hidden names. What is no folder has nothing in it.
+/// Returns the entries of a folder that fit a pattern, without hidden names. Returns none if `folder` is not a folder.
 fn names(folder: &Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
     let entries = match resolve(folder).and_then(|found| fs::read_dir(found.path)) {
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
@@ -162,7 +163,7 @@ fn names(folder: &Path, pattern: &Glob) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Reads one file; `None`: nothing of it can be used.
+/// Reads one file; `None` if nothing of it can be used.
 fn read(
     text: &mut ConfigText<'_>,
     file: &Path,
@@ -199,7 +200,8 @@ impl RawSite {
         }
     }
 
-    /// What holds for a route: what goes with a key is taken from where the key is.
+    /// Returns the keys that hold for a route. If the route sets a key, the keys that depend on it (`realm` on `passwords`)
+    /// come from the route too.
     fn of(&self, route: &RawRoute) -> Self {
         let mut site = self.clone();
         if route.passwords.is_some() {
@@ -215,7 +217,7 @@ impl RawSite {
     }
 }
 
-/// A list that may not have been typed.
+/// Returns a typed list to add to; makes an empty one if none was typed.
 fn list<T>(typed: &mut Typed<Vec<T>>) -> &mut Vec<T> {
     typed
         .get_or_insert_with(|| Spanned::new(0..0, Vec::new()))

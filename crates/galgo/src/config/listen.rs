@@ -1,4 +1,4 @@
-//! One entry of `listen`.
+//! Entries of `listen`.
 
 use std::{fmt, str::FromStr};
 
@@ -26,7 +26,7 @@ impl FromStr for ListenAt {
         let Some(name) = rest.strip_prefix(PassedName::PREFIX) else {
             return text.parse().map(Self::Address);
         };
-        // What sd_listen_fds(3) takes for a name.
+        // The characters that sd_listen_fds(3) allows in a name.
         let fits = |c: char| c.is_ascii_graphic() && c != ':' || c == ' ';
         if name.is_empty() || name.len() > 255 || !name.chars().all(fits) {
             return Err(format!(
@@ -39,7 +39,7 @@ impl FromStr for ListenAt {
 }
 
 impl ConfigText<'_> {
-    /// Where to listen.
+    /// Checks `listen`.
     pub(super) fn listen(&self, raw: &RawConfig, config: &mut Config) -> Checked<()> {
         let Some(typed) = &raw.listen else {
             return Ok(());
@@ -69,22 +69,22 @@ impl ConfigText<'_> {
 }
 
 impl Config {
-    /// From here on it listens where it is told, and not where it does by default.
+    /// Removes all addresses and sockets, the default address too.
     pub(crate) fn listen_nowhere(&mut self) {
         self.listen.clear();
         self.listen_passed.clear();
         self.listens_by_default = false;
     }
 
-    /// Listens there, too.
+    /// Adds an address or a passed socket.
     ///
     /// # Errors
-    /// It does already; in words.
+    /// A sentence: the server listens there already.
     pub(crate) fn listen_at(&mut self, one: ListenAt) -> Result<(), String> {
         let twice = |one: &dyn fmt::Display| Err(format!("{one} is named twice: delete one"));
         match one {
             ListenAt::Address(one) => {
-                // At port 0 each gets a port of its own.
+                // At port 0 each listener gets a port of its own, so only the same protocol is a repetition.
                 let any_port = matches!(&one.address, Address::Tcp(at) if at.port() == 0);
                 let same = |other: &Listen| {
                     if any_port {

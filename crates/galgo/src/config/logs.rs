@@ -1,4 +1,4 @@
-//! Where is logged: the server's logs, and those of routes.
+//! Destinations of logs: the server's logs, and the access logs of routes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{
     raw::{self, RawConfig, RawRoute, Typed, place},
 };
 
-/// The logs that routes have of their own, each once.
+/// Returns the access logs that routes have of their own, each once.
 pub(super) fn own(routes: &[Placed]) -> Vec<LogTo> {
     let logs = routes.iter().filter_map(|(route, _)| route.log.as_ref());
     let mut own: Vec<LogTo> = Vec::new();
@@ -46,7 +46,7 @@ impl ConfigText<'_> {
         })
     }
 
-    /// The access log of a route that has one.
+    /// Returns the access log of a route; `None` if it has none of its own.
     pub(super) fn own_log(
         &self,
         route: &RawRoute,
@@ -71,11 +71,12 @@ impl ConfigText<'_> {
         self.one_of(typed, None, &words, wrong)
     }
 
-    /// `None`: "off".
+    /// Returns the destination of a log; `None` for "off".
     fn log_to(&self, to: &raw::Text) -> Checked<Option<LogTo>> {
         Ok(Some(match to.get_ref().as_str() {
             "off" => return Ok(None),
-            // The server's user may not open these again, and nobody a socket, which each is under systemd.
+            // Use the open descriptors. The server's user may not be allowed to open these files again. Under systemd each is
+            // a socket, which no process can open by its path.
             "-" | "/dev/stdout" => LogTo::Stdout,
             "stderr" | "/dev/stderr" => LogTo::Stderr,
             "" => return Err(self.error(to.span(), "is empty: write \"-\", \"stderr\" or a file")),

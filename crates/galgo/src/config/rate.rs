@@ -1,4 +1,4 @@
-//! How often an address may ask a route: `rate_limit`.
+//! Limits on how often an address may ask a route: `rate_limit`.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::{
     raw::{RawRateLimit, Typed},
 };
 
-/// More are no limit that a client could meet.
+/// Most requests in a period: no client could exceed a higher limit.
 const MOST: usize = 1_000_000;
-/// So that even the slowest rate can be counted in nanoseconds: 100,000 requests of a day each.
+/// Most requests at once. At the slowest rate, a request a day, 100,000 of them can still be counted in nanoseconds.
 const MOST_AT_ONCE: usize = 100_000;
 const DAY: u64 = 24 * 3_600_000;
 
 impl ConfigText<'_> {
-    /// What is typed, else what `[defaults]` says.
+    /// Checks `rate_limit`; returns `default` if it is not typed.
     pub(super) fn rate_limit(
         &self,
         typed: &Typed<RawRateLimit>,

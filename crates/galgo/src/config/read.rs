@@ -1,5 +1,5 @@
-//! From text to what was typed. An unknown key, or a value of the wrong type, is taken out and reading goes on, so that what
-//! else is wrong is said too.
+//! Parses text into typed values. If a key is unknown or a value has the wrong type, galgo removes that entry and reads on, so
+//! that other errors are reported too.
 
 use std::ops::Range;
 
@@ -11,31 +11,31 @@ use toml::{
 
 use super::error::{ConfigError, ConfigText};
 
-/// Entries that are taken out of one file before galgo gives it up.
+/// Entries that are removed from one file before galgo gives it up.
 const TAKEN_OUT: usize = 100;
 
-/// What is wrong with files as they are typed.
+/// The errors of files that were parsed.
 #[derive(Default)]
 pub(super) struct Misread {
     pub(super) errors: Vec<ConfigError>,
-    /// The outermost tables that something was taken out of: what is missing there now is not the user's mistake.
+    /// Places of the outermost tables that lost an entry: if something is missing there now, that is not the user's mistake.
     torn: Vec<Range<usize>>,
 }
 
 impl Misread {
-    /// Whether all is as it was typed.
+    /// Returns whether there are no errors: then nothing was removed.
     pub(super) fn is_empty(&self) -> bool {
         self.errors.is_empty()
     }
 
-    /// What is wrong as it is typed, and what else is wrong with tables that nothing was taken out of.
+    /// Joins these errors with the errors of later checks. Drops later errors in tables that lost an entry.
     pub(super) fn with(self, checked: Vec<ConfigError>) -> Vec<ConfigError> {
         let whole = |error: &ConfigError| !self.torn.iter().any(|t| t.contains(&error.offset));
         let each = checked.into_iter().flat_map(ConfigError::each);
         self.errors.into_iter().chain(each.filter(whole)).collect()
     }
 
-    /// Reads the file whose spans begin at `from`; `None`: nothing of it can be used.
+    /// Reads the file whose spans begin at `from`; `None` if nothing of it can be used.
     pub(super) fn read<T: DeserializeOwned>(
         &mut self,
         text: &ConfigText<'_>,
@@ -68,7 +68,7 @@ impl Misread {
     }
 }
 
-/// What a key with its value spans. A table's own span is that of its header alone.
+/// Returns the span of a key with its value. The span of a table is only that of its header.
 fn extent(key: &Range<usize>, value: &Spanned<DeValue<'_>>) -> Range<usize> {
     let all = inner_extent(value);
     key.start.min(all.start)..key.end.max(all.end)
@@ -87,7 +87,8 @@ fn inner_extent(value: &Spanned<DeValue<'_>>) -> Range<usize> {
     }
 }
 
-/// The outermost table below the file's own that holds `at`: a `[table]`, or one of a list of them.
+/// Returns the span of the outermost table, below the table of the whole file, that holds `at`: a `[table]`, or one item of a
+/// list of tables.
 fn outermost(whole: &DeTable<'_>, at: &Range<usize>) -> Option<Range<usize>> {
     let holds = |extent: &Range<usize>| extent.start <= at.start && at.end <= extent.end;
     let tables = whole
@@ -100,7 +101,7 @@ fn outermost(whole: &DeTable<'_>, at: &Range<usize>) -> Option<Range<usize>> {
     tables.map(inner_extent).find(holds)
 }
 
-/// Takes the innermost entry that holds `at` out; whether there is one.
+/// Removes the innermost entry that holds `at`; returns whether there was one.
 fn take_out(table: &mut DeTable<'_>, at: &Range<usize>) -> bool {
     let mut values = table.iter_mut().map(|(_, value)| value.get_mut());
     if values.any(|value| take_out_below(value, at)) {
@@ -125,7 +126,7 @@ fn take_out_below(value: &mut DeValue<'_>, at: &Range<usize>) -> bool {
     }
 }
 
-/// Has all spans of a table's entries begin `by` bytes later.
+/// Moves all spans of a table's entries `by` bytes further.
 fn shift_entries(table: &mut DeTable<'_>, by: usize) {
     let entries = std::mem::replace(table, DeTable::new());
     for (key, mut value) in entries {

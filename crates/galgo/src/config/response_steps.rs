@@ -1,5 +1,5 @@
-//! Fields of responses and requests: `headers`, `header_rules`, `request_headers`, `security_headers`, `expires`, `cors`; and
-//! content codings: `compress`.
+//! Steps that change fields: `headers`, `header_rules`, `request_headers`, `security_headers`, `expires`, `cors`; and content
+//! codings: `compress`.
 
 use galgo_handlers::steps::{
     compress::{self, Compress},
@@ -22,7 +22,8 @@ impl ConfigText<'_> {
         let mut rules = Vec::new();
         let fields = self.headers(&route.headers)?;
         if !fields.is_empty() {
-            // A lifetime that is meant for files must not keep an error alive.
+            // On errors, a field is added only if the response lacks it: a lifetime that is meant for files must not keep an
+            // error alive.
             let (mut fine, mut error) = (HeaderRule::default(), HeaderRule::default());
             (fine.statuses, error.statuses) = (vec![(200, 399)], vec![(400, 599)]);
             (fine.changes.set, error.changes.default) = (fields.clone(), fields);
@@ -67,7 +68,7 @@ impl ConfigText<'_> {
         TypePattern::parse(typed.get_ref()).ok_or_else(|| self.error(typed.span(), message))
     }
 
-    /// Names alone are checked as names with values are.
+    /// Checks names of fields that have no value, by the same rules as fields with values.
     fn field_names(&self, typed: &Typed<Vec<raw::Text>>) -> Checked<Vec<String>> {
         let names = typed.iter().flat_map(|list| list.get_ref());
         let pair = |name: &raw::Text| (name.clone(), Spanned::new(name.span(), String::new()));
@@ -87,7 +88,7 @@ impl ConfigText<'_> {
             add: self.headers(&raw.add)?,
             default: Vec::new(),
         };
-        /// They decide how the request was read and which route answers it.
+        /// Fields that decide how the request was read and which route answers it.
         const READ: [&str; 4] = ["host", "expect", "te", "proxy"];
         let names = changes
             .remove

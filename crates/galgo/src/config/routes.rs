@@ -1,4 +1,4 @@
-//! From what was typed to what is served, part two: routes.
+//! Checks the typed configuration, part two: routes.
 
 use std::{cmp::Reverse, ops::Range, path::Path, sync::Arc};
 
@@ -18,8 +18,8 @@ use super::{
 
 const HANDLERS: &str = "`cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
-/// Checks and opens the routes and puts them into `config`, in the order to try them. Without `all_read` a file that `include`
-/// names is missing, and what only its routes could mend is no error.
+/// Checks and opens the routes and puts them into `config`, in the order to try them. If `all_read` is false, a file that
+/// `include` names is missing. Errors that only its routes could fix are then not reported.
 pub(super) fn fill(
     text: &ConfigText<'_>,
     raw: &RawConfig,
@@ -47,7 +47,7 @@ pub(super) fn fill(
     });
     let env_files = env_files.map(|(typed, route)| Ok((text.path(typed)?, typed.span(), route)));
     let env_files = env_files.collect::<Checked<Vec<_>>>()?;
-    // Of another account's programs, files and secrets its own route alone is to blame.
+    // If programs, files or secrets of another account are exposed, only that account's route is to blame: close it and go on.
     while let Err((at, error)) = exposure::check(text, &placed)
         .and_then(|()| exposure::sites(text, raw, config, &placed))
         .and_then(|()| exposure::secrets(text, &placed, &env_files, config.sites.as_ref()))
@@ -71,7 +71,7 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Checks and opens the routes, and those to homes; says all that is wrong with them.
+/// Checks and opens the routes, including the routes to homes. Reports all errors at once.
 fn place(
     text: &ConfigText<'_>,
     raw: &RawConfig,
@@ -102,7 +102,7 @@ fn place(
     ConfigError::all(wrong).map_or(Ok(placed), Err)
 }
 
-/// Answers without a body.
+/// Returns a handler that answers with `status` and no body.
 pub(super) fn nothing(status: u16) -> Handler {
     Handler::Respond(Respond {
         status,
@@ -112,8 +112,8 @@ pub(super) fn nothing(status: u16) -> Handler {
     })
 }
 
-/// What a folder serves without a file ([`Config::convention`]), as if it had been typed: a file that says nothing of
-/// routes leaves them as they are.
+/// Returns the routes of a folder without a file ([`Config::convention`]), as if they had been typed. They hold for a file
+/// that says nothing about routes.
 fn conventional(text: &ConfigText<'_>) -> Vec<Raw> {
     fn typed<T>(value: T) -> Option<Spanned<T>> {
         Some(Spanned::new(0..0, value))
@@ -133,15 +133,15 @@ fn conventional(text: &ConfigText<'_>) -> Vec<Raw> {
     routes.map(|route| Spanned::new(0..0, route)).collect()
 }
 
-/// nginx's `root` is another one.
+/// The error about `root` alone: nginx has a `root` with another meaning.
 const ROOT_ALONE: &str = "is the folder of an application's scripts, beside `fastcgi` or `scgi`: for files write files = \"public\"";
 
 const NO_ROUTE: &str = "there is no route: add a [[route]] with `path` and one of `cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
-/// Two routes have no path and host in common.
+/// Checks that no two routes have the same path and host.
 fn distinct(text: &ConfigText<'_>, routes: &[Placed]) -> Checked<()> {
     let pairs = routes.iter().enumerate().flat_map(|(at, a)| {
-        // Those with the same path stand side by side once they are sorted.
+        // After sorting, routes with the same path are neighbours.
         let others = routes.iter().skip(at + 1);
         let same = others.take_while(move |(b, _)| b.path == a.0.path);
         same.map(move |b| (a, b))
@@ -158,7 +158,7 @@ fn distinct(text: &ConfigText<'_>, routes: &[Placed]) -> Checked<()> {
                 "another route has the path \"{path}{names}\" and the host {host:?} already: delete one"
             ),
         };
-        // Of two files, the one that another account can change is to blame.
+        // If the routes come from two files, blame the file that another account can change.
         let blame = |at: &&Range<usize>| (text.is_others(at), at.start);
         let later = [at_a, at_b].into_iter().max_by_key(blame).unwrap_or(at_b);
         return Err(text.bare(later.clone(), message));
@@ -166,7 +166,7 @@ fn distinct(text: &ConfigText<'_>, routes: &[Placed]) -> Checked<()> {
     Ok(())
 }
 
-/// A host that two routes name for the same path, which is empty where both answer on every host.
+/// Returns a host that two routes with the same path both name; empty if both answer on every host.
 fn shared_host<'r>(a: &'r Route, b: &Route) -> Option<&'r str> {
     if (&a.path, &a.names) != (&b.path, &b.names) {
         return None;
@@ -178,8 +178,8 @@ fn shared_host<'r>(a: &'r Route, b: &Route) -> Option<&'r str> {
     }
 }
 
-/// The order to try routes in: the longest path first, and names below it before all that is below it; of equal paths
-/// those with a host first, and hosts before wildcards.
+/// Sorts routes into the order to try them: the longest path first, and a pattern for names before the whole folder. Among
+/// equal paths, routes with a host come first, and hosts without wildcards before wildcards.
 fn sort(routes: &mut [Placed]) {
     routes.sort_by(|(a, _), (b, _)| {
         let path = |r: &Route| (Reverse(r.path.len()), r.path.clone());
@@ -191,7 +191,7 @@ fn sort(routes: &mut [Placed]) {
 }
 
 impl ConfigText<'_> {
-    /// The route in the place of one that another account's file or folder keeps from being used.
+    /// Returns a route that answers in place of a route that another account's file or folder keeps from being used.
     ///
     /// # Errors
     /// `error`, if the operator is to blame.
@@ -199,7 +199,7 @@ impl ConfigText<'_> {
         let programs = raw.cgi.as_ref().or(raw.root.as_ref());
         let is_file = |path: &Path| CgiRoot::open(path).is_ok_and(|root| root.folder() != path);
         let error = match programs.map(|typed| self.path(typed)).transpose()? {
-            // The file may stand in the place of a folder.
+            // Another account may have put a file in the place of a folder.
             Some(path) if error.closes.is_none() && is_file(&path) => {
                 self.owners(error, &path, 403)
             }
@@ -299,7 +299,7 @@ impl ConfigText<'_> {
         hosts.map(Some).ok_or_else(none)
     }
 
-    /// A host as it comes in requests: lower case, no port.
+    /// Checks a host and returns it as requests have it: lower case, no port.
     fn host(&self, typed: &raw::Text) -> Checked<String> {
         let host = typed.get_ref();
         let port = host.rsplit_once(':').is_some_and(|(name, port)| {
@@ -324,7 +324,7 @@ impl ConfigText<'_> {
         Ok(host.trim_end_matches('.').to_ascii_lowercase())
     }
 
-    /// Refuses the path of a file for a folder: what is meant for that file would not hold for it.
+    /// Refuses the path of a file for a folder: settings that are meant for that file would not hold for it.
     fn is_no_file(&self, typed: &raw::Text, own: &str, files: &raw::Text) -> Checked<()> {
         let name = &own[own.rfind('/').map_or(0, |at| at + 1)..];
         let file = self.path(files)?.join(name);
@@ -337,9 +337,9 @@ impl ConfigText<'_> {
         Err(self.error(typed.span(), message))
     }
 
-    /// The path of a route is compared with the decoded path of a request.
+    /// Checks the path of a route, which is compared with the decoded path of a request.
     ///
-    /// A `*` in its last segment makes that a pattern for names.
+    /// If its last segment has a `*`, that segment is a pattern for names.
     fn url_path(&self, typed: &raw::Text) -> Checked<(String, Option<Glob>)> {
         let path = typed.get_ref();
         let fail = |message: &str| Err(self.error(typed.span(), format!("{path:?} {message}")));
@@ -370,8 +370,8 @@ impl ConfigText<'_> {
     }
 }
 
-/// Gives a path the ending that its handler needs: a folder is a prefix, a program is not, for
-/// SCRIPT_NAME ends in no slash.
+/// Adds or removes the last slash, as the handler needs it. A folder is a prefix; a program is not, because SCRIPT_NAME does
+/// not end in a slash.
 fn shape(mut path: String, handler: &Handler) -> String {
     let folder = match handler {
         Handler::Cgi(cgi) => matches!(cgi.root, CgiRoot::Folder { .. }),
