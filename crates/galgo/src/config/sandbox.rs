@@ -1,4 +1,4 @@
-//! What programs are kept from, and whom they run as.
+//! The sandbox of programs, and the users that programs run as.
 
 use std::{io, path::PathBuf, sync::Arc};
 
@@ -19,11 +19,11 @@ use super::{
     units::{Cpu, Time},
 };
 
-/// Stands for the owner of the program's file.
+/// The word for the owner of the program's file.
 const OWNER: &str = "owner";
 
 impl ConfigText<'_> {
-    /// Seconds of each process, and percent of a processor of all.
+    /// Checks `cpu`: seconds for each process, or percent of a processor for all processes together.
     pub(super) fn cpu(&self, raw: &RawOptions, d: &Limits) -> Checked<(Option<u64>, Option<u32>)> {
         let Some(typed) = &raw.cpu else {
             return Ok((d.cpu, d.cpu_percent));
@@ -44,7 +44,7 @@ impl ConfigText<'_> {
         }
     }
 
-    /// `sandbox`, and what a strict one leaves to programs.
+    /// Checks `sandbox`; with a strict sandbox, also returns the access that programs keep.
     pub(super) fn sandbox(
         &self,
         raw: &RawOptions,
@@ -63,7 +63,7 @@ impl ConfigText<'_> {
         let Some(strict) = strict else {
             return Ok((d.sandbox, None));
         };
-        // Who may gain privileges may not be confined.
+        // A program that may gain privileges may not be confined.
         if let Some(typed) = raw.no_new_privs.as_ref().filter(|on| !on.get_ref()) {
             let message = "a strict sandbox takes no_new_privs = true: delete this, or set sandbox = \"standard\"";
             return Err(self.error(typed.span(), message));
@@ -71,7 +71,7 @@ impl ConfigText<'_> {
         let lacks = raw.no_new_privs.is_none() && !d.no_new_privs;
         let message = "a strict sandbox takes no_new_privs = true beside it";
         self.refuse(at.filter(|_| lacks), message)?;
-        // Looked at while this process may have root's rights still.
+        // The first call looks at the kernel, while this process may still have root's rights.
         kernel();
         Ok((Sandbox::Standard, Some(strict)))
     }
@@ -102,12 +102,13 @@ impl ConfigText<'_> {
         }))
     }
 
-    /// Files and folders that are there. One of another account may come later: until then its helper refuses what it is asked.
+    /// Returns paths after checking that they exist. If another account controls a missing path, it may appear later; until
+    /// then, the programs' helper refuses to start them.
     fn existing(&self, list: &Typed<Vec<Text>>) -> Checked<Vec<PathBuf>> {
         each_typed(list, |typed| {
             let path = self.path(typed)?;
             match resolve(&path) {
-                // Whoever starts the programs may look where this process may not.
+                // The process that starts the programs may have access where this process has none.
                 Err(e) if e.kind() != io::ErrorKind::PermissionDenied => {
                     self.or_warn(Err::<(), _>(self.unopened(typed, &path, &e)))?;
                 }
@@ -117,8 +118,8 @@ impl ConfigText<'_> {
         })
     }
 
-    /// Whom the programs of a route run as; `None`: as the server does. `authorized`: an authorizer may give the variables of
-    /// `env` other values.
+    /// Returns the terms under which a helper starts the programs of a route; `None` if the server starts them as its own
+    /// user. `authorized`: an authorizer, or `env_rules`, may give the variables of `env` other values.
     pub(super) fn remit(
         &self,
         user: &Typed<String>,
@@ -136,7 +137,7 @@ impl ConfigText<'_> {
         let mut warm = Vec::new();
         if authorized {
             variables.extend(cgi.env.iter().map(|(name, _)| name.clone()));
-            // Without a request they have the values that are configured.
+            // A program that is loaded without a request gets the configured values.
             warm.extend(cgi.env.iter().cloned());
         } else {
             constants.extend(cgi.env.iter().cloned())
@@ -166,7 +167,7 @@ impl ConfigText<'_> {
         }))))
     }
 
-    /// Whom the workers of an application run as, where a helper starts them.
+    /// Returns the terms under which a helper starts the workers of an application; `None` if no helper does.
     pub(super) fn worker_remit(
         &self,
         user: &Typed<String>,
@@ -182,7 +183,7 @@ impl ConfigText<'_> {
             return Ok(None);
         };
         let mut strict = options.strict.clone();
-        // What it is there to run it may read.
+        // The worker may read the scripts that it is there to run.
         if let (Some(strict), Some(scripts)) = (&mut strict, &up.scripts) {
             Arc::make_mut(strict).read.push(scripts.folder().to_owned());
         }
@@ -207,7 +208,7 @@ impl ConfigText<'_> {
         }))))
     }
 
-    /// Whom processes run as that only a helper can start; `None`: the server starts them.
+    /// Returns the user of processes that only a helper can start; `None` if the server starts them.
     fn helped(
         &self,
         user: &Typed<String>,
@@ -219,14 +220,14 @@ impl ConfigText<'_> {
             (None, None) => config.runs_as.clone(),
             (user, group) => self.runs_as(user, group, config)?,
         };
-        // Looked at while this process may have root's rights still.
+        // The first call looks at the control groups, while this process may still have root's rights.
         are_delegated();
         let own = || config.identity.clone().unwrap_or_else(current);
         let strict = options.strict.is_some();
         Ok(runs_as.or_else(|| strict.then(|| RunsAs::Server(own()))))
     }
 
-    /// Whom programs run as; `None`: nobody is named, or the server's own user.
+    /// Returns the user that programs run as; `None` if no user is named, or the server's own user.
     pub(super) fn runs_as(
         &self,
         user: &Typed<String>,

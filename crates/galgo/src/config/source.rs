@@ -1,4 +1,4 @@
-//! Where a configuration comes from: a file, or the convention of a folder.
+//! Sources of a configuration: a file, or the conventional folders of a site.
 
 use std::{
     io,
@@ -23,15 +23,15 @@ impl Config {
     /// Reads a configuration file.
     ///
     /// # Errors
-    /// Everything that keeps it from being used, with file, line, column, key and mend.
+    /// Everything that keeps the file from being used, with file, line, column, key and fix.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         Self::load_as(file, None)
     }
 
-    /// The same, for a server that becomes `user`, whomever the file names.
+    /// Reads a configuration file for a server that becomes `user`, whatever user the file names.
     ///
     /// # Errors
-    /// As [`Config::load`].
+    /// Like [`Config::load`].
     pub fn load_as(file: &Path, user: Option<&Identity>) -> Result<Self, ConfigError> {
         without_others(file, &folder::text(file)?, user)
     }
@@ -39,16 +39,16 @@ impl Config {
     /// Reads `source` as if it stood in `file`: relative paths start at the file's folder.
     ///
     /// # Errors
-    /// As [`Config::load`].
+    /// Like [`Config::load`].
     pub fn parse(source: &str, file: &Path) -> Result<Self, ConfigError> {
         without_others(file, source, None)
     }
 
-    /// What a folder says without a file: `cgi-bin/` at `/cgi-bin/` and `public/` at `/`, both
-    /// optional. There are no interpreters; which program runs a file is said in words or not at all.
+    /// Returns the configuration of a folder without a file: `cgi-bin/` at `/cgi-bin/` and `public/` at `/`, both optional.
+    /// There are no interpreters: only a configuration file can say which program runs a file.
     ///
     /// # Errors
-    /// The folder has neither, or one of them cannot be opened.
+    /// The folder has neither `cgi-bin/` nor `public/`, or one cannot be opened.
     pub fn convention(dir: &Path) -> Result<Self, ConfigError> {
         let fail = |path: &Path, e: &io::Error| ConfigError::new(unopened(path, e));
         let dir = std::path::absolute(dir).map_err(|e| fail(dir, &e))?;
@@ -104,11 +104,11 @@ impl Config {
         Ok(config)
     }
 
-    /// What `galgo serve DIR` serves: the file named on the command line, else `DIR/galgo.toml`
-    /// where it exists, else the convention; for a server that becomes `user`, where that is given.
+    /// Returns the configuration of `galgo serve DIR`. It comes from the file named on the command line, else from
+    /// `DIR/galgo.toml` if that exists, else from the convention. If `user` is given, the server becomes that user.
     ///
     /// # Errors
-    /// As [`Config::load`] and [`Config::convention`].
+    /// Like [`Config::load`] and [`Config::convention`].
     pub fn for_dir(
         dir: &Path,
         explicit: Option<&Path>,
@@ -126,8 +126,8 @@ impl Config {
     }
 }
 
-/// Checks a configuration. A file that `include` names and that another account can change is left out, with a warning, if
-/// something in it is wrong, or if galgo starts programs with root's rights.
+/// Checks a configuration. Leaves out, with a warning, included files that another account can change, in two cases: a file
+/// has an error, or galgo starts programs with root's rights.
 fn without_others(
     file: &Path,
     source: &str,

@@ -1,4 +1,4 @@
-//! What stands before and after the handler of a route.
+//! Steps before and after the handler of a route.
 
 use galgo_handlers::steps::Steps;
 
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl ConfigText<'_> {
-    /// `None`: the route has no step, and costs nothing.
+    /// Returns the steps of a route. `None`: the route has no step, so that steps cost nothing.
     pub(super) fn steps(
         &self,
         route: &RawRoute,

@@ -49,7 +49,7 @@ impl ConfigText<'_> {
                 }
             };
             match self.certificate(chain, key, &mut tls, warnings) {
-                // Only the hosts of another account's certificate go without it.
+                // If another account's certificate is missing, only that certificate's hosts suffer.
                 Err(e) if e.closes.is_some() => {
                     self.warn(&e);
                     closed.get_or_insert(e);
@@ -75,13 +75,13 @@ impl ConfigText<'_> {
         warnings: &mut Vec<String>,
     ) -> Checked<()> {
         let (chain_path, key_path) = (self.file(chain)?, self.file(key)?);
-        // Before they are read: a change in between is noticed later.
+        // Taken before the files are read, so that a change in between is noticed later.
         let version = FilesVersion::of(&chain_path, &key_path);
         let failed = |typed: &raw::Text, path: &Path, e: &io::Error| self.unopened(typed, path, e);
         let pem = read_all(&chain_path).map_err(|e| failed(chain, &chain_path, &e))?;
         let secret = match read_all(&key_path) {
             Ok(secret) => secret,
-            // A server that was root at its start has read it then.
+            // A server that was root at its start read the key then.
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 tls.unreadable = Some(unopened(&key_path, &e));
                 return Ok(());
@@ -141,7 +141,7 @@ impl ConfigText<'_> {
         Ok(automatic)
     }
 
-    /// What clients are asked for.
+    /// Checks which certificates clients are asked for.
     fn clients(&self, raw: &RawTls) -> Checked<Option<Clients>> {
         let Some(typed) = &raw.client_ca else {
             let alone = first_place!(raw, client_certificate, client_user);
@@ -172,7 +172,8 @@ impl ConfigText<'_> {
 }
 
 impl Config {
-    /// Why its listeners cannot speak TLS with all that is configured, in words; `None`: they can, or none does.
+    /// Returns a sentence that says why the listeners cannot speak TLS with this configuration. `None`: they can, or no
+    /// listener speaks TLS.
     pub fn lacks_certificate(&self) -> Option<String> {
         let tls = &self.tls;
         let Some(listen) = self.listen.iter().find(|l| l.speaks == Speaks::Https) else {

@@ -1,4 +1,4 @@
-//! Routes that programs answer which stay: FastCGI and SCGI.
+//! Routes that long-running programs answer: FastCGI and SCGI.
 
 use std::{os::unix::ffi::OsStrExt, path::Component, sync::Arc, time::Duration};
 
@@ -19,18 +19,17 @@ use super::{
 };
 use crate::route::Authorizer;
 
-/// Workers where the route does not say.
+/// Default number of workers.
 const WORKERS: usize = 4;
-/// Requests that a worker answers before it is replaced, where the route does not say.
+/// Default number of requests after which a worker is replaced.
 const MAX_REQUESTS: usize = 1000;
-/// What answers for a folder of scripts, where the route does not say.
+/// Default index script of a folder of scripts.
 const INDEX: &str = "index.php";
-/// What the names of scripts end in, where the route does not say: what php-fpm runs by default
-/// (`security.limit_extensions` of php-fpm.conf).
+/// Default extension of scripts: what php-fpm runs by default (`security.limit_extensions` of php-fpm.conf).
 const ENDING: &str = ".php";
-/// Stands for every ending.
+/// Stands for every extension.
 const ANY: &str = "*";
-/// How long a connection may take to be made, where the route does not say.
+/// Default time limit for making a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
 const NO_FOLDER: &str = "is about a folder of scripts: name that by `root`, or delete it";
@@ -72,8 +71,8 @@ impl ConfigText<'_> {
             connect_timeout: self.time(&route.connect_timeout, CONNECT, 1, 600_000)?,
             keep: match &fresh.to {
                 To::Address(_) => self.number(&route.keep_connections, 0, 0, 10_000)?,
-                // Each worker has a connection of its own. None is kept unless that is asked for: a program with threads
-                // may wait for another connection and never look at the one that is kept (libfcgi's FCGX_Accept_r).
+                // Each worker has its own connection, which is not kept by default: a program with threads may wait for
+                // another connection and never look at the one kept (libfcgi's FCGX_Accept_r).
                 To::Workers(_) => self.number(&route.keep_connections, 0, 0, 1)? * fresh.running,
             },
             ..fresh
@@ -82,14 +81,15 @@ impl ConfigText<'_> {
         Ok(Application { remit, ..app })
     }
 
-    /// Who is asked first, whatever answers then. The options of the route are about that.
+    /// Checks `authorizer`: the application or program that is asked before the handler answers. The route's options apply to
+    /// the handler, so the authorizer gets those of `[defaults]`.
     pub(super) fn authorizer(
         &self,
         typed: &Spanned<RawTo>,
         config: &Config,
     ) -> Checked<Authorizer> {
         let options = CgiOptions {
-            // It is there to judge them.
+            // An authorizer is there to judge credentials.
             pass_authorization: true,
             ..config.options.clone()
         };
@@ -108,7 +108,7 @@ impl ConfigText<'_> {
         })))
     }
 
-    /// A program that is asked first.
+    /// Checks an authorizer that is a program.
     fn judge(
         &self,
         program: &raw::Text,
@@ -136,7 +136,7 @@ impl ConfigText<'_> {
         let cgi = Cgi {
             interpreters: config.interpreters.clone(),
             options: CgiOptions {
-                // That of a route is about its own programs.
+                // The route's `max_running` counts the route's own programs.
                 max_running: None,
                 ..options
             },
@@ -146,7 +146,7 @@ impl ConfigText<'_> {
         Ok(Cgi { remit, ..cgi })
     }
 
-    /// `as_user`: workers run as a user that this process may not be.
+    /// Checks the address or workers of an upstream. `as_user`: the workers run as a user that this process may not be.
     fn to(&self, protocol: Protocol, typed: &Spanned<RawTo>, as_user: bool) -> Checked<To> {
         match typed.get_ref() {
             RawTo::Text(text) => self.address(typed, text).map(To::Address),
@@ -161,7 +161,7 @@ impl ConfigText<'_> {
     fn scripts(&self, route: &RawRoute) -> Checked<Option<CgiRoot>> {
         where_typed(&route.root, |typed| {
             let path = self.path(typed)?;
-            // php-fpm takes no path with `..` in it, wherever that leads.
+            // php-fpm refuses paths with `..` in them, wherever they lead.
             let path = if path.components().any(|c| c == Component::ParentDir) {
                 resolve(&path).map_or(path, |found| found.path)
             } else {
@@ -171,7 +171,7 @@ impl ConfigText<'_> {
         })
     }
 
-    /// What the names of scripts in a folder end in; empty where there is no folder.
+    /// Returns the extensions of scripts in a folder; empty without a folder.
     fn script_endings(&self, route: &RawRoute, scripts: Option<&CgiRoot>) -> Checked<Vec<String>> {
         let folder = matches!(scripts, Some(CgiRoot::Folder { .. }));
         match &route.scripts {
@@ -216,7 +216,7 @@ impl ConfigText<'_> {
         names.get_ref().iter().map(name).collect()
     }
 
-    /// The address of an upstream; a relative path starts at the folder of the file.
+    /// Checks the address of an upstream; a relative path starts at the folder of the file.
     fn address<T>(&self, typed: &Spanned<T>, text: &str) -> Checked<Address> {
         let wrong = |e: String| self.error(typed.span(), e);
         let listen: Listen = text.parse().map_err(wrong)?;
@@ -249,7 +249,7 @@ impl ConfigText<'_> {
             return Err(self.error(run.span(), "is empty: name the program first"));
         };
         let path = folder::absolute(self.folder(&run.span()), program);
-        // Whether that user may execute it, its helper sees.
+        // The helper of that user checks whether the user may execute the program.
         self.is_program(run.span(), &path, !as_user)?;
         let max_requests = self.number(&raw.max_requests, MAX_REQUESTS, 0, 1_000_000_000)?;
         Ok(Workers {
@@ -282,7 +282,7 @@ impl ConfigText<'_> {
         self.misplaced(place, "cgi", kind)
     }
 
-    /// Refuses options of processes where galgo starts none.
+    /// Refuses options of processes on a route for which galgo starts none.
     fn only_for_processes(&self, r: &RawRoute, kind: &str) -> Checked<()> {
         let place = first_place!(
             r,

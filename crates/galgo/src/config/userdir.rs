@@ -17,8 +17,8 @@ use super::{
     raw::{self, RawUserDir, each_typed, where_typed},
 };
 
-/// Looks the users up and adds a route for each folder that is there. A folder that is missing, or a
-/// link that leads out of the home, is a warning: one user must not keep the server from starting.
+/// Looks up the users and adds a route for each folder that exists. If a folder is missing, or a link leads out of the home,
+/// only warns: one user must not keep the server from starting.
 pub(super) fn fill(
     text: &ConfigText<'_>,
     raw: &Spanned<RawUserDir>,
@@ -65,7 +65,7 @@ pub(super) fn route(
     userdir: &UserDir,
     config: &Config,
 ) -> io::Result<Route> {
-    // The user owns what is below the home and nothing else, whatever links are laid there.
+    // A user owns everything below the home and nothing else, whatever links the user makes there.
     let fd = galgo_handlers::root::open_below(&galgo_handlers::root::open(home)?, name)?;
     let path = home.join(name);
     Ok(match kind {
@@ -109,7 +109,7 @@ impl ConfigText<'_> {
         Ok(path)
     }
 
-    /// A user with its home. `None`: the account is gone, which is no reason not to serve others.
+    /// Returns a user with the user's home. `None`: the account is gone, which is no reason to refuse to serve others.
     fn user(&self, typed: &raw::Text) -> Checked<Option<(String, PathBuf)>> {
         let user = typed.get_ref();
         let message = match user.as_str() {
@@ -135,7 +135,7 @@ impl ConfigText<'_> {
     }
 }
 
-/// The home of a user.
+/// Returns the home of a user.
 fn home(user: &str) -> Result<PathBuf, IdentityError> {
     home_of(user)?.ok_or_else(|| IdentityError::NoUser(user.to_owned()))
 }
