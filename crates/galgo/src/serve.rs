@@ -44,7 +44,7 @@ use signals::Signals;
 use socket_file::SocketFile;
 use sockets::{New, https_port};
 
-/// A server that has bound its listeners, dropped its privileges and started its event loops, and has not yet read a byte from
+/// A server that has bound its listeners, dropped its privileges and started its event loops, but has not yet read a byte from
 /// the network.
 #[derive(Debug)]
 pub struct ReadyServer {
@@ -56,8 +56,8 @@ pub struct ReadyServer {
 }
 
 impl ReadyServer {
-    /// Binds, or goes on with what is `inherited`; opens logs, and becomes the configured user. `program` is what may be
-    /// started in the place of this process one day.
+    /// Binds, or uses the `inherited` sockets; opens logs, and becomes the configured user. `program` may replace this process
+    /// one day.
     pub fn prepare(
         config: Config,
         mut inherited: Inherited,
@@ -70,11 +70,12 @@ impl ReadyServer {
         let (spawners, workers) = spawners(&config)?;
         let spawning = Spawning::start(&config, &program, &inherited.passed)?;
         let spawner = spawning.as_ref().map(Spawning::process);
-        // What the kernel refuses is found out here: then nobody ends what a killed server's programs have left running.
+        // If the kernel refuses a guard, this call finds out. Then no process ends the leftover programs of a killed server.
         let guard = guard::start(spawner);
         let (new, certificates) = open(&config, &mut inherited)?;
         let executes = Spawning::needs_execve(spawning.as_ref(), &config);
-        // Before there are other threads, those of logs are the first: each has the domain of the one that starts it.
+        // Before other threads start, of which the log threads are the first: a thread inherits the domain of the thread that
+        // starts it.
         let visible = visible::enter(&config, executes)?;
         let logs = Logs::open(&config.log, config.identity.as_ref())
             .map_err(|e| format!("cannot open a log: {e}"))?;
@@ -123,26 +124,26 @@ impl ReadyServer {
         })
     }
 
-    /// What is listened on, with the real ports.
+    /// Returns the addresses that the server listens on, with the real ports.
     pub fn bound(&self) -> &[Bound] {
         &self.new.bound
     }
 
-    /// Where nothing is listened on, and why.
+    /// Returns the addresses that the server does not listen on, and why.
     pub fn left_out(&self) -> &[String] {
         &self.new.left_out
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.life.running.site.config
     }
 
-    /// Serves until SIGTERM or SIGINT, or until another process takes over on SIGUSR2; then lets requests finish up to the
-    /// grace. What `load` says is served from the next SIGHUP on.
+    /// Serves until SIGTERM or SIGINT, or until another process takes over on SIGUSR2. Then waits for running requests, at most
+    /// for the grace period. From the next SIGHUP on, the server uses the configuration that `load` returns.
     ///
     /// # Errors
-    /// The process that was to be replaced goes on.
+    /// This process was to replace another one, which goes on.
     pub fn run(self, load: Arc<Load>) -> Result<End, String> {
         let (mut life, mut signals) = (self.life, self.signals);
         let running = &mut life.running;
@@ -163,7 +164,7 @@ impl ReadyServer {
         if !matches!(why, EndReason::HandedOver(..)) {
             life.running.bound.iter().for_each(Bound::remove);
         }
-        // After the last request, and before helpers end what they have started.
+        // After the last request, and before helpers end the programs that they have started.
         life.running.workers.end();
         match (&why, life.running.spawning.take()) {
             (EndReason::HandedOver(..), Some(spawning)) => spawning.let_go(),
@@ -179,12 +180,12 @@ impl ReadyServer {
     }
 }
 
-/// Binds, and opens what the user may not that the server becomes.
+/// Binds, and opens files that the server's later user cannot open.
 fn open(config: &Config, inherited: &mut Inherited) -> Result<(New, CertificateServices), String> {
-    // That user may not enter the folder that the server lies in.
+    // That user may be unable to enter the folder of the server's binary.
     wasm::beside();
     let new = New::bind(config, &[], inherited)?;
-    // Root can make the folder of compiled modules.
+    // Root can create the folder of compiled modules.
     let becomes = config.identity.as_ref();
     let cache = wasm::cache_folder(config.cache.as_deref(), becomes);
     wasm::prepare_cache(&cache, becomes);
@@ -193,8 +194,8 @@ fn open(config: &Config, inherited: &mut Inherited) -> Result<(New, CertificateS
     Ok((new, certificates))
 }
 
-/// Becomes the configured user, and keeps nothing that programs could inherit. With a guard the ids are not those of programs: a server that is
-/// killed then ends none of them itself (PR_SET_PDEATHSIG takes the same user).
+/// Becomes the configured user, and drops everything that programs could inherit. With a guard the server's user ids differ from
+/// those of its programs. Then the death of the server does not kill them (PR_SET_PDEATHSIG needs the same user).
 fn give_up_rights(config: &Config, has_guard: bool, logs: &Logs) -> Result<(), String> {
     if let Some(identity) = &config.identity {
         become_by(identity, |identity| {
@@ -204,31 +205,31 @@ fn give_up_rights(config: &Config, has_guard: bool, logs: &Logs) -> Result<(), S
                 identity.assume()
             }
         })?;
-        // Their threads take the user's rights, too.
+        // Threads of the logs take the user's rights, too.
         logs.flush();
-        // With the user the kernel sets it anew, to `fs.suid_dumpable`.
+        // A change of the user resets the flag to `fs.suid_dumpable`.
         close_memory()?;
     }
-    // What a service manager gives (to bind low ports) is the server's alone: programs would inherit the
-    // ambient set over execve, capabilities(7). Threads inherit the absence of it.
+    // Capabilities from a service manager (to bind low ports) are for the server alone: programs would inherit the ambient set
+    // over execve, capabilities(7). Threads inherit the empty set.
     rustix::thread::clear_ambient_capability_set()
         .map_err(|e| format!("cannot keep capabilities from programs: {e}"))
 }
 
-/// From here on no other process of the same user may look into this one, ptrace(2) and /proc/PID/mem among others; nor is its
-/// core dumped.
+/// Closes this process to other processes of the same user, among others for ptrace(2) and /proc/PID/mem. The kernel does not
+/// dump its core either.
 fn close_memory() -> Result<(), String> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|e| format!("cannot close the server's memory to its programs: {e}"))
 }
 
-/// A server that ends waits so long for processes that still read a body which is not whole: until they have been killed.
+/// Time that a server waits, before it ends, for processes that still read an incomplete body: they have been killed by then.
 const LEFT_OVER: Duration = Duration::from_secs(5);
 
-/// Why a server ends without a signal.
+/// The reason to end without a signal.
 const SPAWNER_ENDED: &str = "the process that starts programs of other users has ended, and with it this server: start it again";
 
-/// Has another guard started if this one ends. Without a guard galgo serves all the same, and says what is missing.
+/// Starts another guard if this one ends. Without a guard galgo serves all the same, and logs what is missing.
 fn keep_guard(guard: std::io::Result<guard::StartedGuard>, logs: &Logs) {
     match guard {
         Ok(guard) => guard.restart_if_ended(),
@@ -240,8 +241,8 @@ fn keep_guard(guard: std::io::Result<guard::StartedGuard>, logs: &Logs) {
     }
 }
 
-/// Confines this thread and all that it starts to what programs are confined to by `sandbox = "standard"`, for they inherit
-/// it. What starts the others.
+/// Confines this thread, and everything it starts, as `sandbox = "standard"` does: programs inherit that. Returns the threads
+/// outside, which start all other programs.
 pub(crate) fn confine() -> Result<Arc<Outside>, String> {
     let words = |e| format!("cannot confine programs: {e}");
     let outside = Outside::new().map_err(words)?;
@@ -249,8 +250,8 @@ pub(crate) fn confine() -> Result<Arc<Outside>, String> {
     Ok(Arc::new(outside))
 }
 
-/// The same for a server, which may start no program itself: then whoever gets it under control executes nothing in it, and
-/// there is no thread that could.
+/// Confines a server, and also forbids it to execute programs, unless `executes` is set. Then an attacker in control of the
+/// server executes nothing, and no thread could.
 fn confine_server(executes: bool) -> Result<Arc<Outside>, String> {
     if executes {
         return confine();
@@ -260,7 +261,7 @@ fn confine_server(executes: bool) -> Result<Arc<Outside>, String> {
     Ok(Arc::new(Outside::absent()))
 }
 
-/// What starts the programs of each event loop, and what starts workers.
+/// Creates the spawner of each event loop, and the spawner of workers.
 fn spawners(config: &Config) -> Result<(Vec<Direct>, Direct), String> {
     let words = |e| format!("preparing to start programs: {e}");
     let mut spawners = Direct::several(config.event_loops).map_err(words)?;
@@ -268,7 +269,7 @@ fn spawners(config: &Config) -> Result<(Vec<Direct>, Direct), String> {
     Ok((spawners, direct(config).map_err(words)?))
 }
 
-/// What starts programs on one thread.
+/// Creates a spawner for one thread.
 pub(crate) fn direct(config: &Config) -> io::Result<Direct> {
     let mut direct = Direct::new()?;
     settle(&mut direct, config);
@@ -277,11 +278,11 @@ pub(crate) fn direct(config: &Config) -> io::Result<Direct> {
 
 fn settle(spawner: &mut Direct, config: &Config) {
     spawner.set_umask(Some(config.umask));
-    // A server that is killed ends nothing any more, and no process would ever read what its programs have to say.
+    // A killed server ends no programs any more, and no process would ever read their output.
     spawner.set_orphaned(Some(rustix::process::Signal::KILL.as_raw()));
 }
 
-/// Becomes a user for good. Root's alone to do; to others the words say so.
+/// Becomes a user for good. Only root can do that; the error tells other users so.
 pub(crate) fn become_user(identity: &config::Identity) -> Result<(), String> {
     become_by(identity, config::Identity::assume)
 }

@@ -1,27 +1,27 @@
-//! The threads that serve, one for each event loop.
+//! The serving threads, one for each event loop.
 //!
-//! If root has bound a TCP port and then become the configured user, each event loop accepts from a queue of its own
-//! (SO_REUSEPORT: the kernel lets only sockets of one user share, so no program can join). Any other listener has one queue,
-//! and the event loop that accepts from it hands each connection to the loop that has fewest
+//! If root has bound a TCP port and then become the configured user, each event loop accepts from its own queue. The sockets
+//! share the port by SO_REUSEPORT: the kernel lets only sockets of one user share, so no program can join. Any other listener has
+//! one queue. The event loop that accepts from it hands each connection to the loop with the fewest
 //! ([`accept`](galgo_front::accept)). There the connection stays.
 //!
 //! # Locks
-//! Event loops share the logs, the connections of each address ([`shared`](galgo_front::shared)), and the configuration with
-//! what was made of it ([`Site`](crate::site::Site)). Everything else belongs to one event loop. A thread holds each lock for a
+//! Event loops share the logs, the connections of each address ([`shared`](galgo_front::shared)), and the configuration with the
+//! objects made from it ([`Site`](crate::site::Site)). Everything else belongs to one event loop. A thread holds each lock for a
 //! moment, and no request waits for a thread that loads a template.
 //!
 //! | request | locks |
 //! |---|---|
-//! | of a file or a constant, over HTTP/1 | none; when its connection comes and goes, the addresses of connections |
-//! | in TLS | beside that, for the handshake: the certificates (`tls::Shown`) |
-//! | of a program | permits (`service::admission`), which programs are warm (`handlers::warm`), helpers (`spawn::owners`) |
-//! | of an application or a module | permits, connections and workers (`handlers::upstream`, `galgo_wasm::runtime`) |
-//! | with a limit, a password, a kept answer, a folder of hosts | that of `rate_limit`, `password_gate`, `cache::store`, `hosts` |
-//! | with a body or an answer that waits | the bytes that wait, the queue to the spool's threads (`service::spool`) |
+//! | for a file or a constant, over HTTP/1 | none; when its connection opens and closes, the addresses of connections |
+//! | in TLS | also, for the handshake: the certificates (`tls::Shown`) |
+//! | for a program | permits (`service::admission`), the list of warm programs (`handlers::warm`), helpers (`spawn::owners`) |
+//! | for an application or a module | permits, connections and workers (`handlers::upstream`, `galgo_wasm::runtime`) |
+//! | with a limit, a password, a cached answer, a folder of hosts | that of `rate_limit`, `password_gate`, `cache::store`, `hosts` |
+//! | with a body or an answer that waits | the count of waiting bytes, the queue to the spool's threads (`service::spool`) |
 //!
-//! A few system calls are made under a lock: to start a thread, to wake the reaper's, and to look whether a worker of modules has
-//! ended. A worker of modules that is started is the only one that may wait for a disk under a lock, and then requests of modules
-//! wait for it.
+//! A few system calls are made under a lock: to start a thread, to wake the reaper's thread, and to check whether a worker of
+//! modules has ended. Only the start of a worker of modules may wait for a disk under a lock, and then requests for modules wait,
+//! too.
 
 use std::{
     io,
@@ -40,21 +40,21 @@ use tokio::sync::{mpsc::UnboundedReceiver, watch};
 use super::running::RunningServer;
 use crate::dispatch::Dispatch;
 
-/// The threads.
+/// The serving threads.
 #[derive(Debug)]
 pub(super) struct EventLoops {
     threads: Vec<JoinHandle<()>>,
-    /// Each thread has a receiver to its end.
+    /// Each thread holds a receiver until it ends.
     alive: watch::Sender<()>,
 }
 
 impl EventLoops {
-    /// Waits until all have ended.
+    /// Waits until all threads have left their event loops.
     pub(super) async fn ended(&self) {
         self.alive.closed().await;
     }
 
-    /// Waits for the last of what they do, once they have [ended](Self::ended).
+    /// Joins the threads, once their event loops have [ended](Self::ended).
     pub(super) fn join(self) {
         for thread in self.threads {
             let _ = thread.join();
@@ -62,11 +62,11 @@ impl EventLoops {
     }
 }
 
-/// Starts one event loop for each of `given`: what it starts programs by, and what it is handed. Nothing fails on its thread:
-/// what can fail is done here.
+/// Starts one event loop for each element of `given`: its spawner, and the receiver of what it is handed. Nothing can fail on the
+/// new threads, because everything that can fail is done here.
 ///
 /// # Errors
-/// The kernel has no descriptor, no memory or no thread for one of them.
+/// The kernel has no descriptor, no memory or no thread for an event loop.
 pub(super) fn start(
     running: &RunningServer,
     given: impl ExactSizeIterator<Item = (Direct, UnboundedReceiver<Handed<Dispatch>>)>,
@@ -80,7 +80,7 @@ pub(super) fn start(
         let (together, alive) = (together.clone(), alive.subscribe());
         let name = format!("loop-{index}");
         std::thread::Builder::new().name(name).spawn(move || {
-            // What is declared first is dropped last.
+            // The variable that is declared first is dropped last.
             let _alive = alive;
             let _last = ServingThread(together);
             galgo_spawn::leave_signals_to_others();
@@ -93,7 +93,7 @@ pub(super) fn start(
     Ok(EventLoops { threads, alive })
 }
 
-/// The event loop of that index, for its thread.
+/// Prepares the event loop with that index, for its thread.
 fn event_loop(
     running: &RunningServer,
     index: usize,
@@ -124,8 +124,8 @@ fn event_loop(
     })
 }
 
-/// A thread that waits, where it ends, for the others. With the end of a thread all processes it has started are killed
-/// ([`Direct::set_orphaned`]), also children of its templates that another thread still serves.
+/// A guard that waits, at the end of its thread, for the other threads. When a thread ends, the kernel kills all processes that
+/// it has started ([`Direct::set_orphaned`]), also children of its templates that another thread still serves.
 struct ServingThread(Arc<Barrier>);
 
 impl Drop for ServingThread {

@@ -1,16 +1,17 @@
-//! What the process that is replaced and the one that replaces it tell each other, over a pair of sockets.
+//! The messages between the old and the new process during an upgrade, over a pair of sockets.
 //!
 //! ```text
-//! old -> new   passed NAME | queue ADDRESS | lock DEVICE INODE PATH | store PATH   with a descriptor each
+//! old -> new   passed NAME | queue ADDRESS | lock DEVICE INODE PATH | store PATH   each with a descriptor
 //! old -> new   end
 //! new -> old   ready, or: failed WORDS
 //! old -> new   go
-//! new -> old   serves                         if a spawner has started the new one, and knows that
-//! new -> old   stop                           when the new one ends, if the old one is still there
+//! new -> old   serves                         if a spawner has started the new process, and knows that
+//! new -> old   stop                           when the new process ends, if the old one is still there
 //! ```
-//! Both keep the sockets until they end: so the new one knows when the old one has.
+//! Both processes keep their sockets until they end, so the new process notices the end of the old one.
 //!
-//! They may be of different versions: a message with another first word is ignored, and its descriptor closed.
+//! The processes may be of different versions. A message with an unknown first word is ignored, and its
+//! descriptor is closed.
 
 use std::{
     io,
@@ -40,26 +41,26 @@ pub(super) const GO: &[u8] = b"go";
 pub(super) const SERVES: &[u8] = b"serves";
 pub(super) const STOP: &[u8] = b"stop";
 
-/// Bytes of a message; more are cut.
+/// Largest size of a message; the rest is cut off.
 const LONGEST: usize = 8 << 10;
 
-/// What is handed over: the first word, what follows it, and the descriptor.
+/// An item to hand over: the first word, the words after it, and the descriptor.
 pub(super) type Item = (&'static [u8], Vec<u8>, OwnedFd);
 
-/// One end.
+/// One end of the pair of sockets.
 #[derive(Debug)]
 pub(super) struct HandoverSocket(OwnedFd);
 
-/// What was heard.
+/// A message from the other process.
 #[derive(Debug)]
 pub(super) struct HandoverMessage {
     text: Vec<u8>,
-    /// The descriptor that came with it.
+    /// The descriptor that came with the message.
     pub(super) fd: Option<OwnedFd>,
 }
 
 impl HandoverMessage {
-    /// Its first word, and what follows.
+    /// Splits the text into its first word and the rest.
     pub(super) fn parts(&self) -> (&[u8], &[u8]) {
         let mut parts = self.text.splitn(2, |&b| b == b' ');
         let mut part = || parts.next().unwrap_or_default();
@@ -73,13 +74,13 @@ impl HandoverSocket {
         Ok((Self(ours), theirs))
     }
 
-    /// The end that a process was started with; `None`: that is no such socket.
+    /// Wraps the socket that a process was started with; `None`: the descriptor is no such socket.
     pub(super) fn of(fd: OwnedFd) -> Option<Self> {
         let kind = sockopt::socket_type(&fd);
         (kind == Ok(SocketType::SEQPACKET)).then_some(Self(fd))
     }
 
-    /// The other side may take so long for each message.
+    /// Sets how long the other process may take for each message.
     pub(super) fn waits(&self, most: Duration) -> io::Result<()> {
         for direction in [Timeout::Recv, Timeout::Send] {
             sockopt::set_socket_timeout(&self.0, direction, Some(most))?;
@@ -103,12 +104,12 @@ impl HandoverSocket {
         Ok(message::send(socket, &[&text], fd.as_slice(), flags)?)
     }
 
-    /// The next message; `None`: the other side is gone.
+    /// Returns the next message; `None`: the other process has closed its end.
     pub(super) fn hear(&self) -> io::Result<Option<HandoverMessage>> {
         self.receive(RecvFlags::empty())
     }
 
-    /// The same, without holding up the thread.
+    /// Like `hear`, without blocking the thread.
     pub(super) async fn heard(&self) -> io::Result<Option<HandoverMessage>> {
         let socket = watch::register(self.0.as_fd(), Interest::READABLE)?;
         loop {
@@ -124,7 +125,7 @@ impl HandoverSocket {
         let mut text = vec![0; LONGEST];
         let received = message::receive_once(self.0.as_fd(), &mut text, flags);
         let (length, fds) = match received {
-            // It left without hearing all.
+            // The other process ended without reading everything.
             Err(Errno::CONNRESET) => return Ok(None),
             received => received?,
         };

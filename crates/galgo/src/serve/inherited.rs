@@ -1,9 +1,8 @@
-//! The sockets that this process was started with: by a service manager (sd_listen_fds(3)), or by the galgo that it
-//! replaces.
+//! The sockets that this process was started with: by a service manager (sd_listen_fds(3)), or by the galgo that it replaces.
 //!
-//! If a spawner has started this process, it is root, and the galgo that it replaces may be under an attacker's control: of what
-//! that hands over only listening sockets count that listen where it says, and sockets of a service manager only where the spawner
-//! knows them.
+//! A process that a spawner has started is root, and the galgo that it replaces may be under an attacker's control. So of the
+//! sockets in that galgo's messages, only two kinds count: sockets that really listen at their stated address, and sockets of a
+//! service manager that the spawner knows.
 
 use std::{
     collections::HashMap,
@@ -34,46 +33,46 @@ use crate::{
     config::{Address, Config, Listen, Speaks},
 };
 
-/// The variable that tells a process which one it replaces, by its id: the socket to that one is descriptor 3.
+/// The variable that tells a process the id of the process that it replaces. Descriptor 3 is the socket to that process.
 pub(super) const REPLACES: &str = "GALGO_UPGRADE";
 
-/// The same of a process that a spawner has started, by the spawner's id: descriptor 3 is the socket to the process that is
-/// replaced, and to descriptor 4 it writes a byte when it serves.
+/// The same for a process that a spawner has started, with the spawner's id. Descriptor 3 is the socket to the process that is
+/// replaced. To descriptor 4 the new process writes a byte when it serves.
 pub(super) const REPLACES_BY_SPAWNER: &str = "GALGO_UPGRADE_BY_SPAWNER";
 
-/// The descriptors of such a process. The last one is the binary.
+/// Number of descriptors of such a process. The last one is the binary.
 const OF_SPAWNER: usize = 3;
 
-/// The variable by which a server tells its spawner, and that the next server, which sockets a service manager has passed: a line
-/// for each, `NAME:ADDRESS`.
+/// The variable that lists the sockets of a service manager, a line for each, `NAME:ADDRESS`. A server sets it for its spawner,
+/// and the spawner for the next server.
 pub(super) const PASSED_TO_FIRST: &str = "GALGO_UPGRADE_PASSED";
 
-/// How long the process that is replaced may take for each thing it says.
+/// Longest wait for each message of the process that is replaced.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What this process was started with.
+/// The descriptors that this process was started with.
 #[derive(Debug, Default)]
 pub struct Inherited {
     /// Sockets of the service manager.
     pub passed: Passed,
-    /// The process that is replaced.
+    /// The process that this one replaces.
     pub predecessor: Option<Predecessor>,
-    /// Its listeners, as they were configured. Several of one address are for several event loops.
+    /// The predecessor's listeners, with their configured addresses. Several sockets of one address belong to several event
+    /// loops.
     queues: Vec<(Address, OwnedFd)>,
-    /// The files of its Unix sockets.
+    /// The files of the predecessor's Unix sockets.
     files: HashMap<PathBuf, SocketFile>,
-    /// The folder of its certificates, which root may have opened.
+    /// The folder of the predecessor's certificates, which root may have opened.
     store: Option<Store>,
-    /// Root has started this process, and another user has named the files.
+    /// Root has started this process, but another user has named the files.
     distrusted: bool,
 }
 
-/// The sockets that a service manager listens on, with their names. They stay open, so that a configuration may name them
-/// later.
+/// The sockets that a service manager listens on, with their names. They stay open because a later configuration may name them.
 #[derive(Debug, Clone, Default)]
 pub struct Passed(Arc<Vec<PassedSocket>>);
 
-/// One of them.
+/// One socket of the service manager.
 #[derive(Debug)]
 pub(super) struct PassedSocket {
     pub(super) name: String,
@@ -85,15 +84,15 @@ pub(super) struct PassedSocket {
 #[derive(Debug, Clone)]
 pub struct Predecessor {
     line: Arc<HandoverSocket>,
-    /// Where the spawner is told that this one serves, if that has started it.
+    /// If the spawner has started this process, the pipe that tells the spawner that this process serves.
     spawner: Option<Arc<OwnedFd>>,
 }
 
 impl Inherited {
-    /// Takes what there is. To be called once, before anything else is opened.
+    /// Takes the inherited descriptors. To be called once, before anything else is opened.
     ///
     /// # Errors
-    /// In words.
+    /// A sentence for the operator.
     pub fn take() -> Result<Self, String> {
         if let Some(predecessor) = Predecessor::find()? {
             let handed_over = predecessor.clone().hand_over();
@@ -105,7 +104,7 @@ impl Inherited {
         })
     }
 
-    /// Takes one of the things that the predecessor hands over. What is not known is closed.
+    /// Takes one item from the predecessor. An unknown item is closed.
     fn hand(&mut self, word: &[u8], rest: &[u8], fd: OwnedFd) -> Result<(), String> {
         match word {
             QUEUE => self.queues.push(queue(asked(rest)?, fd)?),
@@ -124,7 +123,7 @@ impl Inherited {
         Ok(())
     }
 
-    /// The sockets that listen at an address that is configured so.
+    /// Returns the sockets that listen at this configured address.
     pub(super) fn listeners(&mut self, at: &Address) -> std::io::Result<Vec<OwnedFd>> {
         let of_predecessor = self.queues.extract_if(.., |(asked, _)| asked == at);
         let mut found: Vec<_> = of_predecessor.map(|(_, fd)| fd).collect();
@@ -134,7 +133,7 @@ impl Inherited {
         Ok(found)
     }
 
-    /// The file of a Unix socket that was taken over.
+    /// Returns the inherited file of a Unix socket.
     pub(super) fn file(&mut self, at: &Address) -> Option<SocketFile> {
         match at {
             Address::Unix(path) => self.files.remove(path),
@@ -142,29 +141,29 @@ impl Inherited {
         }
     }
 
-    /// The folder where certificates of this authority are stored.
+    /// Returns the inherited folder of certificates, if it is for this authority.
     pub(super) fn store(&mut self, settings: &Automatic) -> Option<Store> {
         self.store.take_if(|store| store.is_for(settings))
     }
 
-    /// The files of sockets that no process listens on any more.
+    /// Returns the files of sockets that no process listens on any more.
     pub(super) fn unused(&mut self) -> Vec<SocketFile> {
         self.queues.clear();
         let files = self.files.drain().map(|(_, file)| file);
-        // Root removes nothing that another user has named.
+        // Root does not remove files that another user has named.
         let trusted = !self.distrusted || effective_uid() != 0;
         files.filter(|_| trusted).collect()
     }
 }
 
-/// Whether this process was started to replace another one, as this variable says. Variables are inherited further than they are
-/// meant: so the socket has to be from the process that is named, which may have ended already.
+/// Whether this process was started to replace another one, according to this variable. Processes inherit variables further than
+/// intended. So the socket, too, has to come from the process that the variable names; that process may have ended already.
 fn replaces(variable: &str) -> bool {
     let told = env::var(variable).ok().and_then(|pid| pid.parse().ok());
     told.is_some() && told == galgo_spawn::first_is_from()
 }
 
-/// How many sockets the service manager passes to this process.
+/// Returns how many sockets the service manager passes to this process.
 fn passed() -> Option<usize> {
     let pid: i32 = env::var("LISTEN_PID").ok()?.parse().ok()?;
     let count = env::var("LISTEN_FDS").ok()?.parse().ok()?;
@@ -172,7 +171,7 @@ fn passed() -> Option<usize> {
 }
 
 impl Predecessor {
-    /// The one that this process was started to replace.
+    /// Finds the process that this one was started to replace.
     fn find() -> Result<Option<Self>, String> {
         let by_spawner = replaces(REPLACES_BY_SPAWNER);
         let (variable, count) = match by_spawner {
@@ -189,7 +188,7 @@ impl Predecessor {
         line.waits(PATIENCE).map_err(|e| e.to_string())?;
         let spawner = fds.next().map(Arc::new);
         if by_spawner {
-            // The kernel has called it by the descriptor that was executed.
+            // The kernel has named the process after the descriptor that it executed.
             let _ = rustix::thread::set_name(c"galgo");
         }
         Ok(Some(Self {
@@ -198,7 +197,7 @@ impl Predecessor {
         }))
     }
 
-    /// A socket of the service manager, as this process's own.
+    /// Takes over a socket of the service manager.
     fn passed(&self, name: String, fd: OwnedFd) -> Result<PassedSocket, String> {
         let socket = PassedSocket::new(name, fd)?;
         if self.spawner.is_some() {
@@ -215,7 +214,7 @@ impl Predecessor {
         Ok(socket)
     }
 
-    /// Hears what it hands over.
+    /// Receives everything that the predecessor hands over.
     fn hand_over(self) -> Result<Inherited, String> {
         let lost = |e: Option<std::io::Error>| {
             let why = e.map_or_else(|| "it has ended".into(), |e| e.to_string());
@@ -226,7 +225,7 @@ impl Predecessor {
             ..Inherited::default()
         };
         let mut passed = Vec::new();
-        // Told when all is heard: an answer to what is not read yet would be lost.
+        // Reported after the last message: an answer before that would be lost.
         let mut wrong = Ok(());
         loop {
             let message = self.line.hear().map_err(|e| lost(Some(e)))?;
@@ -248,20 +247,21 @@ impl Predecessor {
         Ok(inherited)
     }
 
-    /// Tells it why it goes on.
+    /// Tells the predecessor why it must go on.
     pub fn failed(&self, words: &str) {
         let _ = self.line.say(FAILED, words.as_bytes(), None);
     }
 
-    /// Tells it that this process can take its place, and waits until it has.
+    /// Tells the predecessor that this process can take over, and waits until it has let go.
     ///
     /// # Errors
-    /// It does not let go, or has ended.
+    /// The predecessor does not let go, or has ended.
     pub(super) fn take_over(&self) -> Result<(), String> {
         let said = self.line.say(READY, b"", None);
         match said.and_then(|()| self.line.hear()) {
             Ok(Some(message)) if message.parts().0 == GO => {
-                // Before it does: from then on the spawner does not end it. A spawner that is gone has nothing to say any more.
+                // Before the predecessor hears it: from then on the spawner does not end this process. A spawner that has ended
+                // needs no byte.
                 if let Some(spawner) = &self.spawner {
                     let _ = write(spawner, b"S");
                     let _ = self.line.say(SERVES, b"", None);
@@ -272,12 +272,12 @@ impl Predecessor {
         }
     }
 
-    /// Tells it to wait for no more requests, now that it is replaced.
+    /// Tells the predecessor, now replaced, to wait for no more requests.
     pub(super) fn stop(&self) {
         let _ = self.line.say(STOP, b"", None);
     }
 
-    /// Waits until it has ended.
+    /// Waits until the predecessor has ended.
     pub(super) async fn ended(&self) {
         while let Ok(Some(_)) = self.line.heard().await {}
     }
@@ -287,7 +287,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// An address as it is shown. The path of a Unix socket need not be text.
+/// Reads an address as [`shown`] writes it. The path of a Unix socket need not be text.
 fn asked(bytes: &[u8]) -> Result<Address, String> {
     match bytes.strip_prefix(b"unix:") {
         Some(path) => Ok(Address::Unix(OsStr::from_bytes(path).into())),
@@ -295,10 +295,10 @@ fn asked(bytes: &[u8]) -> Result<Address, String> {
     }
 }
 
-/// A socket that is said to listen at an address that is configured so.
+/// Checks that a socket listens at the configured address that its message names.
 ///
 /// # Errors
-/// It does not.
+/// The socket does not listen there.
 fn queue(asked: Address, fd: OwnedFd) -> Result<(Address, OwnedFd), String> {
     let not = |why: String| {
         format!(
@@ -323,7 +323,7 @@ fn is_file(fd: &OwnedFd) -> bool {
     fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
-/// An address as [`asked`] reads it.
+/// Writes an address as [`asked`] reads it.
 pub(super) fn shown(address: &Address) -> Vec<u8> {
     match address {
         Address::Unix(path) => [b"unix:", path.as_os_str().as_bytes()].concat(),
@@ -339,7 +339,7 @@ impl PassedSocket {
         Ok(Self { name, address, fd })
     }
 
-    /// As [`PASSED_TO_FIRST`] has it. No name has a colon.
+    /// Returns the socket's line in [`PASSED_TO_FIRST`]. No name has a colon.
     fn listed(&self) -> Vec<u8> {
         [self.name.as_bytes(), b":", &shown(&self.address)].concat()
     }
@@ -351,20 +351,20 @@ impl Passed {
             format!("LISTEN_FDS={count}, and not all of these descriptors are there: {e}")
         })?;
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
-        // What sd_listen_fds_with_names(3) calls a socket without a name.
+        // The name that sd_listen_fds_with_names(3) gives to a socket without a name.
         let names = names.split(':').chain(std::iter::repeat("unknown"));
         let sockets = fds.into_iter().zip(names);
         let sockets = sockets.map(|(fd, name)| PassedSocket::new(name.to_owned(), fd));
         Ok(Self(Arc::new(sockets.collect::<Result<_, _>>()?)))
     }
 
-    /// What a spawner is told of them.
+    /// Returns the lines that tell a spawner about these sockets.
     pub(super) fn listed(&self) -> Vec<u8> {
         let all: Vec<_> = self.0.iter().map(PassedSocket::listed).collect();
         all.join(&b'\n')
     }
 
-    /// What another process needs to know of them.
+    /// Returns the items that hand these sockets over to another process.
     pub(super) fn handed_over(&self) -> std::io::Result<Vec<Item>> {
         let own = |one: &PassedSocket| {
             let name = one.name.clone().into_bytes();
@@ -378,10 +378,11 @@ impl Passed {
         here.map(|one| one.fd.try_clone()).collect()
     }
 
-    /// Puts the addresses of these sockets where `config` names them (`fd:NAME`); all of them, if it says nothing about where to listen.
+    /// Replaces `fd:NAME` in `config` by the addresses of the named sockets. If `config` says nothing about listening, it listens
+    /// on all of them.
     ///
     /// # Errors
-    /// It names one that was not passed, or leaves one out: its clients would wait for ever.
+    /// The configuration names a socket that was not passed, or leaves out a passed socket, whose clients would wait for ever.
     pub fn resolve(&self, config: &mut Config) -> Result<(), String> {
         let names = std::mem::take(&mut config.listen_passed);
         if config.listens_by_default && !self.0.is_empty() {
@@ -426,7 +427,7 @@ impl Passed {
     }
 }
 
-/// Adds an address that is not there yet.
+/// Adds an address, unless it is listed already.
 fn add(listen: &mut Vec<Listen>, address: Address, speaks: Speaks) {
     if !listen.iter().any(|one| one.address == address) {
         listen.push(Listen { address, speaks });

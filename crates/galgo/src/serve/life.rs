@@ -1,4 +1,4 @@
-//! What the main thread does while the event loops serve: what signals ask for, and what the service manager is told.
+//! The main thread while the event loops serve: it handles signals, and informs the service manager.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -28,43 +28,43 @@ use super::{
 };
 use crate::config::Config;
 
-/// How serving ended.
+/// The way in which serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum End {
-    /// Every request was finished, or ended after the grace.
+    /// Every request was finished, or ended after the grace period.
     Drained,
     /// A second signal came.
     AtOnce,
 }
 
-/// Why serving ends.
+/// The reason why serving ends.
 #[derive(Debug)]
 pub(super) enum EndReason {
-    /// A signal says so.
+    /// A signal asked for it.
     Told,
-    /// The process with this id accepts the connections, and is heard over this socket.
+    /// The process with this id accepts the connections now; this socket leads to it.
     HandedOver(i32, HandoverSocket),
-    /// What starts programs of other users has ended.
+    /// The spawner of programs of other users has ended.
     SpawnerEnded,
 }
 
-/// How long the event loops may take to leave the listeners to another process.
+/// Time limit for the event loops to leave the listeners to another process.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// How long a thread may take to read the configuration, and the files and folders that it names.
+/// Time limit for a thread to read the configuration, and the files and folders that it names.
 const READ: Duration = Duration::from_secs(5);
 
 /// Reads the configuration.
 pub(super) type Load = dyn Fn() -> Result<Config, String> + Send + Sync;
 
-/// A thread reads the configuration.
+/// The result of a thread that reads the configuration.
 type Reading = Pin<Box<Timeout<oneshot::Receiver<Result<Config, String>>>>>;
 
-/// How long a second signal may take.
+/// Time limit for the end after a second signal.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// The server, as the main thread knows it.
+/// The state of the server on the main thread.
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) running: RunningServer,
@@ -72,31 +72,31 @@ pub(super) struct Life {
     pub(super) notify: Notify,
     pub(super) pid_file: Option<PidFile>,
     pub(super) program: Arc<Invocation>,
-    /// What starts it, without what this process is confined to.
+    /// Threads outside this process's confinement, which start the next galgo.
     pub(super) outside: Arc<Outside>,
 }
 
-/// What is under way.
+/// Operations in progress.
 #[derive(Debug, Default)]
 struct UnderWay {
-    /// The configuration is read again.
+    /// A thread reads the configuration.
     config: Option<Reading>,
-    /// Event loops take a site.
+    /// The event loops switch to a site.
     taken: Option<Taken>,
-    /// The server serves already: they take another one.
+    /// That site replaces an earlier one: the server serves already.
     again: bool,
-    /// What they take next, once the spawner has read the configuration.
+    /// The next site for the event loops, once the spawner has read the configuration.
     next: Option<(Box<NextSite>, SpawnerRead)>,
-    /// Another process gets ready to take the place of this one.
+    /// Another process prepares to replace this one.
     successor: Option<oneshot::Receiver<UpgradeOutcome>>,
-    /// Logs were opened again meanwhile.
+    /// Logs were opened again since that process started.
     reopened: bool,
-    /// Why it is to take the place of this one, if that is for a configuration which this one cannot use.
+    /// If that process is to use a configuration that this one cannot use: the reason why this one cannot.
     reads: Option<String>,
 }
 
 impl Life {
-    /// Serves what signals ask for, until the server is to end. `first`: the event loops take the first site.
+    /// Handles signals until the server is to end. `first`: the event loops switch to the first site.
     pub(super) async fn serve(
         &mut self,
         signals: &mut Signals,
@@ -109,7 +109,7 @@ impl Life {
             ..UnderWay::default()
         };
         loop {
-            // One after the other: the next one waits until this one is everywhere.
+            // Reloads run one after the other: the next one waits until all event loops have the site of this one.
             let waits = way.next.is_some() || way.config.is_some();
             let reloads = way.taken.is_none() && way.successor.is_none() && !waits;
             tokio::select! {
@@ -143,7 +143,7 @@ impl Life {
         self.running.shared.logs.error.write(level, about, words);
     }
 
-    /// Has a thread read the configuration: a file system may hang.
+    /// Starts a thread that reads the configuration, because a file system may hang.
     fn read(&self, load: &Arc<Load>, way: &mut UnderWay) {
         self.notify.reloading("reading the configuration");
         let (load, (tell, config)) = (load.clone(), oneshot::channel());
@@ -165,7 +165,8 @@ impl Life {
         match next {
             Ok((next, Some(read))) => return way.next = Some((Box::new(next), read)),
             Ok((next, None)) => return way.taken = Some(self.running.take(next)),
-            // The process that serves becomes another one. To who does not hear of that, its end is the end of the service.
+            // Another process will serve. A service manager that does not learn of that would take the end of this process
+            // for the end of the service.
             Err(NotTaken::Hidden(words)) if self.notify.is_heard() => {
                 way.reads = Some(words);
                 self.upgrade(way);
@@ -186,7 +187,7 @@ impl Life {
         self.notify.ready();
     }
 
-    /// The spawner has read the configuration, or cannot use it.
+    /// Called when the spawner has read the configuration, or cannot use it.
     fn reloaded(&mut self, read: Result<(), String>, way: &mut UnderWay) {
         match (read, way.next.take()) {
             (Ok(()), Some((next, _))) => way.taken = Some(self.running.take(*next)),
@@ -204,7 +205,7 @@ impl Life {
         self.write(Level::Warn, "reload", stays);
     }
 
-    /// All event loops have the site.
+    /// Called when all event loops have the site.
     fn taken(&mut self, again: bool) {
         if again {
             self.running.taken();
@@ -215,7 +216,7 @@ impl Life {
         self.notify.ready();
     }
 
-    /// Starts another process in the place of this one.
+    /// Starts another process that is to replace this one.
     fn upgrade(&mut self, way: &mut UnderWay) {
         if way.successor.is_some() {
             return self.say(Level::Warn, "one is under way already");
@@ -242,7 +243,7 @@ impl Life {
 
     fn goes_on(&self, words: &str, way: &mut UnderWay) {
         match way.reads.take() {
-            // The spawner's words for the same error are cut short.
+            // The spawner cuts its words for the same error short.
             Some(own) if own.starts_with(words) => self.keeps(&own),
             Some(_) => self.keeps(words),
             None => {
@@ -252,7 +253,7 @@ impl Life {
         }
     }
 
-    /// Lets the other process serve, if it can. `None`: this one goes on.
+    /// Lets the other process serve, if it can. `None`: this process goes on.
     async fn hand_over(
         &self,
         outcome: UpgradeOutcome,
@@ -262,7 +263,7 @@ impl Life {
         let own = std::process::id();
         let successor = outcome.and_then(|successor| {
             let pid = successor.pid();
-            // Before it speaks for itself: until then the service manager hears this process alone.
+            // Before the other process speaks for itself: until then the service manager listens to this process alone.
             self.notify.say(&format!("MAINPID={pid}"));
             let gone = successor.go();
             let gone = gone.inspect_err(|_| self.notify.say(&format!("MAINPID={own}")));
@@ -270,7 +271,7 @@ impl Life {
         });
         match successor {
             Ok((pid, line)) => {
-                // It may have read the configuration, and opened its logs, before these came.
+                // The other process may have read the configuration and opened its logs before these signals came.
                 if pends(&mut signals.reload).await {
                     upgrade::pass_on(pid, Sent::HUP);
                 }
@@ -293,14 +294,14 @@ impl Life {
         }
     }
 
-    /// Waits for the last requests, those of the process that this one has replaced among them.
+    /// Waits for the last requests, including those of the process that this one has replaced.
     pub(super) async fn drain(
         &mut self,
         why: &EndReason,
         signals: &mut Signals,
         loops: &EventLoops,
     ) -> End {
-        // Before all that was inherited is let go.
+        // Before all inherited descriptors are dropped.
         let replaced = self.running.inherited.predecessor.take();
         self.running.let_go();
         let all_ended = all_ended(loops, replaced.as_ref(), self.running.shared.logs.clone());
@@ -311,10 +312,12 @@ impl Life {
                 false
             }
             EndReason::HandedOver(pid, line) => {
-                // Not removed at the end: between a look at what it holds and that, the other may give its own that name.
+                // The file is left alone: between a look at its content and its removal, the other process may rename its
+                // own file to this name.
                 self.pid_file.take().into_iter().for_each(PidFile::leave);
                 self.phase.send_replace(Phase::HandedOver);
-                // A script that reads the line below reaches the other process. An event loop that hangs accepts nothing.
+                // A script that reads the line below reaches the other process. The time limit is for event loops that
+                // hang: they accept nothing.
                 let _ = timeout(LEAVE, all_come_to(&self.running.shared.loops)).await;
                 let words = "has taken over: this one ends with its last request";
                 self.say(Level::Info, &format!("process {pid} {words}"));
@@ -328,20 +331,20 @@ impl Life {
         let ended = over
             || tokio::select! {
                 () = all_ended => true,
-                // The event loops see to it that they end. The other process may hang.
+                // The event loops enforce their own end, but the other process may hang.
                 () = async { sleep(grace).await; loops.ended().await } => true,
                 () = either(&mut signals.term, &mut signals.int) => false,
             };
         if ended {
             return End::Drained;
         }
-        // Event loops end the programs that still run; one that is stuck in the kernel is not waited for.
+        // The event loops end the programs that still run. The time limit is for loops that are stuck in the kernel.
         self.phase.send_replace(Phase::Ending);
         let _ = timeout(AT_ONCE, loops.ended()).await;
         End::AtOnce
     }
 
-    /// Waits until each connection has had its last request, for so long as a request may take. False: some have not.
+    /// Waits until each connection has had its last request, at most for the grace period. Returns false if some have not.
     async fn last_requests(
         &self,
         signals: &mut Signals,
@@ -362,7 +365,7 @@ impl Life {
     }
 }
 
-/// Waits until each event loop has ended, and the process that this one has replaced.
+/// Waits for the end of each event loop, and of the process that this one has replaced.
 async fn all_ended(loops: &EventLoops, replaced: Option<&Predecessor>, logs: Logs) {
     let Some(replaced) = replaced else {
         return loops.ended().await;
@@ -380,7 +383,7 @@ async fn all_ended(loops: &EventLoops, replaced: Option<&Predecessor>, logs: Log
     other.await;
 }
 
-/// Waits for the spawner, where it is asked.
+/// Waits for the spawner's answer; for ever if the spawner was not asked.
 async fn spawner_has_read(next: &mut Option<(Box<NextSite>, SpawnerRead)>) -> Result<(), String> {
     match next {
         Some((_, read)) => match read.await {
@@ -391,7 +394,7 @@ async fn spawner_has_read(next: &mut Option<(Box<NextSite>, SpawnerRead)>) -> Re
     }
 }
 
-/// What a thread has read, once.
+/// Returns the configuration that a thread has read, once.
 async fn is_read(config: &mut Option<Reading>) -> Result<Config, String> {
     let Some(reading) = config else {
         return std::future::pending().await;
@@ -409,7 +412,7 @@ async fn is_read(config: &mut Option<Reading>) -> Result<Config, String> {
     }
 }
 
-/// What was sent, once; `None`: it was dropped. Never anything where nothing is under way.
+/// Returns the value that was sent, once; `None`: the sender was dropped. Waits for ever if there is no receiver.
 async fn settled<T>(way: &mut Option<oneshot::Receiver<T>>) -> Option<T> {
     let Some(settles) = way else {
         return std::future::pending().await;

@@ -1,4 +1,4 @@
-//! What this machine and this user allow.
+//! Limits of this machine and of this user.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     hosts,
 };
 
-/// Root without a user to become serves this machine only.
+/// Refuses to serve other machines as root: that needs a user to become.
 pub(super) fn allowed(config: &Config) -> Result<(), String> {
     if galgo_spawn::identity::effective_uid() != 0 || config.identity.is_some() {
         return Ok(());
@@ -30,9 +30,9 @@ pub(super) fn allowed(config: &Config) -> Result<(), String> {
     }
 }
 
-/// The most descriptors worth having.
+/// Upper limit of descriptors: more would be useless.
 const DESCRIPTORS: u64 = 1 << 20;
-/// The limit that most systems set, for want of another one.
+/// The usual default limit of systems.
 const FEW_DESCRIPTORS: u64 = 1024;
 
 /// Raises the soft limit of descriptors to the hard one; programs get theirs from `open_files`.
@@ -51,9 +51,9 @@ pub(super) fn raise_descriptors() -> u64 {
     }
 }
 
-/// Connections such that every one that is accepted finds the descriptors its request may need:
-/// its socket, an open file for every second one, and the pipes of the programs that may run and the files of those that wait; beside
-/// what templates and the connections to instances of modules hold.
+/// Returns a number of connections such that every accepted connection finds the descriptors that its request may need. Each
+/// connection needs a socket, and every second one an open file. Reserved before that are the pipes of running programs, the
+/// files of waiting requests, templates, and connections to instances of modules.
 pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize, String> {
     const PER_PROGRAM: usize = 10;
     const PER_LOOP: usize = 28 + IN_A_ROW + galgo_handlers::files::OPEN;
@@ -86,8 +86,8 @@ pub(super) fn max_connections(config: &Config, descriptors: u64) -> Result<usize
     Ok(if wanted == 0 { possible } else { wanted })
 }
 
-/// Descriptors that programs which are kept loaded hold: for each its process, the socket it is asked by, and both
-/// of its next child; while one is loaded its standard streams, too.
+/// Returns the descriptors of templates, the programs that are kept loaded. Each needs its process, its control socket, and both
+/// of its next child; and its standard streams while it is being loaded.
 fn templates(config: &Config) -> usize {
     const PER_TEMPLATE: usize = 6;
     let warm = |route: &Route| {
@@ -102,14 +102,14 @@ fn templates(config: &Config) -> usize {
     }
 }
 
-/// Descriptors by which helpers are asked, and idle connections to them.
+/// Returns the descriptors of connections to helpers, including idle ones.
 fn helpers(config: &Config) -> usize {
     let of_owners = |remit: &Remit| matches!(remit.runs_as(), RunsAs::Owner { .. });
     let many = config.sites.is_some() || config.remits().any(|(_, remit)| of_owners(remit));
     owners::descriptors(config.remits().count(), many)
 }
 
-/// Descriptors that modules may take, wherever programs may be.
+/// Returns the descriptors of modules, if there can be programs.
 fn modules(config: &Config) -> usize {
     let programs = |route: &Arc<Route>| route.programs().is_some();
     if config.sites.is_some() || config.routes.iter().any(programs) {
@@ -119,8 +119,8 @@ fn modules(config: &Config) -> usize {
     }
 }
 
-/// Descriptors that the requests and workers of a route to an upstream may need: connections, twice where a body waits
-/// for room, those that are kept, files of bodies, sockets and pipes of workers.
+/// Returns the descriptors that a route to an upstream may need: connections (twice if a body waits for room), kept connections,
+/// files of bodies, and sockets and pipes of workers.
 fn of_upstream(route: &Route) -> usize {
     route.upstreams().map(|up| 6 * up.running + up.keep).sum()
 }

@@ -1,4 +1,4 @@
-//! What a service manager is told (sd_notify(3)): that the server is ready, reads its configuration, ends, lives.
+//! Messages to a service manager (sd_notify(3)): the server is ready, reads its configuration, ends, or is alive.
 
 use std::{
     env,
@@ -24,24 +24,24 @@ use tokio::{
     time::{Interval, MissedTickBehavior, interval},
 };
 
-/// How long a service manager may take to read.
+/// Time limit for the service manager to read a message.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// So often in the time that the watchdog gives.
+/// Number of messages to the watchdog within its interval.
 const FEEDINGS: u32 = 3;
 
-/// The service manager, where there is one.
+/// The service manager, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct Notify {
     to: Option<(UnixDatagram, SocketAddr)>,
-    /// How long the server may be silent.
+    /// The longest silence that the watchdog allows.
     watchdog: Option<Duration>,
 }
 
 impl Notify {
-    /// Whom NOTIFY_SOCKET names, and what WATCHDOG_USEC asks for.
+    /// Reads NOTIFY_SOCKET and WATCHDOG_USEC.
     ///
     /// # Errors
-    /// In words.
+    /// A sentence for the operator.
     pub(super) fn find() -> Result<Self, String> {
         let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Ok(Self::default());
@@ -53,12 +53,12 @@ impl Notify {
         })
     }
 
-    /// Whether there is a service manager that listens.
+    /// Whether a service manager listens.
     pub(super) fn is_heard(&self) -> bool {
         self.to.is_some()
     }
 
-    /// Says lines of `NAME=value`. Who does not listen any more is told nothing.
+    /// Sends lines of `NAME=value`. Errors are ignored, because the service manager may have stopped listening.
     pub(super) fn say(&self, lines: &str) {
         if let Some((socket, to)) = &self.to {
             let _ = socket.send_to_addr(lines.as_bytes(), to);
@@ -97,7 +97,7 @@ fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
     Ok((socket, to))
 }
 
-/// sd_watchdog_enabled(3).
+/// Returns the watchdog's interval, as sd_watchdog_enabled(3) does.
 fn watchdog() -> Option<Duration> {
     let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
     let own = u64::try_from(getpid().as_raw_pid()).ok();
@@ -110,12 +110,12 @@ fn watchdog() -> Option<Duration> {
 #[derive(Debug)]
 pub(super) struct Watchdog {
     every: Option<Interval>,
-    /// Resolves, with an error, when all event loops have come to the probe.
+    /// Resolves, with an error, when all event loops have answered the probe.
     probed: Option<oneshot::Receiver<()>>,
 }
 
 impl Watchdog {
-    /// To be called within a runtime.
+    /// Must be called within a runtime.
     pub(super) fn of(notify: &Notify) -> Self {
         let every = notify.watchdog.map(|most| {
             let mut every = interval((most / FEEDINGS).max(Duration::from_millis(1)));
@@ -128,7 +128,7 @@ impl Watchdog {
         }
     }
 
-    /// Resolves when it is to be fed again. An event loop that hangs lets nothing more come of it.
+    /// Resolves when the watchdog is to be fed again. If an event loop hangs, never resolves.
     pub(super) async fn all_run<S>(&mut self, loops: &[Handle<S>]) {
         let Some(every) = &mut self.every else {
             return std::future::pending().await;
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// What an event loop was handed last, if anything.
+    /// Returns the last probe of an event loop, if any.
     fn last(given: &mut UnboundedReceiver<Handed<()>>) -> Option<Handed<()>> {
         given.try_recv().ok()
     }
@@ -172,7 +172,7 @@ mod tests {
                 async || std::future::poll_fn(|cx| Poll::Ready(fed.as_mut().poll(cx))).await;
             tokio::time::sleep(Duration::from_millis(5)).await;
             assert!(polled().await.is_pending());
-            // One of them hangs, however long that takes.
+            // One event loop hangs, however long that takes.
             drop(last(&mut given[0]));
             tokio::time::sleep(Duration::from_millis(50)).await;
             assert!(polled().await.is_pending());

@@ -1,4 +1,4 @@
-//! What starts programs of other users and those in strict sandboxes, where a route asks for it.
+//! The spawner of programs that run as other users or in strict sandboxes.
 
 use std::{
     io,
@@ -22,23 +22,23 @@ use super::{
 };
 use crate::config::{Config, remit_of};
 
-/// Whether the spawner can use the configuration; in words.
+/// Tells whether the spawner can use the configuration, and if not, why.
 pub(super) type SpawnerRead = oneshot::Receiver<Result<(), String>>;
 
-/// The spawner, and what asks it.
+/// The spawner's process, and the handle that sends requests to it.
 #[derive(Debug)]
 pub(super) struct Spawning {
     child: Child,
     pub(super) owners: Arc<Owners>,
-    /// The spawner is root.
+    /// The spawner runs as root.
     root: bool,
 }
 
 impl Spawning {
-    /// Starts the spawner, where a route needs it: before the server gives up root's rights.
+    /// Starts the spawner if a route needs it, before the server gives up root's rights.
     ///
     /// # Errors
-    /// In words; without root's rights there is none.
+    /// A sentence for the operator; without root's rights there is no spawner.
     pub(super) fn start(
         config: &Config,
         program: &Invocation,
@@ -60,7 +60,7 @@ impl Spawning {
         let env = [(PASSED_TO_FIRST, &*passed)];
         let (child, owners) = Owners::start(&mut direct, &args, &env).map_err(words)?;
         let owners = Arc::new(owners);
-        // It answers once it has read the configuration.
+        // The spawner answers once it has read the configuration.
         owners.reload()?;
         let root = effective_uid() == 0;
         Ok(Some(Self {
@@ -70,15 +70,15 @@ impl Spawning {
         }))
     }
 
-    /// Its process.
+    /// Returns the spawner's process.
     pub(super) fn process(&self) -> BorrowedFd<'_> {
         self.child.as_fd()
     }
 
-    /// Whether what a configuration asks for can be started.
+    /// Checks that there is a spawner if a configuration needs one.
     ///
     /// # Errors
-    /// It takes a spawner, and there is none.
+    /// The configuration needs a spawner, and there is none.
     pub(super) fn suffices(before: Option<&Self>, config: &Config) -> Result<(), String> {
         match (before, first(config, |_| true)) {
             (None, Some(path)) => Err(format!(
@@ -88,11 +88,11 @@ impl Spawning {
         }
     }
 
-    /// Has it read the configuration, before the server uses that: in a thread, so that signals are heard meanwhile. `None`: it
-    /// need not.
+    /// Makes the spawner read the configuration before the server uses it. A thread does that, so that signals are handled
+    /// meanwhile. `None`: the spawner need not read it.
     ///
     /// # Errors
-    /// There is no thread.
+    /// The thread cannot be started.
     pub(super) fn reload(
         before: Option<&Self>,
         config: &Config,
@@ -108,22 +108,22 @@ impl Spawning {
         Ok(Some(told))
     }
 
-    /// Whether the server itself executes anything: programs and workers, or one day the server that takes its place.
+    /// Whether the server itself executes anything: programs, workers, or one day the server that replaces it.
     pub(super) fn needs_execve(spawning: Option<&Self>, config: &Config) -> bool {
         config.starts_here().is_some() || spawning.and_then(Self::as_root).is_none()
     }
 
-    /// What starts a server with root's rights, where the spawner has them.
+    /// Returns the handle that starts a server with root's rights, if the spawner has them.
     pub(super) fn as_root(&self) -> Option<&Arc<Owners>> {
         Some(&self.owners).filter(|_| self.root)
     }
 
-    /// Another server has taken over: lets the spawner end by itself, with what is left of its helpers, when this process has gone.
+    /// Another server has taken over: lets the spawner and its remaining helpers end by themselves after this process.
     pub(super) fn let_go(self) {
         self.child.let_go();
     }
 
-    /// Waits for its end, which is not to come.
+    /// Waits for the spawner's end, which would be a failure.
     pub(super) async fn ended(spawning: Option<&Self>) {
         let watched = spawning.map(|s| register(s.child.as_raw_fd(), Interest::READABLE));
         match watched {
@@ -133,16 +133,17 @@ impl Spawning {
     }
 }
 
-/// The first place in the configuration whose programs or workers a helper starts, of those that `wanted` names.
+/// Returns the first place in the configuration with a remit that `wanted` accepts: there a helper starts the programs or
+/// workers.
 fn first(config: &Config, wanted: impl Fn(&Remit) -> bool) -> Option<&str> {
     let found = config.remits().find(|(_, remit)| wanted(remit));
     found.map(|(place, _)| place)
 }
 
-/// Is the spawner, until the server has gone; `program` is how that was started.
+/// Runs the spawner until the server has ended; `program` is the server's invocation.
 ///
 /// # Errors
-/// In words.
+/// A sentence for the operator.
 pub(crate) fn spawn(
     program: Invocation,
     load: impl Fn() -> Result<Config, String>,
@@ -150,7 +151,7 @@ pub(crate) fn spawn(
     spawner::serve(spawner::socket()?, Galgo { program, load })
 }
 
-/// The spawner's program.
+/// The spawner's callbacks.
 struct Galgo<L> {
     program: Invocation,
     load: L,
@@ -189,9 +190,9 @@ impl<L: Fn() -> Result<Config, String>> SpawnerBackend for Galgo<L> {
         };
         let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
         let next = NextProcess {
-            // What was checked, as the last of its descriptors.
+            // The checked binary, which is the last of the descriptors.
             path: Path::new("/proc/self/fd/5"),
-            // The folder itself: another one may have its name by now.
+            // The folder itself, because another folder may have its name by now.
             dir: Path::new("."),
             told: REPLACES_BY_SPAWNER,
             stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],

@@ -10,19 +10,19 @@ use std::{
 use galgo_spawn::trusted_path;
 use rustix::{fs::OFlags, process::geteuid};
 
-/// Its file, which appears under its name when the server serves.
+/// A pid file, which gets its final name when the server serves.
 #[derive(Debug)]
 pub(super) struct PidFile {
     path: PathBuf,
-    /// What is to take that name; `None`: it has.
+    /// The file that is to be renamed to `path`; `None`: that is done.
     next: Option<PathBuf>,
 }
 
 impl PidFile {
-    /// Writes it beside its name, as the user that the server is by now.
+    /// Writes the file under a temporary name, as the user that the server has become.
     ///
     /// # Errors
-    /// In words.
+    /// A sentence for the operator.
     pub(super) fn prepare(path: &Path) -> Result<Self, String> {
         let failed = |e: io::Error| {
             let mend = match e.kind() {
@@ -42,7 +42,7 @@ impl PidFile {
         let mut next = path.as_os_str().to_owned();
         next.push(format!(".{own}"));
         let next = PathBuf::from(next);
-        // What an earlier process of this id left.
+        // A leftover of an earlier process with this id.
         let _ = fs::remove_file(&next);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o644);
@@ -56,7 +56,7 @@ impl PidFile {
         Ok(file)
     }
 
-    /// Gives it its name.
+    /// Renames the file to its final name.
     pub(super) fn publish(&mut self) -> io::Result<()> {
         if let Some(next) = &self.next {
             fs::rename(next, &self.path)?;
@@ -65,14 +65,14 @@ impl PidFile {
         Ok(())
     }
 
-    /// Leaves it to the server that has taken over.
+    /// Leaves the file to the server that has taken over.
     pub(super) fn leave(self) {
         std::mem::forget(self);
     }
 }
 
 impl Drop for PidFile {
-    /// Removes it, unless it is another process's by now.
+    /// Removes the file, unless another process has replaced it by now.
     fn drop(&mut self) {
         let gone = match &self.next {
             Some(next) => Some(next),

@@ -1,4 +1,4 @@
-//! How this process was started, and how another one is started in its place.
+//! The command that started this process, and the start of another process in its place.
 
 use std::{
     env,
@@ -15,10 +15,10 @@ use rustix::fs::Access;
 
 use super::inherited::{REPLACES, REPLACES_BY_SPAWNER};
 
-/// The command that is the spawner.
+/// The command that runs the spawner.
 const SPAWNER: &str = "spawner";
 
-/// Variables that speak of this process alone.
+/// Variables that describe this process alone.
 const OWN: [&str; 6] = [
     REPLACES,
     REPLACES_BY_SPAWNER,
@@ -28,7 +28,7 @@ const OWN: [&str; 6] = [
     "WATCHDOG_PID",
 ];
 
-/// How this process was started.
+/// The command that started this process: the path, the arguments and the working directory.
 #[derive(Debug)]
 pub struct Invocation {
     pub(super) path: PathBuf,
@@ -36,20 +36,20 @@ pub struct Invocation {
     pub(super) dir: PathBuf,
 }
 
-/// A process that is to be started in the place of this one.
+/// A process that is to replace this one.
 #[derive(Debug)]
 pub(super) struct NextProcess<'a> {
-    /// What is executed.
+    /// The file to execute.
     pub(super) path: &'a Path,
     pub(super) dir: &'a Path,
-    /// The variable that tells it what it is started for.
+    /// The variable that tells the process why it is started.
     pub(super) told: &'static str,
     pub(super) stdio: [BorrowedFd<'a>; 3],
     pub(super) more: &'a [BorrowedFd<'a>],
 }
 
 impl Invocation {
-    /// How this one was. To be called before the working directory changes, or the file is replaced.
+    /// Returns the invocation of this process. Must be called before the working directory changes or the file is replaced.
     pub fn of_this_process() -> Self {
         let args: Vec<_> = env::args_os().collect();
         let dir = env::current_dir().unwrap_or_else(|_| "/".into());
@@ -62,8 +62,8 @@ impl Invocation {
         }
     }
 
-    /// How the server was whose spawner this process is: it has the same arguments but for the command, the same variables and
-    /// the same working directory.
+    /// Returns the invocation of the server whose spawner this process is. Only the command differs; all other arguments, the
+    /// variables and the working directory are the same.
     pub fn of_spawner() -> Self {
         let mut own = Self::of_this_process();
         if let Some(command) = own.args.get_mut(1) {
@@ -97,7 +97,7 @@ impl Invocation {
             stdio: next.stdio,
             more: next.more,
             limits: Limits {
-                // It is to outlive this process.
+                // The new process is to outlive this one.
                 may_stay: true,
                 ..Limits::default()
             },
@@ -107,10 +107,11 @@ impl Invocation {
         started.map_err(|e| failed(&e))
     }
 
-    /// The arguments of the spawner: those of this process but for the command, so that it knows how this process was started.
+    /// Returns the arguments of the spawner: this process's own with another command. So the spawner knows how this process
+    /// was started.
     ///
     /// # Errors
-    /// None: no argument has a NUL.
+    /// Cannot fail: no argument has a NUL.
     pub(super) fn spawner_args(&self) -> Result<Vec<CString>, std::ffi::NulError> {
         let name = self.args.first().cloned();
         let name = name.unwrap_or_else(|| "galgo".into());
@@ -120,7 +121,7 @@ impl Invocation {
     }
 }
 
-/// The file that `argv[0]` names: what is there after an upgrade is the new binary, also where it is a link.
+/// Finds the file that `argv[0]` names: after an upgrade the new binary is there, also if the name is a link.
 fn named(name: &Path, dir: &Path) -> Option<PathBuf> {
     if name.as_os_str().as_bytes().contains(&b'/') {
         return Some(dir.join(name)).filter(|path| runs(path));
@@ -130,7 +131,7 @@ fn named(name: &Path, dir: &Path) -> Option<PathBuf> {
     paths.find(|path| runs(path))
 }
 
-/// Whether this is the file that this process executes.
+/// Whether this process executes that file.
 fn runs(path: &Path) -> bool {
     let id = |path: &Path| rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
     let own = id(Path::new("/proc/self/exe"));

@@ -1,10 +1,10 @@
-//! From one configuration to the next, the first included.
+//! The switch from one configuration to the next, including the first one.
 //!
-//! 1. bind and open what is new: what fails leaves everything as it is  2. make a site of it
-//! 3. hand it to the event loops, each of which answers its next request by it
+//! 1. bind and open what is new: a failure changes nothing  2. make a site of the configuration
+//! 3. hand the site to the event loops: each answers its next request by it
 //!
-//! A request holds the site with which it began, by a counter of its own event loop. The last request drops the site, and with it
-//! everything that no other site uses. What may go on is one object in both sites: equal routes are the same `Arc<Route>`, and
+//! A request holds the site with which it began, by a counter of its own event loop. The last request drops the site, and
+//! everything that no other site uses. Both sites share the objects that stay: equal routes are the same `Arc<Route>`, and
 //! templates, permits and upstreams are found by their route.
 
 use std::{io, path::PathBuf, sync::Arc};
@@ -37,32 +37,32 @@ use crate::{
     site::Site,
 };
 
-/// What the main thread knows of the server that runs.
+/// The main thread's view of the running server.
 #[derive(Debug)]
 pub(super) struct RunningServer {
     pub(super) shared: Arc<Shared<Dispatch>>,
-    /// What answers requests now.
+    /// The site that answers requests now.
     pub(super) site: Arc<Site>,
-    /// How clients are spoken with now.
+    /// The settings of connections with clients now.
     pub(super) settings: Arc<Settings>,
     pub(super) bound: Vec<Bound>,
-    /// What a configuration may name that comes later.
+    /// Inherited sockets, which a later configuration may name.
     pub(super) inherited: Inherited,
     pub(super) workers: WorkersThread,
     pub(super) certificates: CertificateServices,
-    /// What starts programs of other users.
+    /// The spawner of programs of other users.
     pub(super) spawning: Option<Spawning>,
     /// This process may execute programs.
     pub(super) executes: bool,
-    /// What it sees; `None`: what its user may.
+    /// The files that this process sees; `None`: all that its user may.
     pub(super) visible: Option<VisibleFiles>,
 }
 
-/// Why a configuration is not used. Nothing has changed.
+/// The reason why a configuration is not used. Nothing has changed.
 pub(super) enum NotTaken {
-    /// It is wrong, or takes a restart.
+    /// The configuration is wrong, or needs a restart.
     Wrong(String),
-    /// It cannot be read here, or names what this process has given up to see.
+    /// The configuration cannot be read here, or names files that this process has hidden from itself.
     Hidden(String),
 }
 
@@ -72,7 +72,7 @@ impl From<String> for NotTaken {
     }
 }
 
-/// What comes by itself while the server runs.
+/// Services for certificates while the server runs.
 #[derive(Debug, Default)]
 pub(super) struct CertificateServices {
     pub(super) store: Option<Arc<Store>>,
@@ -81,7 +81,7 @@ pub(super) struct CertificateServices {
 }
 
 impl CertificateServices {
-    /// Opens the folder of those that come by themselves, where there are some.
+    /// Opens the folder of automatic certificates, if there are any.
     pub(super) fn open(
         &mut self,
         config: &Config,
@@ -97,7 +97,7 @@ impl CertificateServices {
         Ok(())
     }
 
-    /// Has a thread that can look after those of a site, where it has some.
+    /// Starts the thread for a site's certificates, if the site has any.
     fn prepare(&mut self, settings: &Settings, logs: &Logs) -> Result<(), String> {
         if settings.tls.is_some() && self.keeper.is_none() {
             let keeper = Keeper::start(self.answers.clone(), logs.error.clone());
@@ -107,7 +107,7 @@ impl CertificateServices {
         Ok(())
     }
 
-    /// Has the thread look after those of a site, for which it was prepared.
+    /// Gives a site's certificates to the thread, which `prepare` has started.
     fn look_after(&mut self, site: &Site, settings: &Settings) {
         let Some(tls) = &settings.tls else {
             self.keeper = None;
@@ -128,25 +128,25 @@ impl CertificateServices {
     }
 }
 
-/// All that a configuration takes, before anything uses it.
+/// Everything that a configuration needs, prepared before anything uses it.
 #[derive(Debug)]
 pub(super) struct NextSite {
     new: New,
     switch: Reopening,
     site: Site,
     settings: Settings,
-    /// What takes a restart.
+    /// The changed settings that need a restart.
     fixed: Vec<&'static str>,
 }
 
 /// Resolves, with an error, when all event loops have the site.
 pub(super) type Taken = oneshot::Receiver<()>;
 
-/// Makes a site of a configuration, and the settings of the front; what the site has in common with the one `before` goes
-/// on.
+/// Makes a site of a configuration, and the settings of the front. The site keeps the objects that it shares with the site
+/// `before`.
 ///
 /// # Errors
-/// In words.
+/// A sentence for the operator.
 pub(super) fn site(
     config: Config,
     before: Option<(&Site, &Settings)>,
@@ -197,7 +197,7 @@ pub(super) fn site(
     Ok((site, settings))
 }
 
-/// What is agreed upon with clients in TLS.
+/// Makes the TLS settings of the listeners.
 ///
 /// # Errors
 /// A listener speaks TLS, and there is no certificate.
@@ -207,7 +207,7 @@ fn tls(
     store: Option<&Store>,
     logs: &Logs,
 ) -> Result<Option<TlsServer>, String> {
-    // The server was root when it read the key, and may not read it any more.
+    // The server read the key as root, and may be unable to read it now.
     if let (Some(before), Some(why)) = (before, &config.tls.unreadable) {
         let words =
             format!("{why}. The certificates that were read before stay in use until a restart");
@@ -237,17 +237,17 @@ fn tls(
 }
 
 impl RunningServer {
-    /// Reads the configuration again, and prepares all that may fail.
+    /// Takes the new configuration, and prepares everything that may fail.
     pub(super) fn reload(&mut self, config: Result<Config, String>) -> Result<NextSite, NotTaken> {
         match (config, &self.visible) {
             (Ok(config), _) => self.prepare_next(config),
-            // That may be because it is hidden: another process knows.
+            // The file may be hidden from this process, but not from another one.
             (Err(words), Some(_)) => Err(NotTaken::Hidden(words)),
             (Err(words), None) => Err(words.into()),
         }
     }
 
-    /// What is to take the place of what there is.
+    /// Prepares the site that is to replace the current one.
     fn prepare_next(&mut self, mut config: Config) -> Result<NextSite, NotTaken> {
         let logs = self.shared.logs.clone();
         let fixed = keep_fixed(&mut config, &self.site.config);
@@ -286,16 +286,16 @@ impl RunningServer {
         })
     }
 
-    /// Has the spawner read the configuration, before the server uses `next`: last of all that may fail, for what the spawner has
-    /// read it takes for what the server uses. `None`: it need not.
+    /// Makes the spawner read the configuration before the server uses `next`. This is the last step that may fail, because the
+    /// spawner assumes that the server uses the configuration that the spawner has read. `None`: the spawner need not read it.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// The thread cannot be started.
     pub(super) fn has_spawner_read(&self, next: &NextSite) -> Result<Option<SpawnerRead>, String> {
         Spawning::reload(self.spawning.as_ref(), &next.site.config)
     }
 
-    /// Puts `next` in the place of what there is.
+    /// Replaces the current site by `next`.
     pub(super) fn take(&mut self, next: NextSite) -> Taken {
         let NextSite {
             mut new,
@@ -324,7 +324,7 @@ impl RunningServer {
         taken
     }
 
-    /// Has the threads that a site needs beside the event loops.
+    /// Starts the threads that a site needs besides the event loops.
     fn prepare(&mut self, site: &Site, settings: &Settings) -> Result<(), String> {
         if site.has_workers() {
             let prepared = self.workers.prepare();
@@ -333,7 +333,7 @@ impl RunningServer {
         self.certificates.prepare(settings, &self.shared.logs)
     }
 
-    /// Prepares for the first configuration all that may fail.
+    /// Prepares everything that may fail for the first configuration.
     pub(super) fn prepare_first(&mut self) -> Result<(), String> {
         let (site, settings) = (self.site.clone(), self.settings.clone());
         self.prepare(&site, &settings)
@@ -352,7 +352,7 @@ impl RunningServer {
         let own = config.routes.iter().filter_map(|route| route.log.as_ref());
         own.for_each(|log| self.shared.logs.connect(log));
         let removed = self.bound.extract_if(.., |one| !is_named(config, one));
-        // First of all, so that no client comes by it while it is closed.
+        // First of all, so that no client finds a socket by its file while that is being closed.
         removed.for_each(|one| one.remove());
         self.bound.extend(bound);
         for pool in self.site.worker_pools(before, &self.shared.logs.error) {
@@ -372,15 +372,15 @@ impl RunningServer {
         }
         let ahead = self.site.clone();
         let compile = std::thread::Builder::new().name("modules".into());
-        // Without the thread each is compiled when it is asked for.
+        // Without the thread, each module is compiled when a request asks for it.
         let _ = compile.spawn(move || ahead.starters.wasm.prepare(modules(&ahead.config)));
         taken
     }
 
-    /// What another process needs to listen where this one does.
+    /// Returns the items that let another process listen at the same addresses.
     ///
     /// # Errors
-    /// There are no descriptors for it; in words.
+    /// A sentence: there are no descriptors left.
     pub(super) fn handed_over(&self) -> Result<Vec<Item>, String> {
         let bound = self.bound.iter().map(Bound::handed_over);
         let store = self.certificates.store.iter().map(|store| {
@@ -393,13 +393,13 @@ impl RunningServer {
         Ok(items.into_iter().flatten().collect())
     }
 
-    /// Lets go of the listeners: each closes when its event loops have closed it.
+    /// Drops the listeners: each closes when its event loops have closed it.
     pub(super) fn let_go(&mut self) {
         self.inherited = Inherited::default();
         self.bound.iter_mut().for_each(Bound::let_go);
     }
 
-    /// All event loops answer by the site.
+    /// Called when all event loops answer by the site.
     pub(super) fn taken(&self) {
         self.site.starters.warm.forget_gone();
         let words = "the configuration was read again: requests are answered by it from now on";
@@ -407,9 +407,9 @@ impl RunningServer {
     }
 }
 
-/// The modules in the folders of programs. Takes as long as looking at the folders does.
+/// Returns the modules in the folders of programs, which takes as long as reading the folders.
 fn modules(config: &Config) -> impl Iterator<Item = (PathBuf, FileId)> {
-    // Those of other users their own workers have compiled, when they are asked for.
+    // Modules of other users are compiled by those users' own workers, when a request asks for them.
     let of_route = |route: &'_ Arc<Route>| {
         let cgi = route.programs().filter(|cgi| cgi.remit.is_none())?;
         Some((route.clone(), cgi.clone()))
@@ -430,11 +430,11 @@ fn is_named(config: &Config, bound: &Bound) -> bool {
     listeners.any(|listen| listen.address == bound.asked)
 }
 
-/// Puts what cannot change while the server runs back as it was; returns the settings that would have.
+/// Restores settings that cannot change while the server runs; returns the names of those that would have changed.
 fn keep_fixed(config: &mut Config, before: &Config) -> Vec<&'static str> {
     let mut fixed = Vec::new();
     if let (Some(now), Some(was)) = (&mut config.tls.automatic, &before.tls.automatic) {
-        // Their folder was opened with the rights of before.
+        // The folder for automatic certificates was opened with the rights of the start.
         fixed.push(keep(&mut now.state, &was.state, "state"));
         fixed.push(keep(&mut now.authority, &was.authority, "authority"));
     }
@@ -452,7 +452,7 @@ fn keep_fixed(config: &mut Config, before: &Config) -> Vec<&'static str> {
     fixed.into_iter().flatten().collect()
 }
 
-/// Puts a setting back; its name, where it was another one.
+/// Restores a setting; returns its name if it had changed.
 fn keep<T: Clone + PartialEq>(new: &mut T, old: &T, name: &'static str) -> Option<&'static str> {
     let changes = new != old;
     new.clone_from(old);

@@ -11,7 +11,8 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
-/// Watched before anybody is told that the server is ready: a signal that comes right then must not end it the hard way.
+/// Signals of the main thread. They are watched before the server reports that it is ready: a signal right after that
+/// must not kill the process.
 #[derive(Debug)]
 pub(super) struct Signals {
     pub(super) term: Signal,
@@ -19,7 +20,7 @@ pub(super) struct Signals {
     pub(super) reopen: Signal,
     pub(super) reload: Signal,
     pub(super) upgrade: Signal,
-    /// SIGHUP may be the end of a terminal, too: that ends the server.
+    /// SIGHUP may also mean that the terminal has gone: that ends the server.
     terminal: bool,
 }
 
@@ -29,7 +30,7 @@ fn terminal() -> bool {
     rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok()
 }
 
-/// Whether whoever started us had us ignore SIGHUP, as nohup(1) does.
+/// Whether this process was started to ignore SIGHUP, as nohup(1) does.
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
@@ -38,10 +39,10 @@ fn ignores_hangup() -> bool {
 }
 
 impl Signals {
-    /// Watches them by a runtime for the main thread.
+    /// Watches the signals; returns them with a runtime for the main thread.
     pub(super) fn watch() -> io::Result<(Runtime, Self)> {
         let terminal = terminal() && !ignores_hangup();
-        // tokio panics where it cannot have one.
+        // tokio panics if it cannot have such a pair.
         UnixStream::pair()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -59,13 +60,13 @@ impl Signals {
         Ok((runtime, signals))
     }
 
-    /// Whether the server had a terminal, which is gone.
+    /// Whether the server had a terminal that has gone.
     pub(super) fn has_lost_terminal(&self) -> bool {
         self.terminal && !terminal()
     }
 }
 
-/// Resolves with the next of either.
+/// Resolves with the next of either signal.
 pub(super) async fn either(a: &mut Signal, b: &mut Signal) {
     tokio::select! {
         _ = a.recv() => {}
@@ -73,7 +74,7 @@ pub(super) async fn either(a: &mut Signal, b: &mut Signal) {
     }
 }
 
-/// Whether it has come and was not waited for.
+/// Whether the signal has come already.
 pub(super) async fn pends(signal: &mut Signal) -> bool {
     tokio::select! {
         biased;

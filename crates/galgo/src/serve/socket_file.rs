@@ -1,8 +1,8 @@
-//! The files of Unix sockets: made, taken over from a server that died, given their mode, removed.
+//! The files of Unix sockets: created, taken over from a dead server, given their mode, removed.
 //!
-//! A server holds a lock (flock(2)) on `NAME.lock` beside the socket for as long as it listens, so that of two servers
-//! one listens and the other is told. Who holds the lock may replace a socket that does not answer, and removes both
-//! files in the end. Files that a killed server has left behind are taken over, for its lock went with it.
+//! A server holds a lock (flock(2)) on `NAME.lock` next to the socket for as long as it listens. So only one of two servers
+//! can listen, and the other reports an error. The holder of the lock may replace a socket that does not answer, and removes
+//! both files in the end. Files of a killed server are taken over, because its lock ended with it.
 
 use std::{
     ffi::OsStr,
@@ -31,7 +31,7 @@ use rustix::{
 
 use crate::config::Config;
 
-/// The file that binding a Unix socket made.
+/// The file that the bind of a Unix socket created.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     pub(super) path: PathBuf,
@@ -42,20 +42,20 @@ pub(super) struct SocketFile {
 /// Device and inode.
 type SocketFileId = (u64, u64);
 
-/// A lock that ends with the process, however that ends.
+/// A lock that ends with the process, however the process ends.
 #[derive(Debug)]
 struct Lock {
     path: PathBuf,
     file: OwnedFd,
 }
 
-/// How often a lock is asked for whose file is removed at that moment.
+/// Number of tries for a lock whose file is removed at that moment.
 const TRIES: usize = 100;
 
 /// Binds a socket, which does not listen yet, and gives its file the mode and group that `config` says.
 ///
 /// # Errors
-/// Another server listens there, or whatever the system says.
+/// Another server listens there, or a system call fails.
 pub(super) fn bind(path: &Path, config: &Config) -> io::Result<(OwnedFd, SocketFile)> {
     let user = maker(path, config)?;
     let owner = user.map_or_else(effective_uid, |user| user.uid);
@@ -67,16 +67,16 @@ pub(super) fn bind(path: &Path, config: &Config) -> io::Result<(OwnedFd, SocketF
         Some(user) => user.for_files(make),
         None => make(),
     }?;
-    // In the folder that was looked at, if the path leads to another one by now.
+    // In the folder that was checked, even if the path leads to another folder by now.
     let folder = format!("/proc/self/fd/{}", place.folder.as_raw_fd());
     let made = Path::new(&folder).join(&place.name);
-    // No client is connected before listen(2), whatever the mode was until now.
+    // No client can connect before listen(2), whatever the mode was until now.
     let own = permit(&made, owner, config.socket_mode, config.socket_group)?;
     let path = path.to_owned();
     Ok((fd, SocketFile { path, own, lock }))
 }
 
-/// The user that makes the files where it is not this one: root makes none where others can change the path.
+/// Returns the user that creates the files instead of this one: root creates none if others can change the path.
 fn maker<'c>(path: &Path, config: &'c Config) -> io::Result<Option<&'c Identity>> {
     match &config.identity {
         Some(user) if geteuid().is_root() && trusted_path::folder(path)?.is_none() => {
@@ -86,13 +86,13 @@ fn maker<'c>(path: &Path, config: &'c Config) -> io::Result<Option<&'c Identity>
     }
 }
 
-/// A socket file that no process listens on any more is replaced; one that answers is not.
+/// Replaces a socket file that no process listens on any more, but no socket that answers.
 fn bind_locked(path: &Path) -> io::Result<(OwnedFd, Lock)> {
     let lock = Lock::take(path)?;
     let fd = new_socket(AddressFamily::UNIX)?;
     let at = sys::SocketAddrUnix::new(path)?;
     match sys::bind(&fd, &at) {
-        // A file that is no socket refuses connections too, and is not ours to remove.
+        // A file that is no socket refuses connections too, but it is not ours to remove.
         Err(Errno::ADDRINUSE)
             if path.symlink_metadata()?.file_type().is_socket()
                 && sys::connect(new_socket(AddressFamily::UNIX)?, &at)
@@ -122,7 +122,7 @@ impl Lock {
                 Err(Errno::AGAIN) => return Err(Errno::ADDRINUSE.into()),
                 locked => locked?,
             }
-            // The process that had it before may have removed the file meanwhile: then this is the lock of no file.
+            // The previous holder may have removed the file meanwhile: then this lock belongs to no file.
             if id_of(&path).is_ok_and(|now| Ok(now) == id(&file)) {
                 return Ok(Self { path, file });
             }
@@ -132,8 +132,8 @@ impl Lock {
 }
 
 impl SocketFile {
-    /// The file of a socket that was taken over with its lock, as [`SocketFile::handed_over`] said. `None`: those are no such
-    /// words.
+    /// Rebuilds the file of an inherited socket and lock from the words of [`SocketFile::handed_over`]. `None`: the words are
+    /// malformed.
     pub(super) fn taken_over(words: &[u8], lock: OwnedFd) -> Option<Self> {
         let mut words = words.splitn(3, |&b| b == b' ');
         let mut number = || std::str::from_utf8(words.next()?).ok()?.parse().ok();
@@ -146,7 +146,7 @@ impl SocketFile {
         Some(Self { path, own, lock })
     }
 
-    /// Which file it is, and where; and what holds its lock.
+    /// Returns the file's id and path in words, and the descriptor of its lock.
     pub(super) fn handed_over(&self) -> io::Result<(Vec<u8>, OwnedFd)> {
         let (device, inode) = self.own;
         let mut words = format!("{device} {inode} ").into_bytes();
@@ -176,8 +176,8 @@ fn id(file: impl AsFd) -> Result<SocketFileId, Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Gives the file of a socket that was just bound its mode and group. By its descriptor: where others may write to the
-/// folder, the name may be that of something else by now, and this may be root.
+/// Gives the file of a newly bound socket its mode and group, by its descriptor. If others may write to the folder, the name
+/// may belong to something else by now, and this process may be root.
 fn permit(path: &Path, owner: u32, mode: u32, group: Option<u32>) -> io::Result<SocketFileId> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
@@ -192,7 +192,7 @@ fn permit(path: &Path, owner: u32, mode: u32, group: Option<u32>) -> io::Result<
         let group = Some(Gid::from_raw(group));
         rustix::fs::chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
     }
-    // No mode is set by a descriptor of this kind, but by its name in /proc (open(2), O_PATH).
+    // chmod(2) does not work on a descriptor of this kind, but on its name in /proc (open(2), O_PATH).
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::chmod(name, Mode::from_raw_mode(mode))?;
     Ok(id(&file)?)
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(mode(&socket), 0o610);
     }
 
-    /// Many at once: never two have it, whoever removes the file.
+    /// Many threads ask at once: the lock never has two holders, whichever thread removes the file.
     #[test]
     fn a_lock_has_one_holder() {
         let folder = tempfile::tempdir().unwrap();

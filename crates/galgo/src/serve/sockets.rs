@@ -1,4 +1,4 @@
-//! The sockets that are listened on: kept from one configuration to the next where both name them.
+//! The listening sockets. A socket stays open from one configuration to the next if both name its address.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -13,35 +13,35 @@ use super::{
 };
 use crate::config::{Address, Config, Speaks};
 
-/// An address that is listened on.
+/// An address that the server listens on.
 #[derive(Debug)]
 pub struct Bound {
-    /// As it is configured.
+    /// The configured address.
     pub(super) asked: Address,
-    /// With its real port.
+    /// The address with its real port.
     pub listen: Listen,
     /// The file of a Unix socket.
     file: Option<SocketFile>,
-    /// It was open already: whoever handed it over may go on with it.
+    /// The socket was inherited already open: the process that handed it over may go on using it.
     adopted: bool,
-    /// What is listened on, for the process that may replace this one. Event loops accept from these sockets.
+    /// The listening sockets, for the process that may replace this one. Event loops accept from these sockets.
     queues: Vec<OwnedFd>,
 }
 
 impl Bound {
-    /// No client finds its socket by a file any more.
+    /// Removes the socket's file, so that no client finds the socket any more.
     pub(super) fn remove(&self) {
         if let Some(file) = &self.file {
             file.remove();
         }
     }
 
-    /// Lets go of the sockets: they close when the event loops have closed them.
+    /// Drops the sockets: they close when the event loops have closed them.
     pub(super) fn let_go(&mut self) {
         self.queues.clear();
     }
 
-    /// What another process needs to listen here, each with its descriptor.
+    /// Returns the items that let another process listen here, each with its descriptor.
     pub(super) fn handed_over(&self) -> io::Result<Vec<Item>> {
         let queue = |fd: &OwnedFd| Ok((QUEUE, shown(&self.asked), fd.try_clone()?));
         let mut items: Vec<_> = self.queues.iter().map(queue).collect::<io::Result<_>>()?;
@@ -53,7 +53,7 @@ impl Bound {
     }
 }
 
-/// The port of the first listener that speaks TLS.
+/// Returns the port of the first listener that speaks TLS.
 pub(super) fn https_port<'b>(
     config: &Config,
     mut bound: impl Iterator<Item = &'b Bound>,
@@ -72,21 +72,22 @@ fn port(address: &Address) -> Option<u16> {
     }
 }
 
-/// Sockets that are listened on, and not yet accepted from. Dropped before they are [taken](New::take), none is left.
+/// Sockets that listen, but that no event loop accepts from yet. If this value is dropped before [`New::take`], the
+/// sockets are closed and their files removed.
 #[derive(Debug, Default)]
 pub(super) struct New {
     pub(super) bound: Vec<Bound>,
-    /// For each event loop.
+    /// The new listeners of each event loop.
     queues: Vec<Vec<Listener>>,
-    /// Where nothing could be bound, because of the account in whose folder it is.
+    /// Messages about addresses that could not be bound because of the account that owns their folder.
     pub(super) left_out: Vec<String>,
 }
 
 impl New {
-    /// Binds what `config` names and is not `open`; or goes on with what is `inherited`.
+    /// Binds the addresses in `config` that are not `open` yet, or uses the `inherited` sockets.
     ///
     /// # Errors
-    /// What could not be bound, why, and what to do.
+    /// The address that could not be bound, why, and what to do.
     pub(super) fn bind(
         config: &Config,
         open: &[Bound],
@@ -123,7 +124,8 @@ impl New {
         }
     }
 
-    /// Gives each event loop a queue of an address, or all of them to one; of several addresses each to another.
+    /// Gives each event loop its own queue of an address. If there is only one queue, one event loop gets it, for each
+    /// address another loop.
     fn share(
         &mut self,
         n: usize,
@@ -155,7 +157,7 @@ impl New {
         Ok(())
     }
 
-    /// What is bound, and the listeners of each event loop.
+    /// Returns the bound addresses, and the listeners of each event loop.
     pub(super) fn take(mut self) -> (Vec<Bound>, Vec<Vec<Listener>>) {
         let Self { bound, queues, .. } = &mut self;
         (std::mem::take(bound), std::mem::take(queues))
@@ -169,19 +171,19 @@ impl Drop for New {
     }
 }
 
-/// Goes on with sockets that listen already.
+/// Takes over sockets that listen already.
 fn adopt(listen: &Listen, fds: Vec<OwnedFd>, loops: usize) -> io::Result<Vec<Listener>> {
-    // Where each event loop had a queue, it has one again.
+    // If each event loop had its own queue, each has one again.
     let hands_over = fds.len() == 1 || fds.len() != loops;
     let adopt = |fd| Listener::adopted(fd, listen.address.clone(), listen.speaks, hands_over);
     fds.into_iter().map(adopt).collect()
 }
 
-/// Binds and listens, and makes the file of a Unix socket.
+/// Binds and listens, and creates the file of a Unix socket.
 ///
-/// Several event loops have each a queue of its own where root becomes another user: the kernel lets every process join
-/// that has the user whom the socket was made by (SO_REUSEPORT), which a program is not then. It might be, of a root that
-/// stays root, and of everybody else.
+/// If root becomes another user, each event loop has its own queue. The kernel lets a process join the queues
+/// (SO_REUSEPORT) only if it has the user that made the sockets, and no program has that user then. If root stays root,
+/// or the server is any other user, programs may have that user.
 fn bind(listen: &Listen, config: &Config) -> io::Result<(Listener, Option<SocketFile>)> {
     match &listen.address {
         Address::Tcp(at) => {
@@ -195,14 +197,14 @@ fn bind(listen: &Listen, config: &Config) -> io::Result<(Listener, Option<Socket
     }
 }
 
-/// Whether an account that is neither root nor the server's user decides what is at the path of a Unix socket.
+/// Whether another account than root and the server's user controls the path of a Unix socket.
 fn is_in_others_folder(listen: &Listen, config: &Config) -> bool {
     let own = config.identity.as_ref();
     let own = own.map_or_else(effective_uid, |identity| identity.uid);
     matches!(&listen.address, Address::Unix(path) if others_account(path, own).is_some())
 }
 
-/// Why nothing can be bound there, and what to do.
+/// Explains why an address cannot be bound, and what to do.
 fn cannot_listen(listen: &Listen, open: &[Bound], e: &io::Error) -> String {
     let unix = matches!(listen.address, Address::Unix(_));
     let same_port = |one: &&Bound| !unix && port(&one.listen.address) == port(&listen.address);
@@ -240,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// Two servers begin to listen at the same moment: one does, and the other is told.
+    /// Two servers begin to listen at the same moment: one does, and the other gets an error.
     #[test]
     fn of_two_servers_at_once_one_has_the_file() {
         let folder = tempfile::tempdir().unwrap();
