@@ -1,5 +1,5 @@
-//! What may be started, as the process that has read it in the configuration tells the spawner. Both are root's, and of one
-//! binary.
+//! Encoding of remits, from the process that has read the configuration to the spawner. Both processes are root's, and run the
+//! same binary.
 
 use super::{
     Layout, Remit, RunsAs,
@@ -23,16 +23,16 @@ use std::{
     sync::Arc,
 };
 
-/// Written and read back.
+/// A value that can be written and read back.
 trait WireField: Sized {
     fn put(&self, to: &mut Vec<u8>);
     fn take(from: &mut &[u8]) -> Option<Self>;
 }
 
-/// A file without a name that holds these.
+/// Writes the remits to a file without a name.
 ///
 /// # Errors
-/// There is no memory for it.
+/// There is no memory for the file.
 pub(super) fn file(remits: &[Arc<Remit>]) -> io::Result<OwnedFd> {
     let mut bytes = Vec::new();
     remits.len().put(&mut bytes);
@@ -42,7 +42,7 @@ pub(super) fn file(remits: &[Arc<Remit>]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Reads them back.
+/// Reads the remits back.
 ///
 /// # Errors
 /// The file holds something else.
@@ -74,7 +74,7 @@ macro_rules! numbers {
 }
 numbers!(u8 u32 u64 usize);
 
-/// What is told as something else.
+/// Implements [`WireField`] for a type by converting it to another type.
 macro_rules! told_as {
     ($($kind:ty as $told_kind:ty: $this:ident => $told:expr, $back:ident => $made:expr;)*) => {$(
         impl WireField for $kind {
@@ -129,7 +129,7 @@ impl<T: WireField> WireField for Vec<T> {
     }
     fn take(from: &mut &[u8]) -> Option<Self> {
         let len = usize::take(from)?;
-        // Each takes a byte at least.
+        // Each element takes at least one byte.
         let mut all = Self::with_capacity(len.min(from.len()));
         for _ in 0..len {
             all.push(T::take(from)?);

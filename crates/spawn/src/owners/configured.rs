@@ -1,14 +1,14 @@
-//! What may be started now, as the spawner has read the configuration.
+//! Remits that the spawner has read in the configuration, for programs that may be started now.
 
 use super::{OLD, Remit};
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
-/// What may be started: by its digest, and since when that is not configured any more.
+/// Remits by digest. The time is set for a remit that is no longer configured, and says since when.
 #[derive(Default)]
 pub(super) struct ConfiguredRemits(HashMap<u64, (Arc<Remit>, Option<Instant>)>);
 
 impl ConfiguredRemits {
-    /// These are configured now. Requests that began before go on with what they began with.
+    /// Installs the remits of a new configuration. Requests that began before may still use the old remits for a while.
     pub(super) fn replace(&mut self, remits: Vec<Arc<Remit>>, now: Instant) {
         for (_, since) in self.0.values_mut() {
             since.get_or_insert(now);
@@ -39,13 +39,13 @@ mod tests {
         remits.replace(vec![a.clone()], start);
         remits.replace(vec![b.clone()], start);
         assert!(remits.get(a.digest(), start).is_some());
-        // Read again: what counts is when it was gone first.
+        // Another reload must not renew the time: the first reload without the remit counts.
         let later = start + OLD / 2;
         remits.replace(vec![b.clone()], later);
         assert!(remits.get(a.digest(), later).is_some());
         assert!(remits.get(a.digest(), start + OLD).is_none());
         assert!(remits.get(b.digest(), start + 3 * OLD).is_some());
-        // What comes back is there for good.
+        // A remit that is configured again stays for good.
         remits.replace(vec![a.clone()], start + OLD);
         assert!(remits.get(a.digest(), start + 9 * OLD).is_some());
     }

@@ -1,6 +1,6 @@
-//! What the spawner has another process do, as it may take long: to ask the name service, to look at homes and disks. A helper is
-//! such a process until it serves. It has until a deadline; then it is killed, and what else is asked of the spawner has not
-//! waited for it.
+//! Errands: processes that do for the spawner work that may take long, such as asking the name service or looking at homes and
+//! disks. A helper is an errand until it serves. An errand is killed at its deadline, and other orders to the spawner do not
+//! wait for it.
 
 use super::known::HelperKey;
 use crate::remote::{
@@ -18,22 +18,22 @@ use std::{
     path::PathBuf,
 };
 
-/// So many at once: each is a process of root's.
+/// Limit of errands that run at once: each is a process of root.
 pub(super) const MOST: usize = 64;
 
-/// What one is sent for.
+/// The purpose of an errand.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ErrandKind {
-    /// It becomes a helper, in this control group.
+    /// The process becomes a helper, in this control group.
     Helper(HelperKey, Option<PathBuf>),
-    /// It reads the configuration.
+    /// The process reads the configuration.
     Reload,
     Listener,
-    /// It looks whether the configuration is root's own.
+    /// The process checks that the configuration is root's own.
     Upgrade,
 }
 
-/// A process that does something for the spawner, for the order of this number.
+/// A process that works on the order with this number, for the spawner.
 #[derive(Debug)]
 pub(super) struct Errand {
     pub(super) pid: Pid,
@@ -42,11 +42,11 @@ pub(super) struct Errand {
     pub(super) number: u32,
     pub(super) by: Deadline,
     pub(super) kind: ErrandKind,
-    /// It was too late: it is killed, and has not ended yet.
+    /// The process was too late: it has been killed, and has not ended yet.
     pub(super) is_killed: bool,
 }
 
-/// What has become of one.
+/// The new state of an errand.
 pub(super) enum ErrandEvent {
     Goes,
     Done(Vec<OwnedFd>),
@@ -54,7 +54,7 @@ pub(super) enum ErrandEvent {
 }
 
 impl Errand {
-    /// What it says, if that has come.
+    /// Reads the errand's answer, if it has come.
     pub(super) fn look(&mut self) -> ErrandEvent {
         let mut buffer = [0; REPORT + 8];
         match receive_all(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
@@ -65,7 +65,7 @@ impl Errand {
             )),
             Ok(Received { bytes, fds, .. }) => {
                 match buffer.get(..bytes).and_then(OrderAnswer::decode) {
-                    // Whoever asked may not wait any longer: nobody would have a use for what was made.
+                    // The server no longer waits for this answer, and would not use the result.
                     Some((_, OrderAnswer::Done)) if self.by.has_passed() => self.is_late(),
                     Some((_, OrderAnswer::Done)) => ErrandEvent::Done(fds),
                     Some((_, not)) => ErrandEvent::Not(not),
@@ -92,7 +92,7 @@ impl Errand {
     }
 }
 
-/// Tells the spawner, in the process that was sent.
+/// Sends an answer to the spawner, from the errand's process.
 pub(super) fn tell(socket: &OwnedFd, answer: &OrderAnswer, fds: &[&OwnedFd]) -> Result<(), String> {
     let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
     loop {
@@ -102,7 +102,7 @@ pub(super) fn tell(socket: &OwnedFd, answer: &OrderAnswer, fds: &[&OwnedFd]) -> 
             &fds,
             SendFlags::empty(),
         ) {
-            // Until the spawner kills it for being late.
+            // Retry until the spawner kills this process for being late.
             Err(e) if is_short(e) || e == Errno::INTR => pause(),
             told => return told.map_err(|e| format!("telling the spawner: {e}")),
         }

@@ -1,4 +1,4 @@
-//! The server's side: who starts programs of other users, and such a program.
+//! The server's side: starts programs of other users by way of helpers.
 
 use super::{
     cgroups::are_delegated,
@@ -32,26 +32,26 @@ use std::{
     time::Duration,
 };
 
-/// Starts programs as other users: asks the spawner for helpers, and helpers for programs.
+/// Starts programs as other users. Asks the spawner for helpers, and helpers for programs.
 #[derive(Debug)]
 pub struct Owners {
     spawner: SpawnerLink,
-    /// The first helper of these is being made: others wait for that.
+    /// Keys whose first helper is being made. Other requests with the same key wait for this helper.
     making: Mutex<HashSet<HelperKey>>,
     made: Condvar,
     helpers: Mutex<KnownHelpers>,
-    /// Helpers of one remit and user, at most.
+    /// Limit of helpers for one remit and user.
     of_one: usize,
-    /// Connections without a program, of all helpers.
+    /// Connections without a program, counted over all helpers.
     idle: Arc<AtomicUsize>,
 }
 
 impl Owners {
-    /// Starts the spawner, by this program itself with `args` and this process's variables, `more` among them, and waits for
-    /// nothing: its process, and what asks it.
+    /// Starts the spawner: this program itself with `args`, and with this process's variables and `more`. Returns its process,
+    /// and the [`Owners`] that send it orders. Does not wait for the spawner.
     ///
     /// # Errors
-    /// It could not be started.
+    /// The spawner could not be started.
     pub fn start(
         direct: &mut Direct,
         args: &[CString],
@@ -59,7 +59,7 @@ impl Owners {
     ) -> io::Result<(Child, Self)> {
         let (ours, theirs) = pair()?;
         let mut env = EnvBlock::default();
-        // It reads the configuration as the server does, which may name variables and stand on them.
+        // The spawner reads the configuration like the server. The configuration may name variables and depend on them.
         for (name, value) in std::env::vars_os() {
             env.put(name.as_bytes(), value.as_bytes());
         }
@@ -67,14 +67,14 @@ impl Owners {
             env.put(name.as_bytes(), value);
         }
         let here = std::env::current_dir()?.into_os_string();
-        // When the server has gone it ends what is left, and then itself.
+        // After the server's end, the spawner ends all leftover processes, and then itself.
         direct.set_orphaned(None);
         let child = direct.start(&Start {
             path: &c"/proc/self/exe".to_owned(),
             args,
             env: &env,
             dir: &CString::new(here.into_vec())?,
-            // Those of the server: one that takes its place is given them.
+            // The spawner keeps the server's streams for a server that takes its place.
             stdio: [
                 io::stdin().as_fd(),
                 io::stdout().as_fd(),
@@ -100,38 +100,38 @@ impl Owners {
         Ok((child, owners))
     }
 
-    /// Has the spawner read the configuration again. Blocks for [`ANSWERS_WITHIN`] at most.
+    /// Makes the spawner read the configuration again. Blocks for at most [`ANSWERS_WITHIN`].
     ///
     /// # Errors
-    /// It cannot be used, or the spawner does not answer, in words.
+    /// The configuration cannot be used, or the spawner does not answer. The error is a sentence for the log.
     pub fn reload(&self) -> Result<(), String> {
         self.order(Order::Reload).map(drop)
     }
 
-    /// The spawner's answer: descriptors, or words.
+    /// Sends an order. Returns the descriptors of the spawner's answer, or a sentence about its failure.
     pub(super) fn order(&self, order: Order<'_>) -> Result<Vec<OwnedFd>, String> {
         let ordered = self.spawner.order(order, Deadline::within(ANSWERS_WITHIN));
         ordered.map_err(|e| e.to_string())
     }
 
-    /// Whether there is a helper already, as far as is known.
+    /// Whether a helper is known already. That helper may have left meanwhile.
     pub fn has_helper(&self, remit: &Remit, uid: u32) -> bool {
         self.helpers().has((remit.digest(), uid))
     }
 
-    /// Whether the programs of a user want a helper that is still to be made.
+    /// Returns whether a helper must be made for the programs of a user.
     pub fn need(&self, remit: &Remit, uid: u32) -> HelperNeed {
-        // RLIMIT_NPROC counts helpers, too: with another one there would be room for fewer programs.
+        // RLIMIT_NPROC counts helpers, too: another helper would leave room for fewer programs.
         let counted = remit.terms.limits.processes.is_some() && !are_delegated();
         let most = if counted { 1 } else { self.of_one };
         self.helpers().need((remit.digest(), uid), most)
     }
 
-    /// Has the spawner make the first helper of a user, unless there is one by now, or another one. Blocks for some
-    /// milliseconds, until `by` at most.
+    /// Makes the spawner create a helper. Does nothing if `need` is a first helper, and that exists by now. Blocks for some
+    /// milliseconds, and at most until `by`.
     ///
     /// # Errors
-    /// It was not made.
+    /// The helper was not made.
     pub fn make_helper(
         &self,
         remit: &Remit,
@@ -173,12 +173,12 @@ impl Owners {
         self.forget_those_that_left();
         let helper = HelperLink::new(helper, &self.idle);
         let leave = self.helpers().add(key, helper);
-        // Closed without the lock, for which event loops wait.
+        // Close these without holding the lock, because event loops wait for it.
         drop(leave);
         Ok(())
     }
 
-    /// No request may ever ask for their users again.
+    /// Forgets helpers that have left: there may never be another request for their users.
     fn forget_those_that_left(&self) {
         let known = self.helpers().list();
         let gone: Vec<_> = known.into_iter().filter(|(_, h)| h.is_over()).collect();
@@ -188,21 +188,21 @@ impl Owners {
         drop(helpers);
     }
 
-    /// Has the spawner make a listener for a worker: one that this process made could be reached by other programs of its
-    /// user, as long as it has a name. Blocks for a moment, [`ANSWERS_WITHIN`] at most.
+    /// Makes the spawner create a listener for a worker. While a listener made by this process had a name, other programs of
+    /// the same user could reach it. Blocks for a moment, and for at most [`ANSWERS_WITHIN`].
     ///
     /// # Errors
-    /// It does not, in words.
+    /// The spawner makes no listener. The error is a sentence for the log.
     pub fn make_listener(&self) -> Result<NamelessListener, String> {
         let made = <[OwnedFd; 2]>::try_from(self.order(Order::Listener)?);
         let [listener, file] = made.map_err(|_| "the spawner has sent no socket")?;
         Ok(NamelessListener { listener, file })
     }
 
-    /// Starts a program as the user `uid`, without waiting until it runs: a helper that comes to it after `by` does not.
+    /// Starts a program as the user `uid`, without waiting until it runs. A helper that reads the order after `by` ignores it.
     ///
     /// # Errors
-    /// As [`Spawner::launch`](crate::Spawner::launch). [`StartStage::Helper`]: there is no helper, or not any more.
+    /// Like [`Spawner::launch`](crate::Spawner::launch). [`StartStage::Helper`]: there is no helper, or it has gone.
     pub fn launch(
         &self,
         remit: &Remit,
@@ -223,7 +223,7 @@ impl Owners {
         }
     }
 
-    /// Why a helper was not asked. One that has gone is forgotten.
+    /// Returns the error for an order that did not reach a helper. Forgets a helper that has gone.
     fn failed(&self, key: HelperKey, helper: Option<Arc<HelperLink>>, errno: Errno) -> StartError {
         let stage = match errno {
             Errno::MSGSIZE => StartStage::Environment,
@@ -242,11 +242,11 @@ impl Owners {
         }
     }
 
-    /// Has a helper load a program for warm starts, as the user `uid`: a parked process, or a template with those of the
-    /// learned `modules`, one a line, that count as nothing changed at `since` or later does.
+    /// Makes a helper load a program for warm starts, as the user `uid`: a parked process, or a template with learned modules.
+    /// The `modules` are names, one a line. The helper skips modules that changed at `since` or later.
     ///
     /// # Errors
-    /// As [`launch`](Self::launch).
+    /// Like [`launch`](Self::launch).
     pub fn load(
         &self,
         remit: &Remit,
@@ -282,14 +282,14 @@ impl Owners {
     }
 }
 
-/// Sends a start to a helper; the program's connection.
+/// Sends a start to a helper. Returns the program's connection.
 fn start(
     helper: &Arc<HelperLink>,
     remit: &Remit,
     (launch, by): (&Launch, Deadline),
     stdio: [BorrowedFd<'_>; 3],
 ) -> Result<ProgramConnection, Errno> {
-    // Which interpreter runs a program the helper knows itself.
+    // The helper itself knows the program's interpreter.
     let args = match &launch.args[..] {
         [runs, script] if remit.is_run_by(script, runs) => &launch.args[1..],
         args => args,

@@ -1,11 +1,13 @@
 //! A helper: a process that has become a user, and starts the programs of one route as this user.
 //!
-//! 1. a message: what to start, or to keep loaded  2. check it  3. start it, as the server does its own, or give it to a child
-//!    of its template (`warm`)  4. tell how it ended, pass on signals
+//! 1. Receive a message: a program to start, or to keep loaded.
+//! 2. Check it.
+//! 3. Start the program as the server does its own, or give the request to a child of its template (`warm`).
+//! 4. Report the program's end, and pass on signals.
 //!
-//! It waits for no `execve`: the next message is read meanwhile. Nothing wakes it when a program has been executed. Most have
-//! ended by the time that it could tell, and only that is told; of those that run for longer it tells after a moment
-//! ([`SupervisedProgram`]).
+//! A helper does not wait for `execve`, but reads the next message meanwhile. Nothing wakes the helper when a program has been
+//! executed. Most programs have ended before the helper could report their start, so it reports only their end. For longer
+//! programs it reports the start after a moment ([`SupervisedProgram`]).
 
 use super::{
     Remit, cgroups, errand,
@@ -46,23 +48,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A helper that the server has not asked for so long leaves.
+/// Time without orders after which a helper leaves.
 pub(super) const IDLE: Duration = Duration::from_secs(60);
 
-/// A helper takes orders for so long: then the next one is made, as the spawner has read the configuration by then, with the
-/// groups that the user has by then.
+/// Time for which a helper takes orders. After that the next helper is made. It uses the configuration as the spawner has read
+/// it by then, and the user's groups of that time.
 const LIFE: Duration = super::OLD;
 
-/// What a helper works with.
+/// The state of a helper.
 struct Helper<'r> {
     terms: HelperTerms<'r>,
     listed: ListedFiles,
-    /// Why it starts nothing: a file or folder of its sandbox is missing, or is not to be used.
+    /// The reason why this helper starts nothing: a file or folder of its sandbox is missing or cannot be used.
     refused: Option<String>,
-    /// It has refused what the next helper may do.
+    /// The helper must leave: it has refused a start that the next helper may permit.
     leaves: bool,
     direct: Direct,
-    /// What runs modules, and what makes its domain in a strict sandbox.
+    /// The program that runs modules. `workers` is the ruleset for its domain in a strict sandbox.
     host: Option<WorkerProgram>,
     workers: Option<Arc<OwnedFd>>,
     idle: IdleEnds,
@@ -71,11 +73,11 @@ struct Helper<'r> {
     buffer: Vec<u8>,
 }
 
-/// Becomes the user, tells the spawner so, and serves `socket` until the server asks no more. For a process of its own, with one
-/// thread.
+/// Becomes the user, tells the spawner so, and serves `socket` until the server sends no more orders. Needs a process of its
+/// own, with one thread.
 ///
 /// # Errors
-/// It could not become the user, in words; it has started nothing.
+/// The process could not become the user, and has started nothing. The error is a sentence for the log.
 pub(super) fn serve(
     remit: &Remit,
     uid: u32,
@@ -100,10 +102,10 @@ pub(super) fn serve(
     ended.map_err(|e| format!("waiting for the server: {e}"))
 }
 
-/// Why a process has not become a helper.
+/// The reason why a process has not become a helper.
 struct SetupFailure {
     words: String,
-    /// The system is short of something: the next one may.
+    /// The system is short of something: a later attempt may succeed.
     is_short: bool,
 }
 
@@ -125,7 +127,7 @@ impl From<String> for SetupFailure {
     }
 }
 
-/// Becomes the user, in its sandbox.
+/// Becomes the user, in the sandbox.
 fn set_up<'r>(
     remit: &'r Remit,
     user: &Identity,
@@ -147,14 +149,14 @@ fn set_up<'r>(
     if effective_uid() != user.uid {
         user.assume_apart().map_err(|e| e.to_string())?;
     }
-    // After the change of user, with which the kernel takes both back.
+    // Set both after the change of user, because the kernel resets them with it.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|e| io("closing its memory")(e.into()))?;
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| io("prctl")(e.into()))?;
     if getppid() != spawner {
         return Err("the spawner has ended".to_owned().into());
     }
-    // Seen by ps(1): other children of the spawner have the spawner's name.
+    // Show a name of its own in ps(1): other children of the spawner have the spawner's name.
     set_name(c"galgo-helper").map_err(|e| io("prctl")(e.into()))?;
     rustix::process::chdir("/").map_err(|e| io("chdir")(e.into()))?;
     let mut direct = Direct::new().map_err(io("preparing to start programs"))?;
@@ -167,7 +169,7 @@ fn set_up<'r>(
         leftover::end_with_namespace();
     }
     reaper::end_orphans();
-    // To the thread which that has started.
+    // Leave signals to the thread that `end_orphans` has started.
     leave_signals_to_others();
     let limits = Limits {
         is_worker: terms.worker.is_some(),
@@ -197,7 +199,7 @@ fn set_up<'r>(
     })
 }
 
-/// Whom this process is to become, if the remit's folder is there.
+/// Returns the user that this process must become, if the remit's folder is there.
 fn who(remit: &Remit, uid: u32) -> Result<Identity, OrderAnswer> {
     remit.folder().map_err(|e| match e.shortage() {
         Some(_) => OrderAnswer::NotNow(e.to_string()),
@@ -209,7 +211,7 @@ fn who(remit: &Remit, uid: u32) -> Result<Identity, OrderAnswer> {
     })
 }
 
-/// What a strict sandbox needs of the file system, while it can still be looked at with the rights of root.
+/// Looks up the files that a strict sandbox needs, while this process still has the rights of root.
 fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> io::Result<Option<Prepared>> {
     let Some(strict) = &remit.terms.strict else {
         return Ok(None);
@@ -221,10 +223,10 @@ fn prepare(remit: &Remit, host: Option<&WorkerProgram>) -> io::Result<Option<Pre
     strict.prepare(&folder, &interpreters, worker).map(Some)
 }
 
-/// As [`prepare`]; or why all requests are refused: the owner of the folder can mend that at any time.
+/// Calls [`prepare`]. If a file is to blame, returns the reason to refuse all requests until its owner fixes it.
 ///
 /// # Errors
-/// No helper can be made now; in words.
+/// No helper can be made now. The error is a sentence for the log.
 fn prepare_or_refuse(
     remit: &Remit,
     host: Option<&WorkerProgram>,
@@ -237,7 +239,7 @@ fn prepare_or_refuse(
     }
 }
 
-/// Whether a file or folder is to blame, and no shortage.
+/// Whether a file or folder is to blame, instead of a shortage.
 fn is_about_a_file(e: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, Other, PermissionDenied};
     matches!(
@@ -246,7 +248,7 @@ fn is_about_a_file(e: &io::Error) -> bool {
     )
 }
 
-/// Enters the sandbox that programs inherit. Returns what a strict one lists, and the domain of its workers.
+/// Enters the sandbox that programs inherit. Returns the listed files of a strict sandbox, and the domain of its workers.
 fn confine(
     terms: &Terms,
     prepared: Option<Prepared>,
@@ -275,7 +277,7 @@ impl Helper<'_> {
     fn run(&mut self, socket: &OwnedFd) -> io::Result<()> {
         let made = Instant::now();
         let idle = idle();
-        // Whoever had this helper made asks within the deadline, or has given up.
+        // The requester of this helper sends its first order within this deadline, or has given up.
         let mut asked = (made, ANSWERS_WITHIN);
         let mut open = true;
         let is_strict = self.terms.remit.terms.strict.is_some();
@@ -309,13 +311,13 @@ impl Helper<'_> {
             let is_idle = self.is_done() && asked.0.elapsed() >= asked.1;
             let is_old = made.elapsed() >= life || self.listed.are_replaced();
             if open && (is_idle || is_old || self.leaves) {
-                // Who asks from now on hears that there is no helper; what was asked meanwhile is still there.
+                // Later orders learn that there is no helper. Orders that came before are still in the socket.
                 let _ = shutdown(socket, Shutdown::Read);
                 while self.take(socket) {}
                 open = false;
             }
             if !open {
-                // The server will have others made by the next helper.
+                // The server will have others loaded by the next helper.
                 self.templates.let_go();
                 if self.is_done() {
                     return Ok(());
@@ -328,8 +330,8 @@ impl Helper<'_> {
         self.programs.is_empty() && self.templates.is_empty()
     }
 
-    /// Waits until there is something to do: whether the server has asked for something, and which other descriptors are ready,
-    /// in the order in which they were waited for.
+    /// Waits until there is something to do. Returns whether the server has sent an order, and which other descriptors are
+    /// ready, in the order of their registration.
     fn wait(
         &mut self,
         socket: Option<&OwnedFd>,
@@ -363,7 +365,7 @@ impl Helper<'_> {
         Ok((asked, ready))
     }
 
-    /// Takes one message; whether there may be more.
+    /// Takes one message. Returns whether there may be more.
     fn take(&mut self, socket: &OwnedFd) -> bool {
         let received = receive(socket.as_fd(), &mut self.buffer, RecvFlags::DONTWAIT);
         let (n, fds) = match received {
@@ -377,11 +379,11 @@ impl Helper<'_> {
         };
         let message = self.buffer.get(..n);
         let named = message.and_then(|message| self.idle.named(message, fds));
-        // What is not understood is not answered: its connection closes.
+        // A message that is not understood gets no answer: its connection closes.
         if let Some((socket, order, stdio)) = named {
             let stdio = stdio.each_ref();
             match HelperOrder::decode(order) {
-                // A helper that was stopped finds orders that nobody waits for.
+                // Skip old orders, which a helper that was stopped finds when it goes on.
                 Some(HelperOrder::Start(order)) if !order.is_wanted() || socket.is_closed() => {}
                 Some(HelperOrder::Start(order)) => self.run_program(&order, stdio, socket),
                 Some(HelperOrder::Template(order)) if self.refused.is_none() => {
@@ -411,7 +413,7 @@ impl Helper<'_> {
                 .programs
                 .push(SupervisedProgram::launched(child, socket)),
             Err(why) => {
-                // Before it is told: what comes in this pipe then may be the next one's.
+                // Knock before the report: after it, the next program may use this pipe.
                 if order.knocks {
                     knock(output);
                 }
@@ -420,7 +422,7 @@ impl Helper<'_> {
         }
     }
 
-    /// Launches what was asked for, where that may be.
+    /// Launches the program of an order, if the order is permitted.
     fn launch(&mut self, order: &StartOrder, stdio: [&OwnedFd; 3]) -> Result<Child, ProgramReport> {
         let HelperTerms { remit, uid, .. } = self.terms;
         let program = CheckedProgram::of(order, remit, uid).map_err(NotChecked::report)?;
@@ -433,7 +435,7 @@ impl Helper<'_> {
         launched.map_err(|e| failed(&e.error))
     }
 
-    /// The worker of the route's modules.
+    /// Starts the worker of the route's modules.
     fn start_worker(
         &mut self,
         order: &StartOrder,
@@ -456,7 +458,7 @@ impl Helper<'_> {
     }
 }
 
-/// Has the server, which waits for output, look for a report. What it has sent may be no empty pipe: nothing is waited for.
+/// Writes a byte to wake the server, which waits for output. Does not block, because the pipe from the server may be full.
 fn knock(output: &OwnedFd) {
     let mut room = [PollFd::new(output, PollFlags::OUT)];
     if poll(&mut room, Some(&Timespec::default())).is_ok()
@@ -466,7 +468,7 @@ fn knock(output: &OwnedFd) {
     }
 }
 
-/// [`IDLE`]; a test may ask a debug build for less.
+/// Returns [`IDLE`]. A test may set a shorter time in a debug build.
 fn idle() -> Duration {
     if cfg!(debug_assertions)
         && let Ok(asked) = std::env::var("GALGO_TEST_HELPER_IDLE")

@@ -1,4 +1,4 @@
-//! The helpers that the server knows: whom it asks, and which of them it lets go.
+//! The helpers that the server knows: which helper gets an order, and which helpers it drops.
 
 use crate::remote::connection::HelperLink;
 use std::{
@@ -7,26 +7,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A remit, by its digest, and a user: the helpers of both start the same programs.
+/// The digest of a remit, and a user id. All helpers with the same key start the same programs.
 pub(super) type HelperKey = (u64, u32);
 
-/// Helpers without a program that are known at once. Whoever asks for one host after the other has a process made for each.
+/// Limit of known helpers that run no program. A client that asks for one host after the other causes a new process for each.
 const MOST: usize = 256;
 
-/// A helper has so many programs before there is another one: it is one process, and starts one after the other.
+/// Programs of a helper from which it counts as busy. A helper is one process, and starts its programs one after the other.
 const BUSY: usize = 4;
 
-/// Another helper that was not to be had is asked for again after this.
+/// Time until another helper is asked for again, if the last attempt has failed.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Whether another helper is to be made.
+/// Whether a helper must be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HelperNeed {
-    /// There is none.
+    /// There is no helper yet.
     First,
-    /// All have much to do. Nobody has to wait for it.
+    /// Every helper is busy. Requests need not wait for the new helper.
     Another,
-    /// There are enough, or another one is on its way.
+    /// There are enough helpers, or another helper is being made.
     Enough,
 }
 
@@ -34,35 +34,36 @@ pub enum HelperNeed {
 #[derive(Debug, Default)]
 pub(super) struct KnownHelpers {
     all: HashMap<HelperKey, HelperPool>,
-    /// How often one was asked for.
+    /// Number of lookups so far.
     asked: u64,
 }
 
-/// Those of one remit and user, of which there is one at least.
+/// The helpers for one remit and user. Never empty.
 #[derive(Debug, Default)]
 struct HelperPool {
     links: Vec<Arc<HelperLink>>,
-    /// When one was asked for last, by the number of that.
+    /// Sequence number of the last lookup, for eviction.
     asked: u64,
-    /// When another one was asked for that has not come.
+    /// Time of the last request for another helper that has not come yet.
     grows: Option<Instant>,
 }
 
 impl HelperPool {
-    /// Whether none has a program, and no request is about to ask one: such a request has the link, too.
+    /// Whether no helper has a program or is about to get one. A request that is about to use a helper holds its link, too.
     fn is_idle(&self) -> bool {
         self.links.iter().all(|link| Arc::strong_count(link) == 1)
     }
 
-    /// The one with the fewest programs; of several the one that was made first, so that the others may leave.
+    /// Returns the helper with the fewest programs. On a tie returns the oldest helper, so that the newer ones can become idle
+    /// and leave.
     fn least_busy(&self) -> Option<&Arc<HelperLink>> {
         self.links.iter().min_by_key(|link| link.programs())
     }
 }
 
 impl KnownHelpers {
-    /// Whether one is to be made before the next start, or beside it, where `most` may be. Another one is asked for once, until
-    /// it is there.
+    /// Returns whether a helper must be made before the next start, or in parallel if there are fewer than `most`. Asks for
+    /// another helper once, until it has come.
     pub(super) fn need(&mut self, key: HelperKey, most: usize) -> HelperNeed {
         let Some(pool) = self.all.get_mut(&key) else {
             return HelperNeed::First;
@@ -81,12 +82,13 @@ impl KnownHelpers {
         self.all.contains_key(&key)
     }
 
-    /// The helper that is to start a program.
+    /// Returns the helper for the start of a program.
     pub(super) fn ask(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
         self.pool(key)?.least_busy().cloned()
     }
 
-    /// The helper that is to load a program: it knows from one template of a program what the next may load.
+    /// Returns the helper for loading a program. It is always the first: its earlier templates have told it what later ones may
+    /// load.
     pub(super) fn ask_first(&mut self, key: HelperKey) -> Option<Arc<HelperLink>> {
         self.pool(key)?.links.first().cloned()
     }
@@ -98,14 +100,14 @@ impl KnownHelpers {
         Some(pool)
     }
 
-    /// All of them.
+    /// Returns all helpers.
     pub(super) fn list(&self) -> Vec<(HelperKey, Arc<HelperLink>)> {
         let all = self.all.iter();
         let all = all.flat_map(|(key, pool)| pool.links.iter().map(|link| (*key, link.clone())));
         all.collect()
     }
 
-    /// Knows a new one. What is returned leaves: too many of others are idle, and these were asked for longest ago.
+    /// Adds a new helper. If too many others are idle, removes and returns the idle helpers with the oldest lookup.
     pub(super) fn add(&mut self, key: HelperKey, link: Arc<HelperLink>) -> Vec<Arc<HelperLink>> {
         let others = self.all.iter().filter(|(other, _)| **other != key);
         let idle = others.filter(|(_, pool)| pool.is_idle());
@@ -124,7 +126,7 @@ impl KnownHelpers {
         leaves.map_or_else(Vec::new, |pool| pool.links)
     }
 
-    /// Forgets one that has gone. Others may have been made meanwhile.
+    /// Forgets a helper that has gone. Other helpers with the same key stay.
     pub(super) fn forget(&mut self, key: HelperKey, gone: &Arc<HelperLink>) {
         let Some(pool) = self.all.get_mut(&key) else {
             return;
@@ -152,18 +154,18 @@ mod tests {
     fn of_too_many_that_are_idle_those_asked_longest_ago_leave() {
         let mut known = KnownHelpers::default();
         let key = |n: usize| (n as u64, 1000);
-        // One has a program.
+        // This helper has a program.
         let busy = link();
         assert!(known.add(key(0), busy.clone()).is_empty());
         for n in 1..=MOST {
             assert!(known.add(key(n), link()).is_empty());
         }
-        // As it is asked for, the next one is the oldest.
+        // After this lookup the next key is the oldest.
         assert!(known.ask(key(1)).is_some());
         let leaves = known.add(key(MOST + 1), link());
         assert!(leaves.len() == 1 && Arc::strong_count(&leaves[0]) == 1 && !known.has(key(2)));
         assert!([0, 1, 3, MOST + 1].iter().all(|n| known.has(key(*n))));
-        // What is asked for just now stays.
+        // A helper that is about to be used stays.
         let asked = known.ask(key(3));
         assert!(known.add(key(MOST + 2), link()).is_empty());
         assert_eq!(known.add(key(MOST + 3), link()).len(), 1);
@@ -212,19 +214,19 @@ mod tests {
         let _few: Vec<_> = (1..BUSY).map(|_| start(known)).collect();
         assert_eq!(known.need(key, 2), HelperNeed::Enough);
         let one_more = start(known);
-        // It is on its way when others look.
+        // The other helper is being made during the next look.
         assert_eq!(known.need(key, 2), HelperNeed::Another);
         assert_eq!(known.need(key, 2), HelperNeed::Enough);
         add(known);
         let [first, second] = [known.ask_first(key), known.ask(key)].map(Option::unwrap);
         assert!(!Arc::ptr_eq(&first, &second));
-        // The one with fewer; of two that have as many the first.
+        // Prefers the helper with fewer programs, and on a tie the first.
         let _many: Vec<_> = (0..BUSY).map(|_| start(known)).collect();
         assert_eq!([&first, &second].map(|link| link.programs()), [BUSY; 2]);
         assert!(Arc::ptr_eq(&known.ask(key).unwrap(), &first));
-        // No more than may be.
+        // Stays within the limit.
         assert_eq!(known.need(key, 2), HelperNeed::Enough);
-        // One has left: there may be another again, unless the first has less to do.
+        // After a helper has left, another may be made, unless the first is less busy.
         known.forget(key, &second);
         drop(one_more);
         assert_eq!(known.need(key, 2), HelperNeed::Enough);

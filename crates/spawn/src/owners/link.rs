@@ -1,7 +1,7 @@
-//! The server's end of the socket to the spawner: any number of threads ask at once, and each waits for its own answer.
+//! The server's end of the socket to the spawner. Any number of threads ask at once, and each waits for its own answer.
 //!
-//! An order has a number and a deadline. Whoever waits reads for all who wait. An answer that comes after its deadline is dropped,
-//! with its descriptors: a helper without a socket ends.
+//! An order has a number and a deadline. One waiting thread at a time reads the socket for all. An answer that comes
+//! after its deadline is dropped, with its descriptors: a helper without a socket ends.
 
 use crate::remote::{
     deadline::{Deadline, patience},
@@ -20,14 +20,15 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-/// Why an order was not done.
+/// The reason why an order was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotDone {
-    /// It may not be, in words.
+    /// The order is not permitted. The string is a sentence for the log.
     Denied(String),
-    /// Not now, in words: the spawner does not answer, or something is short.
+    /// The order cannot be done now, because the spawner does not answer or something is short. The string is a sentence for
+    /// the log.
     NotNow(String),
-    /// The helper has ended before it served anybody; the log says why.
+    /// The helper has ended before it served any request; the log says why.
     Ended,
 }
 
@@ -53,11 +54,11 @@ pub(super) struct SpawnerLink {
 
 #[derive(Debug, Default)]
 struct Orders {
-    /// The number of the last one.
+    /// The number of the last order.
     last: u32,
-    /// Those that are waited for, and what has come.
+    /// The orders with a waiting thread, and the answers that have come.
     waiting: HashMap<u32, Option<AnswerWithFiles>>,
-    /// One of those that wait reads.
+    /// A waiting thread is reading the socket.
     is_read: bool,
 }
 
@@ -70,10 +71,10 @@ impl SpawnerLink {
         }
     }
 
-    /// Has the spawner do something: the descriptors of its answer. Blocks until the deadline at most.
+    /// Gives an order to the spawner. Returns the descriptors of its answer. Blocks until the deadline at most.
     ///
     /// # Errors
-    /// It was not done.
+    /// The order was not done.
     pub(super) fn order(&self, order: Order<'_>, by: Deadline) -> Result<Vec<OwnedFd>, NotDone> {
         let mut orders = self.orders();
         orders.last = orders.last.wrapping_add(1);
@@ -103,7 +104,7 @@ impl SpawnerLink {
     }
 
     fn ask(&self, number: u32, order: Order<'_>, by: Deadline) -> Result<(), Errno> {
-        // Whoever is late is to say why before this is late, too.
+        // The spawner gets an earlier deadline, so that it can report an errand as late before this deadline passes.
         let head = [&number.to_ne_bytes()[..], &by.before().encode()].concat();
         let order = order.encode();
         let send = || {
@@ -154,7 +155,7 @@ impl SpawnerLink {
         }
     }
 
-    /// Waits until something can be read or written, or the deadline has passed.
+    /// Waits until the socket is readable or writable, or the deadline has passed.
     fn wait(&self, what: PollFlags, by: Deadline) -> Result<(), Errno> {
         match poll(
             &mut [PollFd::new(&self.socket, what)],
@@ -167,7 +168,7 @@ impl SpawnerLink {
         Ok(())
     }
 
-    /// The next answer; `None`: nothing has come, or what makes no sense.
+    /// Reads the next answer; `None` if there is no answer, or it cannot be understood.
     fn read(&self) -> Result<Option<(u32, AnswerWithFiles)>, Errno> {
         let mut buffer = [0; REPORT + 8];
         match receive_all(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
@@ -181,7 +182,7 @@ impl SpawnerLink {
             Ok(Received { bytes, lacks, fds }) => {
                 let told = buffer.get(..bytes).and_then(OrderAnswer::decode);
                 Ok(told.map(|(number, answer)| match lacks {
-                    // They came, and this process has no room for them.
+                    // Descriptors came, but this process has no room for them.
                     true => (
                         number,
                         (
@@ -218,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Takes an order, as the spawner does: its number, and whom it asks for.
+    /// Takes an order, as the spawner does. Returns its number and its user id.
     fn taken(theirs: &OwnedFd) -> (u32, u32) {
         let mut buffer = [0; Order::NUMBERED];
         let got = receive_all(theirs.as_fd(), &mut buffer, RecvFlags::empty()).unwrap();
@@ -247,7 +248,7 @@ mod tests {
                 threads.spawn(move || (uid, link.order(order(uid), by)))
             });
             let mut orders = [(); 3].map(|()| taken(&theirs));
-            // What nobody waits for any more comes first, and is dropped.
+            // The answer to the late order comes first, and is dropped.
             tell(&theirs, of_late, "0");
             orders.reverse();
             for (number, uid) in orders {

@@ -1,12 +1,12 @@
-//! Whether what a strict sandbox lists still is what its helper knows.
+//! Watches the files and folders that a strict sandbox lists: the helper knows them only as they were at its start.
 
 use crate::{error::StartStage, remote::message::ProgramReport, sandbox::ListedFileWatch};
 use std::io::{self, ErrorKind};
 
-/// The server is to ask the next helper.
+/// Report for a helper whose listed files were replaced. The server must ask the next helper.
 pub(super) const STALE: ProgramReport = ProgramReport::Failed(StartStage::Helper, libc::ESTALE);
 
-/// What the sandbox of a helper lists.
+/// The files and folders that a helper's sandbox lists.
 #[derive(Default)]
 pub(super) struct ListedFiles {
     watch: Option<ListedFileWatch>,
@@ -14,10 +14,10 @@ pub(super) struct ListedFiles {
 }
 
 impl ListedFiles {
-    /// Those of a strict sandbox.
+    /// Watches the list of a strict sandbox. Without a watch, logs the reason.
     pub(super) fn of(watch: io::Result<ListedFileWatch>) -> Self {
         if let Err(e) = &watch {
-            // Root makes each helper, so the limits are those of root (inotify(7)).
+            // Root makes each helper, so root's limits apply (inotify(7)).
             let limit = match e.kind() {
                 ErrorKind::StorageFull => "max_user_watches",
                 _ => "max_user_instances",
@@ -33,22 +33,22 @@ impl ListedFiles {
         }
     }
 
-    /// What becomes readable when it is time to [`look`](Self::look).
+    /// Returns the descriptor that becomes readable when it is time to [`look`](Self::look).
     pub(super) fn watch(&self) -> Option<&ListedFileWatch> {
         self.watch.as_ref()
     }
 
-    /// Whether something else is there, as far as is known: then this helper starts nothing.
+    /// Whether a listed file is known to be replaced. If so, this helper starts nothing.
     pub(super) fn are_replaced(&self) -> bool {
         self.replaced
     }
 
-    /// Looks whether something else is there.
+    /// Checks whether listed files were replaced.
     pub(super) fn look(&mut self) {
         self.replaced |= self.watch.as_ref().is_some_and(ListedFileWatch::any);
     }
 
-    /// What the server is told of a program that was not started.
+    /// Returns the report for a program that was not started.
     pub(super) fn refusal(&mut self, why: ProgramReport) -> ProgramReport {
         self.look();
         if self.replaced { STALE } else { why }

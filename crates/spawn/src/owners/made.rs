@@ -1,8 +1,8 @@
-//! The helpers that the spawner has made, and how many it makes.
+//! The helpers that the spawner has made, and their limits.
 //!
-//! The server asks for them. It needs no more than one for each processor and each remit and user, keeps 256 that have nothing to do
-//! (`known`), and has programs in others as far as `max_running` allows. A server under an attacker's control asks for as many as
-//! it likes, and each costs memory, descriptors and a process id: beyond these bounds the answer is "not now", as in a shortage.
+//! The server asks for helpers. It needs at most one for each processor, remit and user, keeps 256 that have nothing to do
+//! (`known`), and has programs in others up to `max_running`. A server under an attacker's control asks for as many as it
+//! likes. Each costs memory, descriptors and a process id, so beyond these limits the answer is "not now", as in a shortage.
 
 use super::{helper::IDLE, known::HelperKey};
 use crate::exit::ENDED;
@@ -14,31 +14,32 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A helper that has an order within its first seconds stays for this time at least.
+/// A helper that gets an order within its first seconds stays at least for this time.
 const YOUNG: Duration = IDLE;
 
-/// How many helpers there may be.
+/// The limits of helpers.
 #[derive(Debug, Clone, Copy)]
 struct MostHelpers {
-    /// In all.
+    /// The limit of all helpers.
     all: usize,
-    /// Of one remit and user, made within [`YOUNG`].
+    /// The limit of helpers for one remit and user that were made within [`YOUNG`].
     young: usize,
 }
 
 impl MostHelpers {
-    /// On a machine with so many processors.
+    /// Returns the limits for a machine with this number of processors.
     fn of(processors: usize) -> Self {
         Self {
-            // Those that have nothing to do twice over, and one for each program that runs at once by default.
+            // Twice the number of idle helpers, and one for each program that runs at once by default.
             all: 512 + 8 * processors,
-            // Two generations, of which the first still has programs, and some that have refused to start any and are about to end.
+            // Two generations, because the first may still have programs, and some helpers that have refused all starts and are
+            // about to end.
             young: 16 + 2 * processors,
         }
     }
 }
 
-/// A helper that runs.
+/// A running helper.
 #[derive(Debug)]
 pub(super) struct HelperProcess {
     pub(super) key: HelperKey,
@@ -48,7 +49,7 @@ pub(super) struct HelperProcess {
     pub(super) since: Instant,
 }
 
-/// The helpers that run.
+/// The running helpers.
 #[derive(Debug)]
 pub(super) struct MadeHelpers {
     running: Vec<HelperProcess>,
@@ -63,10 +64,10 @@ impl MadeHelpers {
         }
     }
 
-    /// Checks that there may be another helper of this key beside these that are `begun`.
+    /// Checks whether there may be another helper with this key. `begun` lists the keys of helpers that are still being made.
     ///
     /// # Errors
-    /// There are too many; in words.
+    /// There are too many helpers. The error is a sentence for the log.
     pub(super) fn check(
         &self,
         key: HelperKey,
@@ -111,7 +112,7 @@ impl MadeHelpers {
         ended.filter_map(|helper| helper.group).collect()
     }
 
-    /// Kills all. Returns their control groups.
+    /// Kills all helpers. Returns their control groups.
     pub(super) fn kill(&mut self) -> Vec<PathBuf> {
         let killed = self.running.drain(..).inspect(|helper| {
             let _ = kill_process(helper.pid, Signal::KILL);
@@ -120,7 +121,7 @@ impl MadeHelpers {
     }
 }
 
-/// Reaps a child that has ended; whether it is gone.
+/// Reaps a child that has ended. Returns whether it is gone.
 pub(super) fn reap(pid: Pid) -> bool {
     !matches!(waitid(WaitId::Pid(pid), ENDED), Ok(None))
 }
@@ -163,7 +164,7 @@ mod tests {
             "{refused}"
         );
         assert!(check(&made, other, &[one], now).is_ok());
-        // Those that are no longer young count only in all.
+        // Helpers that are no longer young count only toward the limit of all.
         let later = now + YOUNG;
         assert!(check(&made, one, &[one, other], later).is_ok());
         let refused = check(&made, one, &[other; 4], later).unwrap_err();

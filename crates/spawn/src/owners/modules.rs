@@ -1,5 +1,5 @@
-//! The worker that runs the WebAssembly modules of a route, as its user: `galgo-wasm`, which the spawner has opened, told by
-//! what was configured and by nothing else.
+//! The worker that runs the WebAssembly modules of a route, as the route's user: `galgo-wasm`, which the spawner has opened.
+//! The worker's settings come from the configuration only.
 
 use super::remit::Remit;
 use crate::{
@@ -14,13 +14,13 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-/// Names the worker in an order to a helper: no program's path.
+/// Name of the worker in an order to a helper. No program has this path.
 pub const MODULES: &str = "modules";
 
-/// The program that runs modules, as the spawner has opened it for a helper; or why it has not.
+/// The program that runs modules, opened by the spawner for a helper, or the reason why it could not be opened.
 pub(super) type WorkerProgram = Result<OwnedFd, String>;
 
-/// What a strict sandbox leaves to the worker.
+/// Returns the access that a strict sandbox leaves to the worker.
 pub(super) fn strict<'a>(
     remit: &'a Remit,
     host: Option<&'a WorkerProgram>,
@@ -34,15 +34,15 @@ pub(super) fn strict<'a>(
     })
 }
 
-/// Whether an order asks for the worker of modules: it says no more than that.
+/// Whether an order asks for the worker of modules. Such an order holds nothing else.
 pub(super) fn asked_for(order: &StartOrder) -> bool {
     order.program.as_bytes() == MODULES.as_bytes()
 }
 
-/// What there is to start, where that may be.
+/// Returns the program of the worker, and a file with its settings, if the order is permitted.
 ///
 /// # Errors
-/// In words.
+/// A sentence for the server.
 pub(super) fn found<'h>(
     order: &StartOrder,
     remit: &Remit,
@@ -59,7 +59,7 @@ pub(super) fn found<'h>(
     Ok((host, setup))
 }
 
-/// A file without a name that holds this.
+/// Creates a file without a name that holds `bytes`.
 fn file_of(bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("galgo-setup", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
@@ -67,8 +67,8 @@ fn file_of(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Starts it. Limits of a process would be those of all instances: what of them holds for each, the worker sees to; a control
-/// group's hold for all.
+/// Starts the worker. Resource limits of a process would apply to all instances together, so the worker itself applies them to
+/// each instance, as far as they can be. The limits of a control group apply to all instances.
 pub(super) fn start(
     direct: &mut Direct,
     remit: &Remit,
@@ -89,7 +89,7 @@ pub(super) fn start(
             ..Limits::default()
         },
         no_new_privs: true,
-        // It makes a domain of its own, for files, too: see `Direct::set_ruleset`.
+        // The worker makes its own domain, also for files: see `Direct::set_ruleset`.
         sandbox: match remit.terms.strict {
             Some(_) => Sandbox::Standard,
             None => Sandbox::Off,

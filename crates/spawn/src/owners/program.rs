@@ -1,4 +1,4 @@
-//! What a helper executes, where all that it was asked for may be.
+//! A program that a helper may execute, after all parts of the order were checked.
 
 use super::Remit;
 use crate::{
@@ -13,18 +13,18 @@ use std::{
     path::Path,
 };
 
-/// What a helper's programs are started with.
+/// Settings for all programs of a helper.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HelperTerms<'r> {
     pub(super) remit: &'r Remit,
     pub(super) uid: u32,
-    /// Of each program.
+    /// The limits of each program.
     pub(super) limits: Limits,
     /// The helper is in a PID namespace of its own: the server knows processes by other numbers.
     pub(super) own_ids: bool,
 }
 
-/// A program that was checked, and what it is given.
+/// A checked program, with its arguments, environment and folder.
 #[derive(Debug)]
 pub(super) struct CheckedProgram {
     pub(super) path: CString,
@@ -33,12 +33,12 @@ pub(super) struct CheckedProgram {
     pub(super) dir: CString,
 }
 
-/// Why a program is not started.
+/// The reason for not starting a program.
 #[derive(Debug)]
 pub(super) enum NotChecked {
-    /// It may not be, in words.
+    /// The program may not be started. The string is a sentence for the log.
     Denied(String),
-    /// It could not be looked at: the system is short of something.
+    /// The program could not be checked: the system is short of something.
     Short(Errno),
 }
 
@@ -73,10 +73,10 @@ impl fmt::Display for NotChecked {
 }
 
 impl CheckedProgram {
-    /// Of an order to a helper of the user `uid`.
+    /// Checks an order to a helper of the user `uid`.
     ///
     /// # Errors
-    /// It may not be started, or could not be looked at.
+    /// The program may not be started, or could not be checked.
     pub(super) fn of(order: &StartOrder, remit: &Remit, uid: u32) -> Result<Self, NotChecked> {
         let refused = |name: Vec<u8>| {
             let name = name.escape_ascii();
@@ -117,7 +117,7 @@ impl CheckedProgram {
                 (file, all.cloned().collect())
             }
             Some(program) => {
-                // An interpreter that goes by a variable runs what was checked, too.
+                // Make an interpreter that goes by this variable run the checked file, too.
                 env.put(b"SCRIPT_FILENAME", file.as_bytes());
                 let program = text(program.as_os_str())?;
                 (program.clone(), vec![program, file])
@@ -131,7 +131,7 @@ impl CheckedProgram {
         })
     }
 
-    /// Its launch: one that does not knock, of a program as all are.
+    /// Returns the launch of the program: without knocking, and at normal priority.
     pub(super) fn launch(self, terms: &HelperTerms<'_>) -> Launch {
         Launch {
             path: Some(self.path),

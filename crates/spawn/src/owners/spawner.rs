@@ -1,8 +1,8 @@
-//! The process that keeps root's rights: it makes helpers, ends what they leave behind, and starts the server that is to take
-//! the place of its own.
+//! The process that keeps root's rights. It makes helpers, ends the processes that they leave behind, and starts the server
+//! that takes the place of its own server.
 //!
-//! One thread does all of this, so it waits for nothing but its sockets and its children: what may take long, it has another
-//! process do (`Errand`).
+//! One thread does all of this, so it waits only for its sockets and its children. Another process does the work that may take
+//! long (`Errand`).
 
 use super::{
     Layout, Remit,
@@ -44,44 +44,44 @@ use std::{
     time::Instant,
 };
 
-/// So often it is looked whether what was killed is gone; and so often at the end, when the server has gone.
+/// Interval for checking whether killed processes are gone, and number of such checks after the server's end.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
 const LAST_LOOKS: u32 = 250;
 
-/// The socket that this process was executed with. To be called once.
+/// Returns the socket that this process was executed with. Call this once.
 ///
 /// # Errors
-/// There is none: it was executed for something else.
+/// There is no socket: the process was executed for another purpose.
 pub fn socket() -> Result<OwnedFd, String> {
     let words = |e: io::Error| format!("this is what `galgo serve` starts for itself: {e}");
     let mut given = inherited(1).map_err(words)?;
-    // INVARIANT: as many as were asked for.
+    // INVARIANT: there are as many descriptors as were asked for.
     let socket = given.pop().expect("one descriptor");
     socket_type(&socket).map_err(|e| words(e.into()))?;
     Ok(socket)
 }
 
-/// Makes helpers until the server has gone, and ends them then. For a process of its own, with one thread, that was
-/// executed for this; `host` is its program.
+/// Makes helpers until the server has gone, and then ends them. Needs a process of its own, with one thread, that was executed
+/// for this. `host` is the program of this process.
 ///
 /// # Errors
-/// The kernel's, in words.
+/// An error of the kernel, as a sentence for the log.
 pub fn serve(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), String> {
     let closed = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     closed.map_err(|e| format!("cannot close the spawner's memory: {e}"))?;
-    // What a helper that ends leaves behind becomes a child of this process.
+    // Leftover processes of a helper that has ended become children of this process.
     let heir = set_child_subreaper(Some(getpid()));
     heir.map_err(|e| format!("cannot take over what helpers leave behind: {e}"))?;
-    // Looked at before the first helper: what is refused later is an error then, and no reason to have less.
+    // Probe the kernel before the first helper. A later refusal is then an error, and does not silently weaken sandboxes.
     kernel();
     let mut spawner = SpawnerProcess {
         socket,
         remits: ConfiguredRemits::default(),
         helpers: MadeHelpers::new(),
-        // Its server has started this process, and does not end before it.
+        // The server has started this process, and does not end before it.
         marks: MarkRange::of_server(getppid().map_or(0, Pid::as_raw_pid)),
         made: 0,
         cgroups: Cgroups::default(),
@@ -95,21 +95,21 @@ pub fn serve(socket: OwnedFd, mut host: impl SpawnerBackend) -> Result<(), Strin
     served
 }
 
-/// What is done at once, or sent for.
+/// The result of an order: descriptors if it is done at once, `None` if an errand works on it.
 type OrderOutcome = Result<Option<Vec<OwnedFd>>, OrderAnswer>;
 
 struct SpawnerProcess {
     socket: OwnedFd,
     remits: ConfiguredRemits,
     helpers: MadeHelpers,
-    /// The marks of the server and its helpers, and how many processes were made.
+    /// The marks of the server and its helpers. `made` is the number of processes made so far.
     marks: MarkRange,
     made: u64,
     cgroups: Cgroups,
     upgrade: Upgrade,
     errands: Vec<Errand>,
     untold: UntoldAnswers,
-    /// There may be children that are no helpers: a helper has ended, and has left them behind.
+    /// There may be children that are no helpers, because a helper has ended and has left them behind.
     strays: bool,
 }
 
@@ -133,7 +133,7 @@ impl SpawnerProcess {
             fds.extend(waited.map(|e| PollFd::new(&e.socket, PollFlags::IN)));
             let (is_short, asked) = match poll(&mut fds, self.left().as_ref()) {
                 Err(Errno::INTR) => continue,
-                // All that is waited for is looked at after a moment.
+                // Check all descriptors after a moment.
                 Err(e) if is_short(e) => (true, true),
                 Err(e) => return Err(format!("waiting for the server: {e}")),
                 Ok(_) => (false, !fds[0].revents().is_empty()),
@@ -155,7 +155,7 @@ impl SpawnerProcess {
         }
     }
 
-    /// When there is something to do, though nothing has come.
+    /// Returns the time until there is work to do, even without an event.
     fn left(&self) -> Option<Timespec> {
         let waited = self.errands.iter().filter(|e| !e.is_killed);
         let errands = waited.map(|e| patience(e.by.left()));
@@ -164,9 +164,9 @@ impl SpawnerProcess {
         all.chain(self.upgrade.left(Instant::now())).min()
     }
 
-    /// Takes one order; whether the server is still there.
+    /// Takes one order. Returns whether the server is still there.
     fn asked(&mut self, host: &mut impl SpawnerBackend) -> bool {
-        // One that is longer is no order, and is answered all the same.
+        // A longer message is no order, but is answered all the same.
         let mut buffer = [0; Order::NUMBERED + 1];
         let n = match receive(self.socket.as_fd(), &mut buffer, RecvFlags::DONTWAIT) {
             Err(Errno::INTR | Errno::AGAIN) => return true,
@@ -178,7 +178,7 @@ impl SpawnerProcess {
             Ok((n, _)) => n.min(buffer.len()),
         };
         let order = Order::numbered(&buffer[..n]);
-        // What nobody waits for any more is not done.
+        // Skip an order that the server no longer waits for.
         if let Some((number, by, order)) = order.filter(|(_, by, _)| !by.has_passed()) {
             let begun = match order {
                 Some(order) => self.begin(host, (number, by), order),
@@ -238,7 +238,7 @@ impl SpawnerProcess {
                 self.make(host, asked, &remit, uid)
             }
             Order::Upgrade => self.send(asked, ErrandKind::Upgrade, false, |socket| {
-                // It is wrong, or not root's own: then nothing is started.
+                // If the configuration is wrong, or not root's own, nothing is started.
                 let read = host.remits().map_err(OrderAnswer::Denied);
                 errand::tell(&socket, &read.err().unwrap_or(OrderAnswer::Done), &[])
             }),
@@ -259,7 +259,7 @@ impl SpawnerProcess {
         self.untold.send(self.socket.as_fd());
     }
 
-    /// What a helper is asked for: of the folders of hosts, what is made of that for one.
+    /// Returns the remit that a helper is asked for. For folders of hosts, derives it for the host `name`.
     fn remit(
         &mut self,
         host: &mut impl SpawnerBackend,
@@ -270,7 +270,7 @@ impl SpawnerProcess {
             .remits
             .get(digest, now)
             .ok_or("the configuration has changed since the server has read it: reload it")?;
-        // Programs below the folder of all hosts are started by the remit of one alone.
+        // Programs below the folder of all hosts are started only by the remit of one host.
         match (remit.terms.layout == Layout::Hosts, name) {
             (false, "") => Ok(remit),
             (true, name) if !name.is_empty() => Ok(Arc::new(host.remit_of(&remit, name)?)),
@@ -278,7 +278,7 @@ impl SpawnerProcess {
         }
     }
 
-    /// Begins a helper as the user `uid`.
+    /// Begins a helper for the user `uid`.
     fn make(
         &mut self,
         host: &mut impl SpawnerBackend,
@@ -295,7 +295,7 @@ impl SpawnerProcess {
         checked.map_err(OrderAnswer::NotNow)?;
         let hangs =
             |e: &Errand| e.is_killed && matches!(e.kind, ErrandKind::Helper(k, _) if k == key);
-        // One process that cannot even be killed (NFS) is enough.
+        // A single process that cannot even be killed (NFS) is enough.
         if self.errands.iter().any(hangs) {
             let words =
                 format!("the last process for the user {uid} still hangs, and cannot be killed");
@@ -310,13 +310,13 @@ impl SpawnerProcess {
                 .map_err(|words| format!("a helper of the user {uid} has ended: {words}"))
         });
         if begun.is_err() {
-            // This helper never entered it.
+            // The helper never entered the group.
             group.iter().for_each(|group| self.cgroups.leave(group));
         }
         begun
     }
 
-    /// Sends a process for something, which it tells over the socket that it is given.
+    /// Forks an errand. It does its work, and sends the answer over the socket that it is given.
     fn send(
         &mut self,
         (number, by): (u32, Deadline),
@@ -330,7 +330,7 @@ impl SpawnerProcess {
         let marks = self.marks.of_helper(self.made);
         self.made += 1;
         let forked = fork(has_own_ids, marks, does);
-        // There may be a process that nobody knows.
+        // A process may exist that this list does not know.
         self.strays |= forked.is_err();
         let (pid, pidfd, socket) = forked
             .map_err(|e| OrderAnswer::NotNow(format!("no process to start programs with: {e}")))?;
@@ -346,7 +346,7 @@ impl SpawnerProcess {
         Ok(None)
     }
 
-    /// Answers the orders whose processes have done what they were sent for, or are too late.
+    /// Answers the orders whose errands are done or late.
     fn look_at_errands(&mut self, host: &mut impl SpawnerBackend) {
         for mut errand in std::mem::take(&mut self.errands) {
             if errand.is_killed {
@@ -386,7 +386,7 @@ impl SpawnerProcess {
             kind,
             ..
         } = errand;
-        // Unless it is a helper, it has nothing more to do, and is reaped with strays.
+        // Unless it is a helper, the process has no more work, and is reaped with the strays.
         self.strays = true;
         match kind {
             ErrandKind::Helper(key, group) => {
@@ -414,7 +414,7 @@ impl SpawnerProcess {
         }
     }
 
-    /// It is killed, or has ended.
+    /// Handles an errand that was killed or has ended.
     fn not_done(&mut self, errand: Errand) {
         self.strays = true;
         match &errand.kind {
@@ -438,20 +438,20 @@ impl SpawnerProcess {
         }
     }
 
-    /// Ends what helpers have left behind; whether there may be more. A process that ends leaves its own children here, after
-    /// this has looked which there are: only a look that finds none is the last one.
+    /// Kills leftover processes of helpers. Returns whether there may be more. A process that ends may leave its own children
+    /// here after the list was read: only a pass that finds no strays is the last.
     ///
-    /// Once a server has taken over, what that one has left becomes this process's child, too: its spawner, and the server
-    /// that took its place. Neither has a helper's mark.
+    /// After another server has taken over, its leftover processes become children of this process, too: its spawner, and the
+    /// server that took its own place. Neither has a helper's mark.
     fn end_strays(&mut self) -> bool {
         let mut strays = children();
         strays.retain(|pid| !self.is_known(*pid));
-        // After the look for children: a server that serves has told so before it left any.
+        // Look after the list was read: a successor that serves has said so before it left any process.
         let mut found = self.upgrade.look(Instant::now());
-        // What a server that is to take over has started, and is none of a helper's.
+        // Spare processes that a successor has started: they belong to no helper.
         let spares = self.upgrade.is_there();
         for pid in strays {
-            // It is this process's child, and only reaped here: the number is its own.
+            // The process is a child that only this function reaps, so its number cannot be reused.
             if !(spares && self.is_of_no_helper(pid)) {
                 let _ = kill_process(pid, Signal::KILL);
                 found = true;
@@ -466,7 +466,7 @@ impl SpawnerProcess {
         mark_of(pid.as_raw_pid()).is_some_and(|mark| !self.marks.contains(mark))
     }
 
-    /// Whether it is a helper, or does something for this process.
+    /// Whether a process is a helper, an errand or the successor.
     fn is_known(&self, pid: Pid) -> bool {
         let mut helpers = self.helpers.iter().map(|helper| helper.pid);
         let mut errands = self.errands.iter().map(|errand| errand.pid);
@@ -475,7 +475,7 @@ impl SpawnerProcess {
             || self.upgrade.is(pid)
     }
 
-    /// The server has gone: ends the helpers, and all that they have started. A server that has taken its place stays.
+    /// Ends the helpers and all that they have started, after the server has gone. A server that has taken its place stays.
     fn end(&mut self) {
         self.upgrade.end(Instant::now());
         for errand in self.errands.drain(..) {

@@ -1,4 +1,4 @@
-//! Whatever a server says, what comes of it is what was configured.
+//! Tests that helpers and the spawner carry out configured orders only, whatever a server says.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The user that these tests run as: its own files are owned as they should be.
+/// Returns the user that these tests run as. Files made by the tests have the right owner.
 fn uid() -> u32 {
     crate::identity::effective_uid()
 }
@@ -60,7 +60,7 @@ pub(super) fn remit(path: impl AsRef<Path>) -> Remit {
     })
 }
 
-/// A folder with two programs, and one above it that no request is about.
+/// Makes a folder with two programs. Above it lies a program that no request may reach.
 fn folder(name: &str) -> std::path::PathBuf {
     let folder = std::env::temp_dir().join(format!("galgo-owners-{name}-{}", std::process::id()));
     fs::create_dir_all(folder.join("cgi/.git")).unwrap();
@@ -113,7 +113,7 @@ fn what_was_not_configured_is_refused() {
     let p = at("p");
     assert_eq!(said(0, &[&p]), fixed);
     assert_eq!(said(0, &[&p, b"HTTP_X=1"]), format!("HTTP_X=1 {fixed}"));
-    // What is the same for all requests is so whatever was sent.
+    // Constants override any variable that was sent.
     assert_eq!(said(0, &[&p, b"PATH=/evil", b"LD_PRELOAD=/evil"]), fixed);
     let php = at("p.php");
     let ran = said(0, &[&php, b"SCRIPT_FILENAME=/etc/passwd"]);
@@ -189,7 +189,7 @@ fn nothing_of_a_workers_start_is_the_servers_to_say() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// A generator of numbers (xorshift) in place of a fuzzer.
+/// Uses a generator of numbers (xorshift) in place of a fuzzer.
 #[test]
 fn of_a_million_orders_none_starts_what_was_not_configured() {
     let folder = folder("million");
@@ -309,7 +309,7 @@ fn the_worker_of_modules_is_told_what_was_configured() {
     }
 }
 
-/// Starts a shell in place of a server: with its socket at 3, and at 4 where it tells that it serves.
+/// Starts a shell in place of a server. Its socket is descriptor 3, and it tells at descriptor 4 that it serves.
 struct Shell {
     script: &'static str,
     started: Vec<Pid>,
@@ -359,7 +359,7 @@ fn shell(script: &'static str) -> Shell {
     }
 }
 
-/// Waits for what a server does.
+/// Waits until the state of the server changes.
 fn changes(upgrade: &Upgrade) {
     let fds = upgrade.descriptors();
     let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
@@ -367,7 +367,7 @@ fn changes(upgrade: &Upgrade) {
     poll(&mut fds, None).unwrap();
 }
 
-/// What was killed has ended and been reaped already.
+/// Asserts that a killed process has ended and has been reaped already.
 fn has_ended(pid: Pid) {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     assert_eq!(waitid(WaitId::Pid(pid), options).unwrap_err(), Errno::CHILD);
@@ -388,12 +388,12 @@ fn of_servers_that_are_asked_for_one_runs() {
     assert_eq!(host.started.len(), 1);
     let pid = host.started[0];
     assert!(upgrade.is(pid) && !upgrade.look(now));
-    // It is ended when the server asks for that, once.
+    // The server is killed once, when its end is asked for.
     assert!(upgrade.end(now).contains("was ended"));
     assert!(!upgrade.is(pid) && upgrade.descriptors().next().is_none());
     has_ended(pid);
     upgrade.end(now);
-    // Or when it takes too long.
+    // A server that takes too long is also killed.
     upgrade.start(&mut host, now).unwrap();
     let left = upgrade.left(now).unwrap();
     assert!(!upgrade.look(now + Duration::from_secs(60)));
@@ -417,7 +417,7 @@ fn a_server_that_has_ended_is_told_of() {
         assert!(upgrade.descriptors().next().is_none());
         assert_eq!(upgrade.end(now), how);
     }
-    // It cannot tell any more that it serves: it has a moment to end.
+    // The server can no longer tell that it serves: it has a moment to end.
     let mut host = shell("exec 4>&-; exec sleep 1000");
     upgrade.start(&mut host, now).unwrap();
     changes(&upgrade);
@@ -433,7 +433,7 @@ fn a_server_that_serves_is_out_of_reach() {
     upgrade.start(&mut host, now).unwrap();
     let pid = host.started[0];
     changes(&upgrade);
-    // Whatever is asked for first.
+    // The second call must give the same answer.
     for _ in 0..2 {
         let said = upgrade.end(now);
         assert_eq!(said, "another galgo has taken over already");
@@ -442,7 +442,7 @@ fn a_server_that_serves_is_out_of_reach() {
     assert!(!upgrade.look(much_later) && upgrade.is(pid) && upgrade.left(now).is_none());
     let again = upgrade.start(&mut host, now).unwrap_err();
     assert_eq!(again, "another galgo has taken over already");
-    // Also when that has ended.
+    // The same holds after that server has ended.
     kill_process(pid, Signal::KILL).unwrap();
     changes(&upgrade);
     assert!(!upgrade.look(now) && !upgrade.is(pid));

@@ -1,30 +1,31 @@
-//! The server's side of an upgrade: it has the spawner start the server that is to take its place.
+//! The server's side of an upgrade: it asks the spawner to start the server that takes its place.
 
 use super::front::Owners;
 use crate::remote::{child::number, message::Order};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{os::fd::OwnedFd, sync::Arc};
 
-/// How long a server that has closed its socket may take to end.
+/// Time for a server that has closed its socket to end.
 const ENDS_WITHIN: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// A server that the spawner has started. If it does not serve yet, it ends when this is dropped.
+/// A server that the spawner has started. If it does not serve yet, dropping this value ends it.
 #[derive(Debug)]
 pub struct StartedServer {
     pid: i32,
     pidfd: OwnedFd,
-    /// `None`: its end is known, or not this one's to order.
+    /// `None`: the end of the server is known, or is not up to this process.
     owners: Option<Arc<Owners>>,
 }
 
 impl Owners {
-    /// Has the spawner start another server in the place of this one: that, and a socket to it. Blocks until it is executed.
+    /// Makes the spawner start another server in the place of this one. Returns that server, and a socket to it. Blocks until
+    /// the server is executed.
     ///
     /// # Errors
-    /// It was not started, in words.
+    /// The server was not started. The error is a sentence for the log.
     pub fn upgrade(self: &Arc<Self>) -> Result<(StartedServer, OwnedFd), String> {
         let sent = self.order(Order::Upgrade)?;
         let sent = <[OwnedFd; 2]>::try_from(sent);
@@ -39,17 +40,17 @@ impl Owners {
 }
 
 impl StartedServer {
-    /// Its process id.
+    /// Returns the server's process id.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Lets it go on when this is gone.
+    /// Keeps the server running when this value is dropped.
     pub fn let_go(mut self) {
         self.owners = None;
     }
 
-    /// It has closed its socket: how it ended. If it does not, it is ended.
+    /// Returns how the server ended, after it has closed its socket. Ends the server if it still runs.
     pub fn ended(mut self) -> String {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let _ = poll(&mut fds, Some(&ENDS_WITHIN));
