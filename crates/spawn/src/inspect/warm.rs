@@ -48,7 +48,7 @@ pub fn kind(path: &Path) -> Result<TemplateKind, Unfit> {
 /// Does the same as [`kind`] for a file that the configured `interpreter` runs.
 ///
 /// # Errors
-/// The same as those of [`kind`].
+/// The same errors as [`kind`].
 pub fn kind_by_interpreter(interpreter: &Path) -> Result<TemplateKind, Unfit> {
     let kind = language(base(interpreter.as_os_str().as_encoded_bytes()))?;
     interpreter_fits(interpreter)?;

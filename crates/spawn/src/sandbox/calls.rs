@@ -19,9 +19,9 @@ mod numbers {
     pub(super) const SYS_open_tree_attr: c_long = 467;
 }
 
-/// Number and name of the calls that get EPERM, by the reason to refuse them. Two rules are elsewhere. clone3 gets ENOSYS,
-/// because its flags lie in memory that no filter sees; C libraries then use clone(2). clone and unshare get EPERM if they ask
-/// for a namespace (`NAMESPACES`).
+/// Number and name of the calls that get EPERM, by the reason to refuse them. Two rules are elsewhere. First, clone3 gets
+/// ENOSYS, because its flags lie in memory that no filter sees. C libraries then use clone(2). Second, clone and unshare get
+/// EPERM if they ask for a namespace (`NAMESPACES`).
 pub(super) const REFUSED: &[&[(libc::c_long, &str)]] = &[
     refused!("another process is looked into or changed, which Landlock forbids only where the kernel has it":
         SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_getfd SYS_kcmp
@@ -53,8 +53,8 @@ pub(super) const REFUSED: &[&[(libc::c_long, &str)]] = &[
 /// namespace.
 pub(super) const LASTING: &[(libc::c_long, &str)] = refused!("they outlive the request and the server": SYS_shmget SYS_msgget SYS_semget SYS_mq_open);
 
-/// Calls that change a file's mode, and the index of the mode argument, from 0: EPERM if the mode has S_ISUID. open(2) may give
-/// a new file that bit, but the file is empty, and the kernel clears the bit as the file is written to.
+/// Calls that change a file's mode, and the index of the mode argument, from 0: EPERM if the mode has S_ISUID. A new file may
+/// get that bit by open(2), but is empty, and the kernel clears the bit as the file is written to.
 pub(super) const MODES: &[(libc::c_long, u32)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -77,8 +77,8 @@ pub(super) enum Verdict {
 }
 use Verdict::{Allow, Next, Skip, WithKey};
 
-/// A comparison of half an argument. The fields give the argument, from 0; whether its upper half or its lower one is compared;
-/// the value to compare with; and the verdicts if the two are equal and if they are not.
+/// A comparison of half an argument: `argument` is its index, from 0, and `upper` selects the half. The verdict is `equal` if
+/// the half is `with`, else `other`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Comparison {
     pub(super) argument: u32,

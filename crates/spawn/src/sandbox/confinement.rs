@@ -143,7 +143,7 @@ pub struct Prepared {
     ipc: Ipc,
 }
 
-/// Further files for the worker of modules, besides those of programs.
+/// Further files that the worker of modules may use and programs may not.
 #[derive(Debug, Clone, Copy)]
 pub struct ForWorker<'a> {
     /// The worker's program.

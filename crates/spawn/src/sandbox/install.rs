@@ -10,7 +10,7 @@ use std::io;
 pub(super) enum FilteredThreads {
     /// The calling thread, and threads that it starts.
     This,
-    /// All threads that the process has, and will have.
+    /// Every thread that the process has, and will have.
     All,
 }
 

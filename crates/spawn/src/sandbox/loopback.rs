@@ -1,4 +1,4 @@
-//! The loopback interface, the only one of a new network namespace.
+//! The loopback interface, the only interface of a new network namespace.
 
 use std::{io, mem};
 

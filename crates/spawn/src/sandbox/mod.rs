@@ -43,7 +43,7 @@ pub use visible::{FileAccess, VisibleFiles};
 /// The restrictions of a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sandbox {
-    /// No restrictions besides those of its user and its limits.
+    /// No restrictions besides the rights of its user and its limits.
     Off,
     /// The program's own Landlock domain, which keeps it apart from other processes (Linux 6.12), and the filter of system
     /// calls that the server has entered ([`confine`]). If a program may gain privileges (no_new_privs is off), it has no
@@ -75,7 +75,7 @@ pub fn confine(ipc: Ipc) -> io::Result<()> {
 /// server whose programs are all started by helpers.
 ///
 /// # Errors
-/// The same as those of [`confine`].
+/// The same errors as [`confine`].
 pub fn confine_and_execute_nothing() -> io::Result<()> {
     let executing = [libc::SYS_execve, libc::SYS_execveat];
     install::enter(FilteredThreads::All, |key| {

@@ -347,8 +347,8 @@ fn make_folders(new: &OwnedFd, below: &Path) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// Mounts a /proc in which a process sees only processes that it may trace: itself and those that it has started, because each
-/// program is in its own Landlock domain. Returns whether that worked: in a container it may not.
+/// Mounts a /proc in which a process sees only processes that it may trace: itself and its children, because each program is in
+/// its own Landlock domain. Returns whether that worked: in a container it may not.
 fn own_processes() -> bool {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     // `ptraceable` came with Linux 5.8; before, processes of other users are hidden.

@@ -18,7 +18,7 @@ pub enum Network {
 }
 
 impl Network {
-    /// All variants, with the names that a configuration uses.
+    /// Every variant, with the name that a configuration uses.
     pub const NAMES: [(&str, Self); 4] = [
         ("none", Self::None),
         ("loopback", Self::Loopback),

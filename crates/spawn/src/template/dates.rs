@@ -1,4 +1,4 @@
-//! When files were changed, by the clock that dates them.
+//! Compares the times at which files were changed, by the clock that dates the files.
 
 use std::{
     collections::BTreeSet,
@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-/// The first of the files that was changed at `since` or later, as the file system's clock has it.
+/// Returns the first file that was changed at `since` or later, by the file system's clock.
 ///
-/// The program's own file is left out: its version tells, and others may be making links to it.
+/// The program's own file is left out: its version tells, and other users may be making links to it.
 pub fn newer<'f>(files: &'f BTreeSet<PathBuf>, own: &Path, since: Duration) -> Option<&'f Path> {
     let changed = |file: &&PathBuf| match fs::metadata(file) {
         _ if file.as_path() == own => false,
@@ -20,7 +20,7 @@ pub fn newer<'f>(files: &'f BTreeSet<PathBuf>, own: &Path, since: Duration) -> O
     files.iter().find(changed).map(PathBuf::as_path)
 }
 
-/// The time the kernel would give to a file that is changed now.
+/// Returns the time that the kernel would give to a file that is changed now.
 pub fn now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     at(now.tv_sec, now.tv_nsec)

@@ -1,7 +1,7 @@
-//! Whether a stopped program can be used: the expected descriptors, nothing shared, nothing running;
-//! and if it is to be forked, one thread.
-//! Node has three threads more, which wait for work and hold nothing, and what its event loops are
-//! made of; its children replace those descriptors (node_loop.c). Ruby may have one, and does so itself.
+//! Checks whether a stopped program can be used: it must have the expected descriptors, share nothing and run nothing. If it is
+//! to be forked, it must have one thread. Node has three more threads, which wait for work and hold nothing, and the
+//! descriptors of its event loops; its children replace those descriptors (node_loop.c). Ruby may have one more thread, and
+//! replaces it itself.
 
 use super::reports::LoadedTemplate;
 use crate::{
@@ -15,11 +15,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Descriptors a template has: the standard ones and its socket.
+/// The highest descriptor that a template has: the standard ones and its socket.
 const EXPECTED: i32 = 3;
 
-/// Adds the files that `pid` has mapped, what it holds in memory, and what stands in the way of using it, unless it said
-/// so itself.
+/// Adds the files that `pid` has mapped, the memory that it holds, and the obstacle to using it, unless the program has
+/// reported an obstacle itself.
 pub(super) fn examine(
     pid: i32,
     kind: TemplateKind,
@@ -45,7 +45,7 @@ pub(super) fn examine(
     Ok(())
 }
 
-/// The mapped files; a shared writable mapping would be one of all children.
+/// Adds the mapped files. A shared writable mapping is an obstacle, because all children would share it.
 fn mapped(proc: &Path, loaded: &mut LoadedTemplate) -> io::Result<Option<String>> {
     let mut obstacle = None;
     for line in fs::read_to_string(proc.join("maps"))?.lines() {
@@ -60,14 +60,14 @@ fn mapped(proc: &Path, loaded: &mut LoadedTemplate) -> io::Result<Option<String>
         }
         match path.strip_suffix(" (deleted)") {
             None => loaded.files.insert(path.into()),
-            // It was replaced; or the program has removed what it alone was to see.
+            // The file was replaced; or the program has removed a file that no other process was to see.
             Some(file) => Path::new(file).is_file() && loaded.files.insert(file.into()),
         };
     }
     Ok(obstacle)
 }
 
-/// What a process holds in memory, its share of what it shares with others included, bytes.
+/// Returns the bytes that a process holds in memory, including its share of memory that it shares with others.
 fn held(proc: &Path) -> u64 {
     let text = fs::read_to_string(proc.join("smaps_rollup")).unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("Pss:"));
@@ -75,11 +75,11 @@ fn held(proc: &Path) -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Threads of Node beside its main one: one waits for delayed tasks, one (`--v8-pool-size=1`) for
-/// work, one for a signal that starts the debugger.
+/// Threads of Node besides its main one: one waits for delayed tasks, one (`--v8-pool-size=1`) for work, one for a signal that
+/// starts the debugger.
 const NODE_THREADS: usize = 3;
 
-/// Since 3.3 one waits for timers; whether that is the one, the shim has looked (ruby.c).
+/// Since 3.3, Ruby has a thread that waits for timers. The shim has checked that the further thread is this one (ruby.c).
 const RUBY_THREADS: usize = 1;
 
 fn threads(proc: &Path, pid: i32, kind: TemplateKind) -> io::Result<Option<String>> {
@@ -101,10 +101,10 @@ fn threads(proc: &Path, pid: i32, kind: TemplateKind) -> io::Result<Option<Strin
     Ok(many.then(|| format!("runs {} threads ({})", names.len(), names.join(", "))))
 }
 
-/// Whether a thread is, by its name and by the system call it sleeps in, one of those of Node that
-/// do not matter. Before Node 22 they have no names of their own, but that of the program.
+/// Returns whether a thread belongs to the harmless threads of Node, by its name and by the system call in which it sleeps.
+/// Before Node 22 these threads have no names of their own, but the program's name.
 fn waits_for_work(task: &Path, name: &str) -> bool {
-    // sleep(3) is where the shim has the worker stopped.
+    // The shim stops the worker in sleep(3).
     const SLEEPS: [i64; 2] = [libc::SYS_futex, libc::SYS_clock_nanosleep];
     #[cfg(target_arch = "x86_64")]
     const POLLS: [i64; 2] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
@@ -120,7 +120,8 @@ fn waits_for_work(task: &Path, name: &str) -> bool {
     !other && (SLEEPS.contains(&call) || POLLS.contains(&call))
 }
 
-/// Each child has the request's streams there: one that the program has put in their place would be lost.
+/// Checks the standard streams. Each child has the request's streams there, so a stream that the program has put there would be
+/// lost.
 fn replaced(proc: &Path, streams: &[FileId; 3]) -> Option<String> {
     let names = ["input", "output", "error"];
     let mut all = names.iter().zip(streams).enumerate();
@@ -133,7 +134,7 @@ fn replaced(proc: &Path, streams: &[FileId; 3]) -> Option<String> {
     ))
 }
 
-/// Whether a descriptor only names a file (O_PATH): there is nothing that children could share.
+/// Returns whether a descriptor only names a file (O_PATH): children then share nothing through it.
 fn only_names(proc: &Path, number: i32) -> io::Result<bool> {
     let about = told(&proc.join(format!("fdinfo/{number}")))?;
     let flags = about.lines().find_map(|l| l.strip_prefix("flags:"));
@@ -149,7 +150,7 @@ fn descriptors(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
             continue;
         }
         let target = fs::read_link(entry.path())?.display().to_string();
-        // What libuv keeps to be able to refuse a connection when there are no descriptors left.
+        // libuv keeps this descriptor to be able to refuse a connection when there are no descriptors left.
         if kind == TemplateKind::Node && target == "/dev/null" {
             continue;
         }
@@ -170,9 +171,9 @@ fn descriptors(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// timer_create(2); the kernel shows them where it can save and restore processes.
+/// Checks for timers of timer_create(2); the kernel shows them if it can save and restore processes.
 ///
-/// Ruby has one of its own, and replaces it in each child.
+/// Ruby has a timer of its own, and replaces it in each child.
 fn timers(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
     let own = usize::from(kind == TemplateKind::Ruby);
     let timers = told(&proc.join("timers"))?;
@@ -180,14 +181,14 @@ fn timers(proc: &Path, kind: TemplateKind) -> io::Result<Option<String>> {
     Ok(many.then(|| "sets a timer while loading".to_owned()))
 }
 
-/// Processes it started while loading and that still run.
+/// Checks for processes that the program started while loading and that still run.
 fn children(proc: &Path, pid: i32) -> io::Result<Option<String>> {
     let pids = told(&proc.join(format!("task/{pid}/children")))?;
     let some = !pids.trim().is_empty();
     Ok(some.then(|| "starts a process while loading that still runs".to_owned()))
 }
 
-/// What stands in a file of /proc; nothing where this kernel has no such file.
+/// Reads a file of /proc; the text is empty if this kernel has no such file.
 fn told(file: &Path) -> io::Result<String> {
     match fs::read_to_string(file) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),

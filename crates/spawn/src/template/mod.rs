@@ -1,16 +1,15 @@
 //! Programs that are loaded once, stopped before their first line, and forked for each request.
 //!
-//! A [`Template`] is such a stopped program. [`Template::prefork`] asks it for one child more; the
-//! [`PreforkedChild`] becomes a [`Child`](crate::Child) of this process when it is given a request. One that cannot be forked
-//! may be *parked*: it is the preforked child itself ([`Template::itself`]). A template holds no
-//! request's data, a child serves one request, and nothing goes back from it but, where asked, the
-//! names of the modules it loaded: what a hostile child says there is checked ([`TemplateKind::names`], [`SearchPath`]).
-//! The messages are described in `shim/template.c`.
+//! A [`Template`] is such a stopped program. [`Template::prefork`] asks it for another child. The [`PreforkedChild`] becomes a
+//! [`Child`](crate::Child) of this process when it is given a request. A program that cannot be forked may be *parked*: then it
+//! is the preforked child itself ([`Template::itself`]). A template holds no request's data, and a child serves one request. If
+//! asked, a child returns the names of the modules that it loaded, and nothing else. A hostile child may lie, so the names are
+//! checked ([`TemplateKind::names`], [`SearchPath`]). The messages are described in `shim/template.c`.
 //!
-//! The shim (`shim/`) runs inside other people's programs before their first line, in the process of an interpreter that has its own
-//! idea of threads, memory and panics. So it is written in C, the language that these interpreters are made in: it calls their
-//! functions by name, and Rust's library would bring an allocator and a runtime along. `build.rs` compiles one library for each kind
-//! of program. At run time the bytes are a sealed file in memory: nothing is installed.
+//! The shim (`shim/`) runs inside other people's programs before their first line, in the process of an interpreter that has
+//! its own idea of threads, memory and panics. Therefore it is written in C, like these interpreters. It calls their functions
+//! by name, and Rust's library would bring an allocator and a runtime along. `build.rs` compiles one library for each kind of
+//! program. At run time the bytes are a sealed file in memory: nothing is installed.
 
 pub mod dates;
 mod eligible;
@@ -37,19 +36,19 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-/// A program, loaded and stopped, or on its way there. Dropping it kills it; its children live on.
+/// A program, loaded and stopped, or on its way there. Dropping it kills the program; its children live on.
 #[derive(Debug)]
 pub struct Template(TemplateHandle);
 
 #[derive(Debug)]
 enum TemplateHandle {
-    /// Started by this process.
+    /// A template that this process started.
     Own(Box<OwnTemplate>),
-    /// A helper has it.
+    /// A template that a helper has.
     Remote(RemoteTemplate),
 }
 
-/// Asks whichever it is.
+/// Calls the template of this process or the helper's.
 macro_rules! either {
     ($whose:expr, $template:ident => $own:expr, $remote:expr) => {
         match $whose {
@@ -60,13 +59,13 @@ macro_rules! either {
 }
 
 impl Template {
-    /// Starts a program that is to stop before its first line, with the `modules` loaded that an
-    /// earlier child was seen to load. `launch` is what a request's start would be, with an
-    /// environment that holds no request. Not all kinds can be for one use ([`TemplateKind::parks`]). Its `execve` is not waited for: [`begun`](Self::begun).
+    /// Starts a program that stops before its first line, with the `modules` loaded that an earlier child was seen to load.
+    /// `launch` is the start of a request's program, with an environment that holds no request. Some kinds cannot be started
+    /// for one use ([`TemplateKind::parks`]). This does not wait for `execve`: see [`begun`](Self::begun).
     ///
     /// # Errors
-    /// As [`Spawner::launch`]; also where the kernel gives no memory file to execute from
-    /// (sysctl `vm.memfd_noexec`).
+    /// The same errors as [`Spawner::launch`]. Another error: the kernel gives no memory file to execute from (sysctl
+    /// `vm.memfd_noexec`).
     pub fn start(
         spawner: &mut Spawner,
         mut launch: Launch,
@@ -81,16 +80,16 @@ impl Template {
         Ok(Self(TemplateHandle::Own(Box::new(template))))
     }
 
-    /// One that a helper has, and that has stopped.
+    /// Wraps a template that a helper has, and that has stopped.
     pub(crate) fn remote(template: RemoteTemplate) -> Self {
         Self(TemplateHandle::Remote(template))
     }
 
-    /// Whether it has been executed; asked of the spawner that started it. To be asked now and then until it is so: only then
-    /// all descriptors it was given are its own, and a failure is known by nothing else.
+    /// Returns whether the program has been executed. Ask the spawner that started it, now and then, until this is true: only
+    /// then all descriptors that the program was given are its own. A failure shows nowhere else.
     ///
     /// # Errors
-    /// It could not be.
+    /// The program could not be executed.
     pub fn begun(&self, spawner: &mut Spawner) -> Result<bool, StartError> {
         let TemplateHandle::Own(template) = &self.0 else {
             return Ok(true);
@@ -102,32 +101,32 @@ impl Template {
         }
     }
 
-    /// Reads what the template has reported; `Some` once it has stopped, together with what stands
-    /// in the way of using it. Until then [`AsFd`] becomes readable when there is more to read. From then on
-    /// only root can look into it, not even this process.
+    /// Reads the template's reports. `Some`: the template has stopped, and the result names any obstacle to using it. Until
+    /// then [`AsFd`] becomes readable when there is more to read. Afterwards only root can look into the template, not even
+    /// this process.
     ///
     /// # Errors
-    /// It ended, or reports more than a program can be made of.
+    /// The template ended, or reports more than a program can be made of.
     pub fn loaded(&mut self) -> io::Result<Option<LoadedTemplate>> {
         either!(&mut self.0, template => template.loaded(), { let _ = template; Ok(None) })
     }
 
-    /// Whether it has told that it will stop before anything of the program itself runs. One that has ended and had not
-    /// may have run, without a request.
+    /// Returns whether the template has reported that it will stop before any code of the program itself runs. If a template
+    /// ended without that report, the program may have run without a request.
     pub fn holds(&self) -> bool {
         either!(&self.0, template => template.holds(), { let _ = template; true })
     }
 
-    /// Asks for one child more. It is on its way: [`PreforkedChild::ready`] says when it is there.
+    /// Asks for another child, which is then on its way: see [`PreforkedChild::ready`].
     ///
     /// # Errors
-    /// The template is gone, descriptors are short, or (`WouldBlock`) more children were asked for
-    /// than it has forked by now.
+    /// The template is gone, descriptors are short, or (`WouldBlock`) more children were asked for than the template has forked
+    /// by now.
     pub fn prefork(&self) -> io::Result<PreforkedChild> {
         either!(&self.0, template => template.prefork().map(PreforkedChild::own), template.prefork().map(PreforkedChild::remote))
     }
 
-    /// The template as the child that takes a request: one for [`Uses::Once`] that has stopped.
+    /// Turns a stopped template for [`Uses::Once`] into the child that takes a request.
     pub fn itself(self) -> PreforkedChild {
         either!(self.0, template => PreforkedChild::own(template.itself()), PreforkedChild::remote(template.itself()))
     }
@@ -137,32 +136,34 @@ impl Template {
         either!(&self.0, template => template.child.pid(), template.pid)
     }
 
-    /// What it was started for.
+    /// Returns the use that the template was started for.
     pub fn uses(&self) -> Uses {
         either!(&self.0, template => template.uses, template.uses)
     }
 
-    /// What kind of program it is.
+    /// Returns the kind of the program.
     pub fn kind(&self) -> TemplateKind {
         either!(&self.0, template => template.kind, template.kind)
     }
 
-    /// Whether its children can tell which modules they loaded.
+    /// Returns whether its children can report which modules they loaded.
     pub fn teaches(&self) -> bool {
         self.kind().teaches()
     }
 
-    /// Whether the process is still there.
+    /// Returns whether the process is still there.
     pub fn is_alive(&self) -> bool {
         either!(&self.0, template => template.is_alive(), template.is_alive())
     }
 
-    /// Whether it has used half of the CPU time that its limit left when it had been loaded: another one is to take its place.
+    /// Returns whether the template has used half of the CPU time that its limit left after loading: then another one must
+    /// replace it.
     pub fn is_worn(&self) -> bool {
         either!(&self.0, template => template.is_worn(), { let _ = template; false })
     }
 
-    /// Whether it is gone because a file that it was made of has changed, where that is not this process's to know.
+    /// Returns whether a helper dropped the template because a file that it was made of has changed. Always false for a
+    /// template of this process, which watches the files itself.
     pub fn has_changed(&self) -> bool {
         either!(&self.0, template => { let _ = template; false }, template.has_changed())
     }

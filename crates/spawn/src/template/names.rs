@@ -1,17 +1,17 @@
-//! What names of modules look like, in each language.
+//! Recognizes names of modules, in each language.
 //!
-//! A child that tells what it loaded has served a request: hostile code may have written every byte of
-//! that. What is no name is dropped here, before anything else is done with it.
+//! A child that reports its modules has served a request: hostile code may have written every byte of the report. Lines that
+//! are no names are dropped here, before anything else is done with them.
 
 use crate::template_kind::TemplateKind;
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
-/// A path has so many bytes at most, another name less (PATH_MAX, NAME_MAX).
+/// The longest path and the longest other name, bytes (PATH_MAX, NAME_MAX).
 const PATH_LONGEST: usize = 4095;
 const NAME_LONGEST: usize = 255;
 
 impl TemplateKind {
-    /// The lines of a child's report that are names of modules, each once, in its order.
+    /// Returns the lines of a child's report that are names of modules, each once, in their order.
     pub fn names(self, report: &[u8]) -> Vec<&[u8]> {
         let mut seen = std::collections::HashSet::new();
         report
@@ -32,18 +32,18 @@ impl TemplateKind {
     }
 }
 
-/// The name of a module, without the file that it stood for where it was reported: `name`, or `name\tfile`.
+/// Returns the name of a module from a line `name` or `name\tfile`, without the file that was loaded.
 pub fn module_name(line: &[u8]) -> &[u8] {
     line.split(|&b| b == b'\t').next().unwrap_or_default()
 }
 
-/// The file that a child has loaded under the name, as it says.
+/// Returns the file that the child says it has loaded under the name.
 pub(super) fn module_file(line: &[u8]) -> Option<&Path> {
     let tab = line.iter().position(|&b| b == b'\t')?;
     Some(Path::new(OsStr::from_bytes(&line[tab + 1..])))
 }
 
-/// None, or an absolute path. It is compared with another one, and never opened.
+/// Accepts a line with no file or an absolute path. The path is compared with another one, and never opened.
 fn file(line: &[u8]) -> bool {
     module_file(line).is_none_or(|file| {
         let bytes = file.as_os_str().as_bytes();
@@ -51,8 +51,8 @@ fn file(line: &[u8]) -> bool {
     })
 }
 
-/// Words with dots between them. A hyphen is no part of an identifier, but of the name of a module of
-/// Python's own (`_sysconfigdata__x86_64-linux-gnu`). `__main__` is the script, or runs a package.
+/// Accepts words with dots between them. A hyphen is not part of an identifier, but occurs in a module name of Python's own
+/// (`_sysconfigdata__x86_64-linux-gnu`). `__main__` is the script, or runs a package.
 fn python(name: &[u8]) -> bool {
     let part = |part: &[u8]| {
         word(part, b"_-") && part[0] != b'-' && !part[0].is_ascii_digit() && part != b"__main__"
@@ -60,12 +60,12 @@ fn python(name: &[u8]) -> bool {
     name.len() <= NAME_LONGEST && name.split(|&b| b == b'.').all(part)
 }
 
-/// As in `%INC`: `File/Temp.pm`.
+/// Accepts names as in `%INC`: `File/Temp.pm`.
 fn perl(name: &[u8]) -> bool {
     name.len() <= NAME_LONGEST && name.strip_suffix(b".pm").is_some_and(words)
 }
 
-/// As modules of Node's own are named: `fs`, `fs/promises`.
+/// Accepts names like those in Node itself: `fs`, `fs/promises`.
 fn words(name: &[u8]) -> bool {
     name.len() <= NAME_LONGEST && name.split(|&b| b == b'/').all(|part| word(part, b"_"))
 }
@@ -76,7 +76,7 @@ fn package(name: &[u8]) -> bool {
     path(name, &ENDINGS) && parts.any(|part| part == b"node_modules")
 }
 
-/// A script may have any ending. An archive (`.phar`) is opened by another part of PHP, which would read more than this file.
+/// Accepts a script with any extension. Another part of PHP opens archives (`.phar`), and would read more than this file.
 fn script(name: &[u8]) -> bool {
     path(name, &[b""])
         && !name
@@ -84,7 +84,7 @@ fn script(name: &[u8]) -> bool {
             .any(|part| part.eq_ignore_ascii_case(b".phar"))
 }
 
-/// An absolute path in its shortest form.
+/// Accepts an absolute path in its shortest form.
 fn path(name: &[u8], endings: &[&[u8]]) -> bool {
     let Some(rest) = name.strip_prefix(b"/") else {
         return false;
@@ -109,7 +109,7 @@ fn word(part: &[u8], more: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// For Python, Perl, Ruby, Node.
+    /// The kinds of the columns below: Python, Perl, Ruby, Node.
     const KINDS: [TemplateKind; 4] = [
         TemplateKind::Python,
         TemplateKind::Perl,
@@ -138,7 +138,7 @@ mod tests {
                 "/srv/node_modules/b/build/b.node",
                 [false, false, false, true],
             ),
-            // No names.
+            // These are not names.
             ("", [false; 4]),
             ("a;b", [false; 4]),
             ("a b", [false; 4]),
@@ -200,7 +200,7 @@ mod tests {
             })
             .take(64 << 10)
             .collect();
-            // A line of one or two letters is a word in some languages, whoever wrote it.
+            // A line with one or two letters is a word in some languages, even in noise.
             let names = kind.names(&noise);
             assert!(names.iter().all(|name| name.len() < 8), "{names:?}");
         }

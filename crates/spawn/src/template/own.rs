@@ -28,14 +28,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest list of learned modules a template is given, bytes; what is beyond is left for the
-/// children to load.
+/// The longest list of learned modules that a template gets, bytes; children load the rest.
 const MODULES_MAX: usize = 96 << 10;
 
-/// Children are born with one mark for so long, if one of them is on its way at each moment.
+/// Children are born with the same mark for this long, if a child is on its way at each moment.
 const BIRTHS: Duration = Duration::from_secs(1);
 
-/// A start of a program that is to stop before its first line, before it is started.
+/// A prepared start of a program that is to stop before its first line.
 #[derive(Debug)]
 pub(crate) struct TemplateStart {
     kind: TemplateKind,
@@ -47,37 +46,37 @@ pub(crate) struct TemplateStart {
     control: OwnedFd,
 }
 
-/// A program, loaded and stopped, or on its way there. Dropping it kills it; its children live on.
+/// A program, loaded and stopped, or on its way there. Dropping it kills the program; its children live on.
 #[derive(Debug)]
 pub(crate) struct OwnTemplate {
-    /// Dropped before the child is.
+    /// Dropped before `child`.
     _watched: Option<WatchedTemplate>,
     pub(crate) child: Child,
     pub(super) kind: TemplateKind,
     pub(super) uses: Uses,
     looked: u8,
-    /// Its standard streams, as it was given them.
+    /// The standard streams that the program was given.
     streams: [FileId; 3],
-    /// What marks it while children are on their way; `None`: what they leave running may outlive them.
+    /// The mark of the template while children are on their way; `None`: leftover processes of children may outlive them.
     births: Option<Mutex<Weak<BirthMark>>>,
     cpu: Option<u64>,
-    /// The CPU time from which on it makes no children: it would end before long.
+    /// The CPU time after which the template makes no more children, because it would end before long.
     worn: Option<Duration>,
     control: OwnedFd,
     reports: Reports,
 }
 
-/// What a template is told when it has been looked at; see `shim/template.c`.
+/// The byte that tells a template that it has been examined; see `shim/template.c`.
 mod looked {
     pub(super) const NOTHING: u8 = b'@';
-    /// Its children are in domains of their own.
+    /// The template's children are in their own domains.
     pub(super) const APART: u8 = 1;
-    /// It is in a domain that handles rights to files.
+    /// The template is in a domain that handles rights to files.
     pub(super) const FILES: u8 = 2;
 }
 
 impl TemplateStart {
-    /// Adds to `launch` what makes it the start of a template: see [`Template::start`](super::Template::start).
+    /// Extends `launch` to the start of a template: see [`Template::start`](super::Template::start).
     pub(crate) fn new(
         launch: &mut Launch,
         kind: TemplateKind,
@@ -89,7 +88,7 @@ impl TemplateStart {
         let (control, theirs) = pair().map_err(StartError::descriptors)?;
         let files = shim::files(kind).map_err(StartError::descriptors)?;
         kind.add_env(uses, &mut launch.env);
-        // Its children have marks of their own, which are lower.
+        // The template's children have marks of their own, which are lower.
         launch.limits.is_worker = true;
         let apart = launch.sandbox == Sandbox::Standard;
         let mut named = HashSet::new();
@@ -118,7 +117,7 @@ impl TemplateStart {
         })
     }
 
-    /// It was started as `child`. `files`: in a domain that handles rights to files.
+    /// Returns the template that was started as `child`. `files`: the template is in a domain that handles rights to files.
     pub(crate) fn started(self, child: Child, files: bool) -> OwnTemplate {
         let births = child.is_marked().then(Mutex::default);
         let forks = self.uses == Uses::Many && births.is_some();
@@ -139,7 +138,7 @@ impl TemplateStart {
 }
 
 impl OwnTemplate {
-    /// As [`Template::loaded`](super::Template::loaded).
+    /// Implements [`Template::loaded`](super::Template::loaded).
     pub(crate) fn loaded(&mut self) -> io::Result<Option<LoadedTemplate>> {
         if !self.reports.read(&self.control)? {
             return Ok(None);
@@ -157,7 +156,7 @@ impl OwnTemplate {
             &[self.looked],
             SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
         )?;
-        // What was started while it loaded ends now.
+        // Processes that the program started while loading are killed now.
         self.child.drop_mark();
         let spent = cpu_time(self.child.pid());
         let left = |cpu| Duration::from_secs(cpu).saturating_sub(spent);
@@ -165,12 +164,12 @@ impl OwnTemplate {
         Ok(Some(loaded))
     }
 
-    /// As [`Template::holds`](super::Template::holds).
+    /// Implements [`Template::holds`](super::Template::holds).
     pub(crate) fn holds(&self) -> bool {
         self.reports.holds
     }
 
-    /// As [`Template::prefork`](super::Template::prefork).
+    /// Implements [`Template::prefork`](super::Template::prefork).
     pub(crate) fn prefork(&self) -> io::Result<OwnPreforked> {
         let births = self.births.as_ref();
         let born_with = births.map(|births| self.birth_mark(births));
@@ -185,8 +184,9 @@ impl OwnTemplate {
         Ok(OwnPreforked::new(ours, born_with))
     }
 
-    /// The mark of the next child until it has said hello. Fork handlers of the program run in it by then: what they start has
-    /// this mark, too, and ends once no child is on its way that may have been born with it.
+    /// Returns the mark that the next child has until it has said hello. By then fork handlers of the program have run in the
+    /// child: processes that they start have this mark, too. These are killed once no child is on its way that may have been
+    /// born with the mark.
     fn birth_mark(&self, births: &Mutex<Weak<BirthMark>>) -> Arc<BirthMark> {
         let mut births = births.lock().unwrap_or_else(PoisonError::into_inner);
         let last = births.upgrade();
@@ -206,13 +206,13 @@ impl OwnTemplate {
         new
     }
 
-    /// As [`Template::is_worn`](super::Template::is_worn).
+    /// Implements [`Template::is_worn`](super::Template::is_worn).
     pub(crate) fn is_worn(&self) -> bool {
         let most = self.worn.filter(|_| self.uses == Uses::Many);
         most.is_some_and(|most| cpu_time(self.child.pid()) >= most)
     }
 
-    /// As [`Template::itself`](super::Template::itself).
+    /// Implements [`Template::itself`](super::Template::itself).
     pub(crate) fn itself(self) -> OwnPreforked {
         let mut child = self.child;
         if self.births.is_some() {
@@ -221,7 +221,7 @@ impl OwnTemplate {
         OwnPreforked::parked(self.control, child)
     }
 
-    /// Whether the process is still there.
+    /// Returns whether the process is still there.
     pub(crate) fn is_alive(&self) -> bool {
         matches!(self.child.has_exited(), Ok(false))
     }
@@ -241,7 +241,7 @@ fn streams(stdio: [BorrowedFd<'_>; 3]) -> io::Result<[FileId; 3]> {
     Ok(streams)
 }
 
-/// The CPU time of a process that has not been reaped (clock_getcpuclockid(3)).
+/// Returns the CPU time of a process that has not been reaped (clock_getcpuclockid(3)).
 fn cpu_time(pid: i32) -> Duration {
     let mut clock = 0;
     let mut time = libc::timespec {
@@ -270,7 +270,7 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pair?)
 }
 
-/// The length of as many whole lines as `most` bytes hold.
+/// Returns the length of the whole lines that fit into `most` bytes.
 fn whole_lines(text: &[u8], most: usize) -> usize {
     if text.len() <= most {
         return text.len();

@@ -26,29 +26,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a child is given.
+/// The request that a child gets.
 #[derive(Debug)]
 pub struct ChildRequest<'a> {
     /// The whole environment.
     pub env: &'a EnvBlock,
-    /// The working directory, absolute, where it is another one than the template's.
+    /// The working directory, absolute, if it differs from the template's.
     pub dir: Option<&'a CStr>,
-    /// The program's path, as a cold start would be asked for: a helper checks whose request it is.
+    /// The program's path, as in a cold start: a helper checks that it may serve this program.
     pub program: &'a CStr,
     /// Standard input, output and error.
     pub stdio: [BorrowedFd<'a>; 3],
-    /// RLIMIT_CPU, seconds: all other limits it has from its template.
+    /// RLIMIT_CPU, seconds. The child inherits all other limits from its template.
     pub cpu: Option<u64>,
-    /// How it stands to other programs.
+    /// The priority among other programs.
     pub priority: Priority,
-    /// How long it is waited for: after that a helper gives the request to nobody.
+    /// The time that the server waits for the child: after that, a helper drops the request.
     pub patience: Duration,
-    /// It is to tell which modules it loaded: see [`PreloadReport`].
+    /// Whether the child reports the modules that it loaded: see [`PreloadReport`].
     pub learn: bool,
 }
 
-/// A child on its way, or waiting. Dropping it ends it. Its descriptor becomes readable when it is
-/// ready, or when there will never be a child.
+/// A child on its way, or waiting. Dropping it kills the child. The descriptor becomes readable when the child is ready, or
+/// when there will never be a child.
 #[derive(Debug)]
 pub struct PreforkedChild(PreforkedHandle);
 
@@ -58,22 +58,23 @@ enum PreforkedHandle {
     Remote(RemotePreforked),
 }
 
-/// One of this process's own.
+/// A preforked child of this process.
 #[derive(Debug)]
 pub(crate) struct OwnPreforked {
-    /// `None` once it was given away.
+    /// `None` once the socket was given away.
     socket: Option<OwnedFd>,
     child: Option<Child>,
-    /// The mark that the child was born with, until it has one of its own; `None`: what it leaves running may outlive it.
+    /// The mark that the child was born with, until it has its own; `None`: leftover processes of the child may outlive it.
     born_with: Option<Arc<BirthMark>>,
 }
 
-/// What marks a template while it makes children, and each of them until it has said hello.
+/// The mark of a template while it makes children, and of each child until it has said hello.
 #[derive(Debug)]
 pub(super) struct BirthMark {
     pub(super) mark: ProcessMark,
     pub(super) since: Instant,
-    /// The mark that the template got after this one. A child that was asked for before may have been born with it.
+    /// The mark that the template got after this one. A child that was asked for earlier may have been born with that later
+    /// mark.
     pub(super) next: OnceLock<Arc<BirthMark>>,
 }
 
@@ -82,13 +83,13 @@ pub(super) struct BirthMark {
 pub struct RunningChild {
     /// The process.
     pub child: Child,
-    /// Where a learning child tells what it loaded.
+    /// The report of a learning child about the modules that it loaded.
     pub report: Option<PreloadReport>,
-    /// `None`: a helper tells by the child's own descriptor.
+    /// `None`: the child's own descriptor tells, because a helper has the socket.
     socket: Option<OwnedFd>,
 }
 
-/// What a child tells about the modules it loaded: memory shared with it, for no descriptor of ours
+/// A child's report of the modules that it loaded. The report is memory shared with the child, because no descriptor of ours
 /// may stay open in a program.
 #[derive(Debug)]
 pub struct PreloadReport(OwnedFd);
@@ -102,10 +103,10 @@ impl PreforkedChild {
         Self(PreforkedHandle::Remote(child))
     }
 
-    /// Whether the child is there and waits.
+    /// Returns whether the child is there and waits.
     ///
     /// # Errors
-    /// There will be none: the template is gone, could not fork, or another process answered.
+    /// There will be no child: the template is gone, could not fork, or another process answered.
     pub fn ready(&mut self) -> io::Result<bool> {
         match &mut self.0 {
             PreforkedHandle::Own(child) => child.ready(),
@@ -116,8 +117,8 @@ impl PreforkedChild {
     /// Gives the request to the child, which is [`ready`](Self::ready). Does not block.
     ///
     /// # Errors
-    /// The child is not there or has ended; the environment is larger than one message, some 200 KiB
-    /// (SO_SNDBUF), or has a variable that no program takes. The child is gone then.
+    /// The child is not there or has ended. Or the environment is larger than one message, some 200 KiB (SO_SNDBUF), or has a
+    /// variable that no program takes. After an error the child is gone.
     pub fn start(self, request: &ChildRequest<'_>) -> io::Result<RunningChild> {
         let too_long = |e| io::Error::new(io::ErrorKind::ArgumentListTooLong, e);
         request.env.fits().map_err(too_long)?;
@@ -156,7 +157,7 @@ impl OwnPreforked {
         }
     }
 
-    /// As [`PreforkedChild::ready`].
+    /// Implements [`PreforkedChild::ready`].
     pub(crate) fn ready(&mut self) -> io::Result<bool> {
         if self.child.is_none() {
             self.child = hello(self.socket())?;
@@ -165,19 +166,19 @@ impl OwnPreforked {
             && let Some(born_with) = self.born_with.take()
         {
             child.set_mark(ProcessMark::new(MarkKind::Program));
-            // What others have started with it ends now, if no other child is on its way.
+            // Processes that others have started with this mark are killed now, if no other child is on its way.
             drop(born_with);
         }
         Ok(self.child.is_some())
     }
 
     fn socket(&self) -> &OwnedFd {
-        // INVARIANT: only `start` takes it, and that takes `self`.
+        // INVARIANT: only `start` takes the socket, and `start` consumes `self`.
         let socket = self.socket.as_ref();
         socket.unwrap_or_else(|| unreachable!("a preforked child without a socket"))
     }
 
-    /// As [`PreforkedChild::start`]; `report` is where the child tells what it loads.
+    /// Implements [`PreforkedChild::start`]; the child writes the modules that it loads to `report`.
     pub(crate) fn start(
         mut self,
         request: &ChildRequest<'_>,
@@ -205,11 +206,10 @@ impl OwnPreforked {
 }
 
 impl RunningChild {
-    /// Whether the process has read its request. Until then its descriptor ([`AsFd`]) becomes
-    /// readable when it has.
+    /// Returns whether the process has read its request. If not, the descriptor ([`AsFd`]) becomes readable when it has.
     ///
     /// # Errors
-    /// It ended before, and has done nothing.
+    /// The process ended before, and has done nothing.
     pub fn began(&self) -> io::Result<bool> {
         match &self.socket {
             Some(socket) => has_taken(socket),
@@ -237,13 +237,13 @@ impl AsFd for PreforkedChild {
     }
 }
 
-/// Whether the process behind `socket` has read its request.
+/// Returns whether the process at the other end of `socket` has read its request.
 ///
 /// # Errors
-/// It ended before.
+/// The process ended before.
 pub(crate) fn has_taken(socket: &OwnedFd) -> io::Result<bool> {
     match recv(socket, &mut [0u8], RecvFlags::DONTWAIT) {
-        Ok(_) => Ok(true), // its end is closed
+        Ok(_) => Ok(true), // the process has closed its end
         Err(Errno::AGAIN) => Ok(false),
         // ECONNRESET: closed with the request unread.
         Err(e) => Err(e.into()),
@@ -258,17 +258,17 @@ impl AsFd for OwnPreforked {
 
 impl Drop for OwnPreforked {
     fn drop(&mut self) {
-        // The child, if it is there, is killed with its `Child`. One that is still on its way reads
-        // the end of its socket and exits; the reaper waits for it.
+        // If the child is there, it is killed with its `Child`. A child that is still on its way reads the end of its socket
+        // and exits; the reaper waits for it.
         if let (Some(socket), None) = (self.socket.take(), &self.child) {
-            // A child that is there is killed and reaped as it is dropped.
+            // If the child has arrived meanwhile, it is killed and reaped as it is dropped.
             reaper::adopt_starting(socket, |socket| !matches!(hello(socket), Ok(None)));
         }
     }
 }
 
 impl PreloadReport {
-    /// Bytes, as `shim/template.c` has it.
+    /// Bytes, the same number as in `shim/template.c`.
     const MOST: usize = 64 << 10;
 
     fn new() -> io::Result<Self> {
@@ -277,7 +277,7 @@ impl PreloadReport {
         Ok(Self(memory))
     }
 
-    /// The modules, one a line, of a child that has exited; nothing where it did not tell.
+    /// Returns the modules of a child that has exited, one a line; empty if the child did not report.
     pub fn modules(self) -> Vec<u8> {
         let mut text = vec![0; Self::MOST];
         let read = pread(&self.0, &mut text[..], 0).unwrap_or(0);
@@ -287,7 +287,7 @@ impl PreloadReport {
     }
 }
 
-/// The child that says hello on `socket`; `None` where nothing has arrived yet.
+/// Returns the child that says hello on `socket`; `None` if nothing has arrived yet.
 fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
     let mut byte = [0u8];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
@@ -306,9 +306,9 @@ fn hello(socket: &OwnedFd) -> io::Result<Option<Child>> {
         _ => None,
     });
     let pid = pid.ok_or(io::ErrorKind::InvalidData)?;
-    // The sender was alive with that number; whether it is a child of ours the kernel says:
-    // one that is stays ours to reap, so its number cannot have been reused; but one that
-    // ended long ago may have been taken for a stranger, and another child have its number.
+    // The sender was alive with that number, and the kernel tells whether it is a child of ours. A child of ours stays ours to
+    // reap, so its number cannot have been reused. But a child that ended long ago may have been reaped as a stranger, and
+    // another child may have its number.
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     reap(pidfd.as_fd(), libc::WNOHANG | libc::WNOWAIT)?;
     if !claims::claim(Pid::as_raw(Some(pid))) {

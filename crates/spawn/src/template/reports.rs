@@ -1,4 +1,4 @@
-//! What a template tells until it has stopped.
+//! Reads a template's reports until it has stopped.
 
 use super::search::SearchPath;
 use rustix::{
@@ -9,25 +9,25 @@ use std::{
     collections::BTreeSet, ffi::OsStr, io, os::fd::OwnedFd, os::unix::ffi::OsStrExt, path::PathBuf,
 };
 
-/// A program made of more than this, in bytes of file names, is not kept in memory.
+/// The limit of reported file names, bytes. A program made of more is not kept in memory.
 const MOST: usize = 4 << 20;
 
-/// A message counts for so much at least, bytes: one that sends nothing but small ones would keep an event loop, which
-/// reads until there is none.
+/// The least that a message counts for, bytes. Otherwise a template that sends only small messages would keep an event loop
+/// busy, because the loop reads until there is none.
 const EACH: usize = 1 << 10;
 
-/// A template that has stopped.
+/// A template that has stopped, and its reports.
 #[derive(Debug, Default)]
 pub struct LoadedTemplate {
-    /// The files it was made from: it is stale when one of them changes. Of a folder what stands in it counts.
+    /// The files that the template was made from: it is stale when one changes. A folder counts as its entries.
     pub files: BTreeSet<PathBuf>,
-    /// Files that it looked for and did not find: it is stale when one of them comes.
+    /// Files that the template looked for and did not find: it is stale when one appears.
     pub absent: BTreeSet<PathBuf>,
-    /// What it holds in memory, its share of what it shares with others included, bytes; 0 where that is not known.
+    /// Bytes that the template holds in memory, including its share of memory that it shares with others; 0 if not known.
     pub memory: u64,
-    /// What stands in the way of using it, in words for the log.
+    /// The obstacle to using the template, in words for the log.
     pub obstacle: Option<String>,
-    /// Where it looks for modules.
+    /// The template's search path for modules.
     pub search: SearchPath,
     /// Learned modules that do more than load, or fail: each child loads them for itself.
     pub left: Vec<String>,
@@ -37,19 +37,19 @@ pub struct LoadedTemplate {
 pub(super) struct Reports {
     pub(super) loaded: LoadedTemplate,
     size: usize,
-    /// Nothing of the program itself has run.
+    /// Whether the template has reported that no code of the program itself has run.
     pub(super) holds: bool,
 }
 
 impl Reports {
-    /// Reads what is there. Whether the template has stopped.
+    /// Reads the reports that are there. Returns whether the template has stopped.
     pub(super) fn read(&mut self, control: &OwnedFd) -> io::Result<bool> {
         let mut message = vec![0u8; 64 << 10];
         let mut reset = false;
         loop {
             let length = match recv(control, &mut message[..], RecvFlags::DONTWAIT) {
-                // It ended before it had read what it was sent. The kernel says that first, once: what it has told comes
-                // behind.
+                // The template ended before it had read what it was sent. The kernel reports that once, first; the template's
+                // own messages follow.
                 Err(Errno::CONNRESET) if !reset => {
                     reset = true;
                     continue;
@@ -91,7 +91,7 @@ impl Reports {
     }
 }
 
-/// Absolute paths, one a line.
+/// Returns absolute paths, one a line.
 fn paths(text: &[u8]) -> impl Iterator<Item = PathBuf> {
     text.split(|&b| b == b'\n')
         .filter(|path| path.starts_with(b"/"))

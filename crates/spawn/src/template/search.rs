@@ -1,13 +1,14 @@
-//! Which of the modules that children name are loaded ahead of requests.
+//! Decides which of the modules that children name are loaded ahead of requests.
 //!
-//! A name that is well formed may still be of a file that hostile code has put there. So a module counts
-//! only where the program would look for it, by the search path that a template told before there was any
-//! request, and only if its file is one that the program's user cannot change; or, where that user may put
-//! files into a folder of the search path anyway and so could have the program load them without us, one
-//! that has not changed since before the first request. The time of a file's last change (ctime) cannot be set back.
+//! A well-formed name may still refer to a file that hostile code has put there. Therefore a module counts only if the program
+//! would look for it there. A template reports that search path before any request. Besides, the program's user must be unable
+//! to change the module's file. If that user may put files into a folder of the search path anyway, hostile code needs no help
+//! to have them loaded: then a file counts that has not changed since before the first request. The time of a file's last
+//! change (ctime) cannot be set back.
 //!
-//! 1. `SearchPath`: as told by a template  2. `files`: the files that a name stands for, as its language
-//!    finds them  3. `SearchFolder`: which users can change a file, decided on descriptors
+//! 1. `SearchPath`: as reported by a template
+//! 2. `files`: the files that a name stands for, as its language finds them
+//! 3. `SearchFolder`: which users can change a file, decided on descriptors
 
 use super::names::{module_file, module_name};
 use crate::{identity::effective_uid, template_kind::TemplateKind};
@@ -33,18 +34,18 @@ use std::{
 /// Links on the way to a folder (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// Where a program looks for modules, as a template without any learned ones told.
+/// The places where a program looks for modules, as reported by a template without learned modules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SearchPath {
-    /// Absolute, in the order they are looked through.
+    /// Absolute paths, in the order of the search.
     folders: Vec<PathBuf>,
-    /// Endings of a module's file, in the order they are tried (Python).
+    /// Extensions of a module's file, in the order of the search (Python).
     endings: Vec<Vec<u8>>,
     builtin: BTreeSet<Vec<u8>>,
 }
 
 impl SearchPath {
-    /// Adds what a template tells: a line each.
+    /// Adds a template's report, one entry a line.
     pub(super) fn tell(&mut self, text: &[u8]) {
         for line in text.split(|&b| b == b'\n') {
             match line.first() {
@@ -58,8 +59,8 @@ impl SearchPath {
         }
     }
 
-    /// Those of the `names`, one a line, that may be loaded ahead of requests. Nothing that changed at `since` or later
-    /// counts. Reads folders: not for an event loop.
+    /// Returns the `names`, one a line, that may be loaded ahead of requests. A file that changed at `since` or later does not
+    /// count. This reads folders: do not call it in an event loop.
     pub fn trusted(&self, kind: TemplateKind, names: &[u8], since: Duration) -> Vec<u8> {
         let places: Vec<SearchFolder> = self
             .folders
@@ -86,10 +87,10 @@ impl SearchPath {
     }
 }
 
-/// A file as a folder of the search path and the way beneath it.
+/// A file, as a folder of the search path and the relative path below it.
 type ModuleFile<'p> = (&'p SearchFolder, PathBuf);
 
-/// The files that loading `name` runs, found as the language does; `None` where it is found otherwise.
+/// Returns the files that loading `name` runs, found as the language finds them; `None` if they are found otherwise.
 fn files<'p>(
     kind: TemplateKind,
     search: &SearchPath,
@@ -106,7 +107,7 @@ fn files<'p>(
             let other = path.with_extension("pmc");
             (!place.has(&other, None)).then(|| vec![(place, path.to_owned())])
         }
-        // These are named by their path.
+        // Modules of these languages are named by their path.
         TemplateKind::Ruby | TemplateKind::Node | TemplateKind::Php => {
             places.iter().find_map(|place| {
                 let rest = path.strip_prefix(&place.path).ok()?;
@@ -116,7 +117,7 @@ fn files<'p>(
     }
 }
 
-/// As importlib's FileFinder: a package before a module of its name. One made of several folders (a
+/// Searches as importlib's FileFinder does: a package precedes a module of its name. A package made of several folders (a
 /// namespace package) is left to the children.
 fn python<'p>(
     search: &SearchPath,
@@ -151,7 +152,7 @@ fn python<'p>(
 struct SearchFolder {
     path: PathBuf,
     folder: OwnedFd,
-    /// The program's user can put another file into it, or another folder or link on the way to it.
+    /// Whether the program's user can put another file into the folder, or another folder or link on the way to it.
     open: bool,
 }
 
@@ -182,13 +183,13 @@ impl SearchFolder {
         })
     }
 
-    /// Whether there is something of that name, of a kind.
+    /// Returns whether the folder has an entry of that name and kind.
     fn has(&self, path: &Path, kind: Option<FileType>) -> bool {
         let is = |stat: Stat| kind.is_none_or(|kind| FileType::from_raw_mode(stat.st_mode) == kind);
         statat(&self.folder, path, AtFlags::empty()).is_ok_and(is)
     }
 
-    /// Whether a regular file beneath it, with no link on the way, is one to load ahead of requests.
+    /// Returns whether `file` may be loaded ahead of requests: a regular file below the folder, with no link on the way.
     fn trusts(&self, kind: TemplateKind, file: &Path, since: Duration) -> io::Result<bool> {
         let mut walk = SearchWalk {
             folders: vec![PathEntry::of(self.folder.try_clone()?)?],
@@ -207,7 +208,7 @@ impl SearchFolder {
         }
         let changeable = walk.changeable || last.writable;
         if kind == TemplateKind::Php {
-            // Compiled, not run, and looked at again before each use: that a folder has changed makes no difference.
+            // PHP scripts are compiled, not run, and checked again before each use: a change of a folder makes no difference.
             let ours = is_own(last.stat.st_uid) || last.stat.st_uid == 0;
             return Ok(ours && (!(self.open || changeable) || changed(&last.stat) < since));
         }
@@ -221,11 +222,11 @@ impl SearchFolder {
 /// The way to a file, entered name by name.
 #[derive(Debug)]
 struct SearchWalk {
-    /// Those entered, the root or the search path's folder first.
+    /// The entered folders and file; first the root or the search path's folder.
     folders: Vec<PathEntry>,
-    /// Something on the way can be replaced, or made so, by the program's user.
+    /// Whether the program's user can replace something on the way, or gain the right to do so.
     changeable: bool,
-    /// When the last of what was entered changed.
+    /// The time of the last change on the way.
     newest: Duration,
 }
 
@@ -234,7 +235,7 @@ struct SearchWalk {
 struct PathEntry {
     fd: OwnedFd,
     stat: Stat,
-    /// As the kernel has it for this process, which has the rights of its programs: lists of access (acl(5)) count.
+    /// Whether the kernel lets this process write, which has the rights of its programs: lists of access (acl(5)) count.
     writable: bool,
 }
 
@@ -262,11 +263,11 @@ impl SearchWalk {
     }
 
     fn here(&self) -> &PathEntry {
-        // INVARIANT: the first is never left.
+        // INVARIANT: the first entry is never left.
         self.folders.last().unwrap_or_else(|| unreachable!())
     }
 
-    /// Goes on to `name`; what it leads to where it is a link.
+    /// Enters `name`. If that is a link, returns its target.
     fn enter(&mut self, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
         if name == b".." {
             if self.folders.len() > 1 {
@@ -289,7 +290,8 @@ impl SearchWalk {
         Ok(None)
     }
 
-    /// Python takes compiled code from there before it looks at a module's source.
+    /// Returns whether the program's user may write to the folder of compiled code. Python looks there before it reads a
+    /// module's source.
     fn caches_openly(&self) -> bool {
         let [.., folder, _] = &self.folders[..] else {
             return true;
@@ -301,13 +303,13 @@ impl SearchWalk {
     }
 }
 
-/// What has that name in a folder, be it a link, to be looked at only.
+/// Opens an entry of a folder, or a link itself, only to examine it.
 fn open(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(folder, name, flags, Mode::empty())?)
 }
 
-/// Whether this user may change the rights of what `owner` has, and so what it holds.
+/// Returns whether this user may change the rights to a file of `owner`, and thereby its contents.
 fn is_own(owner: u32) -> bool {
     [0, owner].contains(&effective_uid())
 }
@@ -318,7 +320,7 @@ fn changed(stat: &Stat) -> Duration {
     Duration::new((stat.st_ctime as i64).max(0).unsigned_abs(), nanoseconds)
 }
 
-/// The names in a path, the last one first.
+/// Returns the names in a path, the last one first.
 fn parts(path: &[u8]) -> Vec<Vec<u8>> {
     let named = |part: &&[u8]| !matches!(*part, b"" | b".");
     let parts = path.split(|&b| b == b'/').filter(named);
@@ -368,7 +370,7 @@ mod tests {
             !found.is_empty()
         }
 
-        /// The file that a name stands for, where it is said beside it.
+        /// Returns the file that a name stands for, if reports of this kind name the file, too.
         fn file(&self, kind: TemplateKind, name: &str) -> Option<PathBuf> {
             let places = self.1.folders.iter();
             let places: Vec<_> = places.filter_map(|f| SearchFolder::of(f).ok()).collect();
@@ -437,7 +439,7 @@ mod tests {
         }
     }
 
-    /// A program may find another one of the same name, by a search path of its own.
+    /// A program may find another module of the same name, by its own search path.
     #[test]
     fn a_name_of_another_file_does_not_count() {
         let site = Site::new(
@@ -513,7 +515,7 @@ mod tests {
         assert!(!site.trusts(TemplateKind::Ruby, "SITE/libx/d.rb"));
     }
 
-    /// The folder of the search path itself may change: programs keep their data beside them.
+    /// The folder of the search path itself may change: programs keep their data beside their modules.
     #[test]
     fn what_changed_since_does_not_count() {
         let site = Site::new(
@@ -529,7 +531,7 @@ mod tests {
         }
         fs::write(root.join("lib/new.rb"), "").unwrap();
         fs::write(root.join("lib/sub/new.rb"), "").unwrap();
-        // An older file that is moved there has a new name, and so has changed.
+        // An older file that is moved there has a new name, and therefore counts as changed.
         fs::rename(root.join("lib/other"), root.join("lib/moved")).unwrap();
         for (name, trusted) in [
             ("old.rb", true),
@@ -545,10 +547,10 @@ mod tests {
         assert!(!site.at(TemplateKind::Ruby, "SITE/lib/old.rb", since));
     }
 
-    /// As another user's process has it, which may write to nothing of root's.
+    /// Runs `ask` as another user, who may write to none of root's files.
     fn as_nobody<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
         let asks = move || {
-            // SAFETY: no memory is involved; the bare call changes this thread alone, and it ends with the answer.
+            // SAFETY: no memory is involved; the bare call changes this thread alone, and the thread ends with the answer.
             let changed = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
             assert_eq!(changed, 0);
             ask()
@@ -558,7 +560,7 @@ mod tests {
 
     const NOBODY: u32 = 65534;
 
-    /// Whatever its age, a file counts where the program's user can change nothing on the way to it.
+    /// A file of any age counts if the program's user can change nothing on the way to it.
     #[test]
     fn what_the_programs_user_cannot_change_counts() {
         if !geteuid().is_root() {
@@ -597,7 +599,7 @@ mod tests {
         }
     }
 
-    /// What was uploaded into such a folder long ago does not become a module.
+    /// A file that was uploaded into such a folder long ago does not become a module.
     #[test]
     fn an_open_folder_in_one_that_is_not_open_does_not_count() {
         if !geteuid().is_root() {

@@ -1,5 +1,4 @@
-//! The files a template is loaded with, in memory only: nothing is installed, nothing is left
-//! behind.
+//! The files that a template is loaded with, in memory only: nothing is installed, nothing is left behind.
 
 use crate::template_kind::TemplateKind;
 use rustix::{
@@ -12,7 +11,7 @@ use std::{
     sync::OnceLock,
 };
 
-/// The shim, and the language's own source: descriptors 4 and 5 of the template. Made once for each kind.
+/// Returns the shim and the language's own source: descriptors 4 and 5 of the template. They are made once for each kind.
 pub(super) fn files(kind: TemplateKind) -> io::Result<[&'static OwnedFd; 2]> {
     static FILES: [OnceLock<(OwnedFd, Option<OwnedFd>)>; TemplateKind::ALL.len()] =
         [const { OnceLock::new() }; TemplateKind::ALL.len()];
@@ -26,13 +25,13 @@ pub(super) fn files(kind: TemplateKind) -> io::Result<[&'static OwnedFd; 2]> {
             known.get_or_init(|| made)
         }
     };
-    // Both numbers are always taken: the shim closes them, and no file of the program's own.
+    // Both numbers are always taken: the shim closes them, and must not close a file of the program's own.
     Ok([library, source.as_ref().unwrap_or(library)])
 }
 
-/// A file in memory that cannot be changed any more.
+/// Makes a file in memory that can no longer be changed.
 fn sealed(name: &str, mut bytes: &[u8]) -> io::Result<OwnedFd> {
-    /// MFD_EXEC: Linux 6.3, where it is the default unless `vm.memfd_noexec` says otherwise.
+    /// MFD_EXEC: Linux 6.3. Files are executable by default there, unless `vm.memfd_noexec` says otherwise.
     const EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = match memfd_create(name, flags | EXEC) {

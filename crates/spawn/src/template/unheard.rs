@@ -1,5 +1,5 @@
-//! Files that may change without an event of inotify(7): on file systems that others change too, and where something is
-//! mounted over them. They are looked at by stat(2).
+//! Files that may change without an event of inotify(7): files on file systems that other machines change too, and files that a
+//! mount may hide. They are checked by stat(2).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,8 +19,9 @@ use rustix::{
     fs::{AtFlags, CWD, StatxFlags, stat, statfs, statx},
 };
 
-/// File systems that nothing changes but calls to this kernel, which inotify tells of, by their numbers (statfs(2)): ext2 to 4,
-/// XFS, Btrfs, tmpfs, ramfs, overlay, F2FS, ZFS, bcachefs, JFS, ReiserFS, NILFS, UDF, FAT, exFAT, NTFS, Squashfs, EROFS, cramfs, ISO 9660.
+/// File systems that change only by calls to this kernel, so that inotify reports each change, by their numbers (statfs(2)):
+/// ext2 to 4, XFS, Btrfs, tmpfs, ramfs, overlay, F2FS, ZFS, bcachefs, JFS, ReiserFS, NILFS, UDF, FAT, exFAT, NTFS, Squashfs,
+/// EROFS, cramfs, ISO 9660.
 const HEARD: [u32; 20] = [
     0xEF53,
     0x5846_5342,
@@ -44,15 +45,15 @@ const HEARD: [u32; 20] = [
     0x9660,
 ];
 
-/// What the templates of programs were made of, as it was then.
+/// The files that programs' templates were made of, with the versions at that time.
 #[derive(Debug)]
 pub(super) struct UnheardFiles<P> {
     programs: Mutex<HashMap<usize, Noted<P>>>,
-    /// Some program has a file on a file system that is not heard.
+    /// Whether some program has a file on a file system without events.
     any: AtomicBool,
-    /// The table of mounts, which tells when it has changed (proc_pid_mountinfo(5)); `None`: nothing tells.
+    /// The table of mounts, which becomes readable when it has changed (proc_pid_mountinfo(5)); `None`: changes go unnoticed.
     mounts: Option<File>,
-    /// How often that has changed.
+    /// Number of times that the mounts have changed.
     changes: AtomicU64,
 }
 
@@ -60,9 +61,9 @@ pub(super) struct UnheardFiles<P> {
 struct Noted<P> {
     program: Weak<P>,
     files: Arc<BTreeMap<PathBuf, Option<FileId>>>,
-    /// One of them may change without an event.
+    /// Whether some file may change without an event.
     unheard: bool,
-    /// Mounts as of when it was last looked at.
+    /// The value of `UnheardFiles::changes` when the files were last checked.
     changes: u64,
 }
 
@@ -76,8 +77,8 @@ impl<P> UnheardFiles<P> {
         }
     }
 
-    /// Notes what a template was made of, the `ways` to its files included. If another template of the program was made of another
-    /// version of a file, that version counts: it has changed.
+    /// Notes the files that a template was made of, the `ways` to them included. If another template of the program was made of
+    /// another version of a file, that version is kept: the file has changed.
     pub(super) fn note<'f>(
         &self,
         loaded: &'f LoadedTemplate,
@@ -112,17 +113,17 @@ impl<P> UnheardFiles<P> {
         self.any.fetch_or(unheard, Ordering::SeqCst);
     }
 
-    /// Whether some program has a file that may change without an event.
+    /// Returns whether some program has a file that may change without an event.
     pub(super) fn any(&self) -> bool {
         self.any.load(Ordering::SeqCst)
     }
 
-    /// Readable with exceptional conditions (POLLPRI) once the mounts have changed.
+    /// Returns a descriptor that has exceptional conditions (POLLPRI) once the mounts have changed.
     pub(super) fn mounts(&self) -> Option<BorrowedFd<'_>> {
         self.mounts.as_ref().map(AsFd::as_fd)
     }
 
-    /// Notes that the mounts have changed, where they have.
+    /// Checks whether the mounts have changed, and notes that.
     pub(super) fn look_at_mounts(&self) {
         let Some(mounts) = self.mounts() else {
             return;
@@ -137,7 +138,7 @@ impl<P> UnheardFiles<P> {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether the files of a program are to be looked at.
+    /// Returns whether the files of a program must be checked.
     pub(super) fn is_due(&self, program: &Arc<P>) -> bool {
         let changes = self.changes.load(Ordering::SeqCst);
         let programs = self.programs();
@@ -145,7 +146,7 @@ impl<P> UnheardFiles<P> {
         noted.is_some_and(|noted| noted.unheard || noted.changes != changes)
     }
 
-    /// All programs whose files are to be looked at.
+    /// Returns all programs whose files must be checked.
     pub(super) fn due(&self) -> Vec<Arc<P>> {
         let all: Vec<_> = self
             .programs()
@@ -157,7 +158,7 @@ impl<P> UnheardFiles<P> {
             .collect()
     }
 
-    /// Whether a file of the program has changed. Waits for file systems.
+    /// Returns whether a file of the program has changed. Waits for file systems.
     pub(super) fn has_changed(&self, program: &Arc<P>) -> bool {
         let changes = self.changes.load(Ordering::SeqCst);
         let Some(files) = self
@@ -170,7 +171,7 @@ impl<P> UnheardFiles<P> {
         let changed = files.iter().any(|(file, then)| version(file) != *then);
         let mut programs = self.programs();
         match programs.get_mut(&key(program)) {
-            // It was loaded anew meanwhile.
+            // The program was loaded again meanwhile.
             Some(noted) if !Arc::ptr_eq(&noted.files, &files) => {}
             Some(_) if changed => drop(programs.remove(&key(program))),
             Some(noted) => noted.changes = changes,
@@ -179,7 +180,7 @@ impl<P> UnheardFiles<P> {
         changed
     }
 
-    /// The program has let go of its templates.
+    /// Forgets a program that has dropped its templates.
     pub(super) fn forget(&self, program: &Arc<P>) {
         self.programs().remove(&key(program));
     }
@@ -193,9 +194,9 @@ fn key<P>(program: &Arc<P>) -> usize {
     Arc::as_ptr(program).addr()
 }
 
-/// What is there by that name, asked of the file system itself, which may keep an answer for a moment.
+/// Returns the version of a file, asked of the file system itself, which may otherwise answer from a cache.
 fn version(file: &Path) -> Option<FileId> {
-    // Where the system has no such call, the answer below is as old as it is.
+    // If the system has no such call, the answer below may be out of date.
     let _ = statx(
         CWD,
         file,
@@ -205,10 +206,10 @@ fn version(file: &Path) -> Option<FileId> {
     stat(file).ok().map(|stat| FileId::of(&stat))
 }
 
-/// Whether inotify tells of all changes there.
+/// Returns whether inotify reports all changes to this path.
 fn is_heard(path: &Path, known: &mut HashMap<u64, bool>) -> bool {
     let Ok(about) = stat(path) else {
-        return true; // nothing is there
+        return true; // the path does not exist
     };
     *known.entry(about.st_dev).or_insert_with(|| {
         // The numbers have 32 bits; some machines extend them by their sign.

@@ -1,4 +1,4 @@
-//! The files that templates were made from (inotify(7)).
+//! Watches the files that templates were made from (inotify(7)).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -27,40 +27,40 @@ use rustix::{
     io::{Errno, ioctl_fionread},
 };
 
-/// Contents, permissions, or the name of a file changed. Reading it is none of these.
+/// Contents, permissions, or the name of a file changed. Reading a file causes none of these.
 const CHANGES: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::DELETE_SELF);
 
-/// A folder on the way to a file, or a link in place of one, became another.
+/// A folder on the way to a file, or a link in its place, was replaced.
 const MOVES: WatchFlags = WatchFlags::MOVE_SELF
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::DONT_FOLLOW);
 
-/// What stands in a folder became another. With [`MASK_ADD`](WatchFlags::MASK_ADD) a folder can be watched for several things.
+/// An entry of a folder was replaced. With [`MASK_ADD`](WatchFlags::MASK_ADD) a folder can be watched for several reasons.
 const ENTRIES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::DELETE_SELF);
 
-/// Watches files on behalf of programs. One instance for a whole process: the system allows a user 128 of them, and many
-/// more watches.
+/// A watch on files on behalf of programs. Make one instance for a whole process: the system allows a user 128 instances, and
+/// many more watches.
 #[derive(Debug)]
 pub struct FileWatch<P> {
     inotify: OwnedFd,
-    /// No request waits for this lock: its holder asks the system about many files.
+    /// The watches. No request waits for this lock: its holder asks the system about many files.
     watched: Mutex<Watched<P>>,
-    /// A thread has read which files have changed, and still lets go of what was made of them.
+    /// Whether a thread has read which files have changed, and is still retiring the programs that were made of them.
     reading: AtomicBool,
     unheard: UnheardFiles<P>,
 }
 
-/// Why a template cannot be used: what it was made of may not be what there is.
+/// The reason why a template cannot be used: its files may have changed.
 #[derive(Debug)]
 pub enum Unwatched {
-    /// It cannot be watched.
+    /// A file cannot be watched.
     Unable(io::Error),
     /// This file has changed meanwhile.
     Changed(PathBuf),
@@ -86,12 +86,12 @@ struct Watcher<P> {
     file: PathBuf,
     version: FileId,
     what: WatchFlags,
-    /// The one entry of the folder `file` that counts: it was not there.
+    /// The only entry of the folder `file` that counts: it did not exist.
     absent: Option<OsString>,
 }
 
 impl<P> FileWatch<P> {
-    /// Nothing is watched yet.
+    /// Creates a watch on no files.
     ///
     /// # Errors
     /// The system gives no inotify.
@@ -104,7 +104,7 @@ impl<P> FileWatch<P> {
         })
     }
 
-    /// Watches all that `loaded` was made of, of folders what stands in them; and whether files that were absent come.
+    /// Watches all files that `loaded` was made of, and the entries of its folders. Watches also whether absent files appear.
     fn add(&self, loaded: &LoadedTemplate, program: &Arc<P>) -> io::Result<()> {
         let watched = self.watched.lock();
         let mut watched = watched.unwrap_or_else(PoisonError::into_inner);
@@ -125,12 +125,12 @@ impl<P> FileWatch<P> {
         Ok(())
     }
 
-    /// Watches what a template of `program` was made of, and makes sure that none of it has changed before it was
-    /// watched: since the template was started, at `since`, but for the program's `own` file. Takes as long as looking at
-    /// all of it does.
+    /// Watches the files that a template of `program` was made of, and checks that none has changed before it was watched:
+    /// since the template was started, at `since`. The program's `own` file is not checked. This takes as long as checking all
+    /// the files.
     ///
     /// # Errors
-    /// One has changed, or cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
+    /// A file has changed, or cannot be watched: it is gone, or `fs.inotify.max_user_watches` is reached.
     pub fn keep(
         &self,
         loaded: &LoadedTemplate,
@@ -174,11 +174,11 @@ impl<P> FileWatch<P> {
         Ok(())
     }
 
-    /// Has each program `retire` with a file that has changed since this was last asked. False where another thread has
-    /// that in hand: what it finds is not known yet.
+    /// Calls `retire` for each program with a file that has changed since the last call. Returns false if another thread is
+    /// doing that: its findings are not known yet.
     pub fn look(&self, retire: impl Fn(&P)) -> bool {
         if matches!(ioctl_fionread(&self.inotify), Ok(0)) {
-            // Asked in this order: the thread that empties the queue has set this before.
+            // The order matters: the thread that empties the queue has set the flag before.
             return !self.reading.load(Ordering::SeqCst);
         }
         let Ok(mut watched) = self.watched.try_lock() else {
@@ -193,24 +193,24 @@ impl<P> FileWatch<P> {
         true
     }
 
-    /// Whether [`has_changed`](Self::has_changed) is to be asked: a file of the program may change without an event, or what is
-    /// mounted has changed. To be asked once a second.
+    /// Returns whether [`has_changed`](Self::has_changed) must be called: a file of the program may change without an event, or
+    /// the mounts have changed. Call this once a second.
     pub fn is_due(&self, program: &Arc<P>) -> bool {
         self.unheard.look_at_mounts();
         self.unheard.is_due(program)
     }
 
-    /// Whether a file of the program has changed, by stat(2). Not for an event loop.
+    /// Returns whether a file of the program has changed, by stat(2). Do not call this in an event loop.
     pub fn has_changed(&self, program: &Arc<P>) -> bool {
         self.unheard.has_changed(program)
     }
 
-    /// As [`is_due`](Self::is_due), of all programs: whether there is one with such a file.
+    /// Returns whether any program has a file that may change without an event: see [`is_due`](Self::is_due).
     pub(crate) fn has_unheard(&self) -> bool {
         self.unheard.any()
     }
 
-    /// To be waited for with POLLPRI: then the mounts [have changed](Self::mounts_changed).
+    /// Returns a descriptor to poll for POLLPRI: then the mounts [have changed](Self::mounts_changed).
     pub(crate) fn mounts(&self) -> Option<BorrowedFd<'_>> {
         self.unheard.mounts()
     }
@@ -219,7 +219,7 @@ impl<P> FileWatch<P> {
         self.unheard.mounts_changed();
     }
 
-    /// Has each program `retire` with a file that has changed, by stat(2).
+    /// Calls `retire` for each program with a file that has changed, by stat(2).
     pub(crate) fn look_at_unheard(&self, retire: impl Fn(&P)) {
         for program in self.unheard.due() {
             if self.unheard.has_changed(&program) {
@@ -268,14 +268,14 @@ impl<P> Watcher<P> {
         self.program.upgrade()
     }
 
-    /// Whether an event, of an entry `name` where the file is a folder, tells of another file.
+    /// Returns whether an event means that the file was replaced; `name` is the entry if the file is a folder.
     fn is_meant(&self, what: ReadFlags, name: Option<&OsStr>) -> bool {
         match name {
             // Both kinds of flags have the same bits. IGNORED: the file is gone.
             None if !what.contains(ReadFlags::IGNORED) && what.bits() & self.what.bits() == 0 => {
                 false
             }
-            // A link more or less to a file, or another mode, is not another file.
+            // If only a file's number of links or its mode changed, the file was not replaced.
             None => what != ReadFlags::ATTRIB || self.has_changed(),
             Some(name) => {
                 self.what == ENTRIES && self.absent.as_deref().is_none_or(|absent| absent == name)
@@ -288,8 +288,8 @@ impl<P> Watcher<P> {
     }
 }
 
-/// Folders and links on the way to files, as they are named and where they really are: a release may
-/// be switched by a link, or by renaming a folder.
+/// Returns folders and links on the way to files, by their names and their real places. A release may be switched by a link, or
+/// by renaming a folder.
 fn ways<'f>(files: impl Iterator<Item = &'f Path>) -> BTreeSet<PathBuf> {
     let mut ways = BTreeSet::new();
     for file in files {
@@ -308,7 +308,7 @@ fn ways<'f>(files: impl Iterator<Item = &'f Path>) -> BTreeSet<PathBuf> {
 mod tests {
     use super::*;
 
-    /// No thread waits for the one that looks, and none misses a change.
+    /// No thread waits for the thread that looks, and no thread misses a change.
     #[test]
     fn what_has_changed_is_known_or_it_is_said_that_it_is_not() {
         let file = tempfile::NamedTempFile::new().unwrap();
