@@ -1,4 +1,4 @@
-//! What was typed, exactly: every key optional, every value with its place.
+//! The values as they were typed: every key is optional, every value has its place.
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData, ops::Range};
 
@@ -141,7 +141,7 @@ macro_rules! table {
         }
 
         impl $name {
-            #[allow(dead_code)] // of some tables only the tests ask
+            #[allow(dead_code)] // only the tests use the keys of some tables
             pub(super) const KEYS: &[&str] = &[$(stringify!($field)),*];
         }
     };

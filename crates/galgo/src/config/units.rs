@@ -9,19 +9,19 @@ use serde::{
 
 /// A kind of value that may be typed as a number, as a text, or as either.
 pub(super) trait Unit: Sized {
-    /// What it is and how it is written, for messages.
+    /// The name of the unit and how it is written, for messages.
     const FORM: &str;
-    /// The same where `"none"` may stand in its place: a constant cannot be put together from another one.
+    /// The same text with `"none"` as another choice: Rust cannot build one constant from another.
     const FORM_OR_NONE: &str = "";
-    /// From a plain number.
+    /// Makes a value from a plain number; `None` if the unit takes none, or not this number.
     fn of_number(_number: u64) -> Option<Self> {
         None
     }
-    /// From a text.
+    /// Makes a value from a text; `None` if the text is not written like this unit.
     fn of_text(_text: &str) -> Option<Self> {
         None
     }
-    /// What was probably meant by a text that is none.
+    /// Guesses the right spelling of a wrong text.
     fn meant(_text: &str) -> Option<String> {
         None
     }
@@ -289,7 +289,7 @@ impl<'de> Deserialize<'de> for Switch {
     }
 }
 
-/// The digits at the start, and the word behind them, if there is one.
+/// Splits a text into the digits at its start and the word after them, if there is one.
 fn whole(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let end = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -297,7 +297,8 @@ fn whole(text: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, unit.trim_start()))
 }
 
-/// The digits at the start, and what follows them; a number without unit is not a text.
+/// Splits a text into the digits at its start and the rest; `None` if there is no rest, because a number without a unit is not
+/// typed as text.
 fn split(text: &str) -> Option<(u64, &str)> {
     let end = text.bytes().position(|b| !b.is_ascii_digit())?;
     Some((text[..end].parse().ok()?, &text[end..]))

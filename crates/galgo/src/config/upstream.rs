@@ -71,8 +71,8 @@ impl ConfigText<'_> {
             connect_timeout: self.time(&route.connect_timeout, CONNECT, 1, 600_000)?,
             keep: match &fresh.to {
                 To::Address(_) => self.number(&route.keep_connections, 0, 0, 10_000)?,
-                // Each worker has its own connection, which is not kept by default: a program with threads may wait for
-                // another connection and never look at the one kept (libfcgi's FCGX_Accept_r).
+                // Each worker has a connection of its own. By default it is closed after each request: a program with threads
+                // may wait for a new connection and never look at the kept one (libfcgi's FCGX_Accept_r).
                 To::Workers(_) => self.number(&route.keep_connections, 0, 0, 1)? * fresh.running,
             },
             ..fresh
@@ -82,7 +82,7 @@ impl ConfigText<'_> {
     }
 
     /// Checks `authorizer`: the application or program that is asked before the handler answers. The route's options apply to
-    /// the handler, so the authorizer gets those of `[defaults]`.
+    /// the handler, so the authorizer gets the options of `[defaults]`.
     pub(super) fn authorizer(
         &self,
         typed: &Spanned<RawTo>,
@@ -136,7 +136,7 @@ impl ConfigText<'_> {
         let cgi = Cgi {
             interpreters: config.interpreters.clone(),
             options: CgiOptions {
-                // The route's `max_running` counts the route's own programs.
+                // `max_running` limits the programs of a route, not its authorizer.
                 max_running: None,
                 ..options
             },

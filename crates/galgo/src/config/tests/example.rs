@@ -1,4 +1,4 @@
-//! `galgo.example.toml` and `docs/configuration.md` say what the code says.
+//! Tests that `galgo.example.toml` and `docs/configuration.md` agree with the code.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::config::{
 const EXAMPLE: &str = include_str!("../../../../../galgo.example.toml");
 const DOCS: &str = include_str!("../../../../../docs/configuration.md");
 
-/// The example with every key live. A setting follows its `#` at once, a sentence does not.
+/// Returns the example with every key active. A setting follows its `#` directly, a sentence does not.
 fn live() -> String {
     let setting =
         |line: &&str| line.starts_with(|c: char| c.is_ascii_lowercase() || "[\"".contains(c));
@@ -91,7 +91,7 @@ fn the_example_holds_every_key() {
 #[test]
 fn the_example_shows_the_defaults() {
     let live = live();
-    // These have no default, and name accounts and programs that a system may not have.
+    // These keys have no default, and name accounts and programs that a system may not have.
     let examples = [
         "user ",
         "group ",
@@ -159,7 +159,7 @@ fn the_example_shows_the_defaults() {
     typed.read.clear();
     let bare = Config {
         dev_errors: typed.dev_errors,
-        // It is said where: where nothing else is listened on.
+        // The example names an address, although it is the default one.
         listens_by_default: false,
         ..Config::default()
     };

@@ -1,4 +1,4 @@
-//! What is understood, and how.
+//! Configurations that galgo accepts, and the values that come of them.
 
 use std::{fs, os::unix::fs::symlink, time::Duration};
 
@@ -205,10 +205,10 @@ fn sources_are_not_served_as_files() {
     .unwrap();
     let files = "{ path = \"/\", files = \"public\" }";
     let table = [
-        // Covered where the files route would show them.
+        // Programs that a `cgi` route covers at the URL where the files route would show them.
         (r#"{ path = "/programs/", cgi = "public/programs" }"#, true),
         (r#"{ path = "/programs/", cgi = "linked" }"#, true),
-        // Shown at /programs/.
+        // Programs that the files route would show at /programs/.
         (r#"{ path = "/cgi-bin/", cgi = "public/programs" }"#, false),
         (r#"{ path = "/cgi-bin/", cgi = "linked" }"#, false),
         (r#"{ path = "/cgi-bin/", cgi = "public" }"#, false),
@@ -217,19 +217,19 @@ fn sources_are_not_served_as_files() {
             r#"{ path = "/index.html", cgi = "public/index.html" }"#,
             true,
         ),
-        // Covered on one host only.
+        // Programs that are covered on one host only.
         (
             r#"{ path = "/programs/", cgi = "public/programs", host = "a" }"#,
             false,
         ),
-        // A sibling whose name begins alike.
+        // A sibling folder whose name begins with the same letters.
         (r#"{ path = "/cgi-bin/", cgi = "cgi-bin" }"#, true),
     ];
     for (cgi, good) in table {
         let result = parse(dir.path(), &format!("route = [{files}, {cgi}]"));
         assert_eq!(result.is_ok(), good, "{cgi}: {:?}", result.err());
     }
-    // Files inside the folder of programs were named by the operator.
+    // The operator chose to serve files inside the folder of programs.
     let inside = r#"route = [{ path = "/a/", cgi = "." }, { path = "/", files = "public" }]"#;
     assert!(parse(dir.path(), inside).is_ok());
 }
@@ -295,7 +295,7 @@ fn a_file_without_routes_keeps_those_of_the_folder() {
         panic!("{config:?}");
     };
     assert!(files.is_source(b"a.sh"));
-    // Other words about routes stand for all of them.
+    // A file with any route of its own replaces all conventional routes.
     let one = parse(dir.path(), "[[route]]\npath = \"/x\"\nfiles = \"public\"\n").unwrap();
     assert_eq!(one.routes.len(), 1);
     std::fs::remove_dir_all(dir.path().join("cgi-bin")).unwrap();

@@ -1,4 +1,4 @@
-//! `include`: files that hold sites.
+//! Tests of `include`, which reads files that hold sites.
 
 use std::{fs, path::Path};
 
@@ -106,7 +106,7 @@ fn errors_name_the_included_file() {
             "sites/c.toml:1:1: unknown key \"idle_timeout\" here; it belongs in a [[route]]",
         ],
     );
-    // What holds for two routes is wrong once.
+    // A key that holds for two routes causes one error.
     let two = format!("headers = {{ Date = \"x\" }}\n{route}files = \"../public\"\n");
     fails(
         &[(
@@ -125,7 +125,8 @@ fn errors_name_the_included_file() {
     );
 }
 
-/// What follows from a file that cannot be used is not said: there may be a route in it, or the one that covers programs.
+/// If a file cannot be used, errors that may follow from that are not reported: the file may have had the missing route, or
+/// the route that covers programs.
 #[test]
 fn errors_that_are_only_consequences() {
     let dir = site();
@@ -158,7 +159,7 @@ fn errors_that_are_only_consequences() {
     fails("sites/*.toml", "", unknown);
     let uncovered = "[[route]]\npath = \"/\"\nfiles = \".\"\n[[route]]\npath = \"/programs/\"\ncgi = \"cgi-bin\"\n";
     fails("sites/*.toml", uncovered, unknown);
-    // A file that has no route is none that is wrong.
+    // A file without a route is not a file with an error.
     write(dir.path(), "a", "host = \"a\"\n");
     fails(
         "sites/*.toml",
@@ -187,7 +188,7 @@ fn names_of_files() {
         fails(""),
         "galgo.toml:1:11: include: is empty: name files: \"sites/*.toml\""
     );
-    // A folder for each site; not all have such a file.
+    // Each site has a folder; not every folder has such a file.
     for name in ["www/b/site.toml", "www/a/site.toml", "www/c/other"] {
         let path = dir.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

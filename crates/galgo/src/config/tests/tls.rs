@@ -1,9 +1,9 @@
-//! What is refused under `[tls]`.
+//! Values of `[tls]` that are refused.
 
 use super::{parse, site};
 use crate::config::Automatic;
 
-/// What stands behind `automatic = `, and what is said of it.
+/// Values of `automatic`, each with the message that refuses it.
 const BAD: &[(&str, &str)] = &[
     (
         "{}",
@@ -60,7 +60,7 @@ fn automatic_certificates_are_refused_with_place_and_mend() {
     }
 }
 
-/// Nobody could use the certificates.
+/// Without an https listener, no client could use the certificates.
 #[test]
 fn automatic_needs_a_listener_that_speaks_https() {
     for (listen, is_said) in [

@@ -1,4 +1,4 @@
-//! What is refused outside of routes: keys of the server and other tables.
+//! Refused keys outside of routes: keys of the server and of other tables.
 
 pub(super) const KEYS: &[super::Refused] = &[
     (

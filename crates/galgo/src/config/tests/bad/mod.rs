@@ -1,4 +1,4 @@
-//! What is refused, and in which words. `DIR` stands for the folder of the file.
+//! Refused configurations, each with its message. `DIR` stands for the folder of the file.
 
 mod keys;
 mod routes;
@@ -26,7 +26,7 @@ fn refused_with_place_and_mend() {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// All that is wrong is said, in the order of the file.
+/// All errors are reported, in the order of the file.
 #[test]
 fn several_at_once() {
     let dir = site();
@@ -51,7 +51,8 @@ fn several_at_once() {
     );
 }
 
-/// What cannot be read hides nothing else. What is missing in its table then is not blamed on the user.
+/// An entry that cannot be read hides no other error. Keys that are missing in its table afterwards are not blamed on the
+/// user.
 #[test]
 fn unknown_keys_and_wrong_types_hide_nothing() {
     let dir = site();

@@ -1,4 +1,4 @@
-//! What is refused in routes and rewrite rules.
+//! Refused routes and rewrite rules.
 
 pub(super) const ROUTES: &[super::Refused] = &[
     (
