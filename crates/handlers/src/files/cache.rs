@@ -1,10 +1,8 @@
-//! Files of this thread, answered without being opened again: small ones from memory, a few large ones
-//! from the descriptor that is open.
+//! Caches files for a thread, to answer without opening them again: small files in memory, a few large files as open descriptors.
 //!
-//! Each answer is revalidated with one fstatat(2): the file under that path must have the inode, size and
-//! times it had. Its path was resolved beneath the route when it was read, and an equal file is
-//! the same wherever the path leads now. Whatever differs, and whatever is young enough to
-//! change within the same tick of the file system's clock, is opened.
+//! Each cached answer is revalidated with one fstatat(2): the file under that path must still have the same inode, size and
+//! times. The path was resolved beneath the route when the file was read, and an equal file is the same wherever the path leads
+//! now. A file is opened again if it differs, or if it is young enough to change within the same tick of the file system's clock.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc, sync::Arc, time::Duration};
 
@@ -18,13 +16,12 @@ use super::send::SMALL;
 use super::settings::Files;
 use crate::beneath;
 
-/// Files kept for each thread, and their bytes together: past either all are dropped.
+/// Limits for the cached files of a thread, and for their bytes together: above either limit all are dropped.
 const FILES: usize = 1024;
 const BYTES: usize = 16 << 20;
-/// Large files kept open for each thread: `max_connections` leaves these descriptors free.
+/// Large files that each thread keeps open: `max_connections` leaves these descriptors free.
 pub const OPEN: usize = 16;
-/// All are closed after this, so that a file that was removed does not fill its disk, and its disk can be
-/// unmounted.
+/// Time until all are closed: a removed file must not go on filling its disk, and the disk can be unmounted.
 const OPEN_FOR: Duration = Duration::from_secs(5);
 
 thread_local! {
@@ -34,7 +31,7 @@ thread_local! {
 
 #[derive(Default)]
 struct FileCache {
-    /// By the route's folder, then by path.
+    /// Cached files by the number of the route's folder, then by path.
     routes: HashMap<u64, HashMap<Vec<u8>, Cached>>,
     files: usize,
     bytes: usize,
@@ -42,9 +39,9 @@ struct FileCache {
 }
 
 struct Cached {
-    /// The file below the route, an index included.
+    /// Path of the file below the route, including an index.
     path: Vec<u8>,
-    /// Nobody else can mount something on the way to it: one call tells its identity.
+    /// Whether no other user can mount something on the way to the file. If so, one call tells its identity.
     is_closed: bool,
     identity: FileId,
     fields: Fields,
@@ -56,12 +53,12 @@ enum Content {
     Open(FilePart),
 }
 
-/// Whether the answer to `head` is the whole file, whatever the client said of itself.
+/// Returns whether the answer to `head` is the whole file, whatever else the client sent.
 pub(super) fn applies(files: &Files, head: &Head) -> bool {
     !files.precompressed && !head.fields.has_any(&cond::FIELDS)
 }
 
-/// The file at `path`, if this thread need not wait for its file system.
+/// Returns the identity of the file at `path`, if this thread need not wait for its file system.
 pub(super) fn identity(files: &Files, path: &[u8]) -> Option<FileId> {
     look(files, path, beneath::NAME).map(|stat| FileId::of(&stat))
 }
@@ -84,7 +81,8 @@ impl Cached {
     }
 }
 
-/// Whether nobody else can mount something on the way to a file, which a later look at it would have to wait for.
+/// Returns whether no other user can mount something on the way to a file. A later look at the file would have to wait for such a
+/// mount.
 fn is_closed(files: &Files, path: &[u8]) -> bool {
     let mut ends = (1..=path.len()).filter(|&at| path.get(at).is_none_or(|&b| b == b'/'));
     let flags = beneath::NAME | OFlags::NOFOLLOW;
@@ -93,7 +91,7 @@ fn is_closed(files: &Files, path: &[u8]) -> bool {
     files.fd.is_closed() && ends.all(closed)
 }
 
-/// The answer for `rest`, if its file is still the one that was read.
+/// Returns the cached answer for `rest`, if its file has not changed.
 pub(super) fn answer(files: &Files, rest: &[u8]) -> Option<Response> {
     CACHE.with_borrow(|cache| {
         let cached = cache.routes.get(&files.fd.number())?.get(rest)?;
@@ -106,7 +104,7 @@ pub(super) fn answer(files: &Files, rest: &[u8]) -> Option<Response> {
     })
 }
 
-/// Keeps the answer for `rest`, read from `path`, whose identity was `before` it was opened.
+/// Caches the answer for `rest`, read from `path`. `before` is the file's identity from before it was opened.
 pub(super) fn keep(files: &Files, rest: &[u8], path: Vec<u8>, before: FileId, response: &Response) {
     let content = match &response.body {
         Body::Bytes(bytes) => Content::Bytes(bytes.as_slice().into()),
@@ -131,12 +129,12 @@ pub(super) fn keep(files: &Files, rest: &[u8], path: Vec<u8>, before: FileId, re
     CACHE.with_borrow_mut(|cache| cache.insert(files.fd.number(), rest, cached));
 }
 
-/// Forgets everything: the routes may be gone.
+/// Forgets everything, because the routes may be gone.
 pub(super) fn forget() {
     CACHE.with_borrow_mut(|cache| *cache = FileCache::default());
 }
 
-/// Closes what is open after a while; never ends.
+/// Closes open files after a while; never returns.
 pub async fn close_open() {
     let opened = OPENED.with(Rc::clone);
     loop {

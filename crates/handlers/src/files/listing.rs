@@ -1,4 +1,4 @@
-//! What is in a folder, in the order asked for.
+//! Lists the entries of a folder in the requested order.
 
 use std::{
     cell::RefCell,
@@ -30,22 +30,21 @@ use super::{
 };
 use crate::beneath;
 
-/// Entries that are looked at before the event loop goes on: some tenths of a millisecond.
+/// Entries to look at before the event loop goes on: some tenths of a millisecond.
 const PIECE: usize = 64;
-/// What was listed a moment ago is listed again, unless the folder itself has changed: sizes and times of files
-/// may be this much older than they are.
+/// Time that a list is reused unless the folder itself has changed: sizes and times of files may be this much out of date.
 const FRESH: Duration = Duration::from_secs(1);
-/// Lists that each thread keeps for that long, of up to 3 MB.
+/// Lists that each thread keeps for that time, of up to 3 MB each.
 const FOLDERS: usize = 4;
 
-/// A folder that is to be listed.
+/// A folder to list.
 #[derive(Debug)]
 pub struct List<'a> {
     pub(super) files: &'a Files,
     pub(super) head: &'a Head,
-    /// The folder below the route, empty or with its slash.
+    /// Path of the folder below the route, empty or with its slash.
     pub(super) path: Vec<u8>,
-    /// The folder.
+    /// Descriptor of the folder.
     pub(super) fd: OwnedFd,
 }
 
@@ -54,7 +53,7 @@ impl List<'_> {
         self,
         room: impl Future<Output = ()>,
     ) -> Result<Response, OpenRefusal> {
-        // A list is there, but has no version.
+        // A list exists, but has no version.
         let current = Validators {
             etag: None,
             modified: None,
@@ -71,7 +70,7 @@ impl List<'_> {
         let html = html((self.head, &self.path), &listed, order, number(query));
         let mut response = Response::new(200)
             .with("Content-Type", "text/html; charset=utf-8")
-            // Names are chosen by the users that may write here; should one ever get through, it runs nothing.
+            // The users that may write here choose the names. If a name ever gets through the escaping, it still runs nothing.
             .with(
                 "Content-Security-Policy",
                 "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
@@ -81,7 +80,7 @@ impl List<'_> {
     }
 }
 
-/// A page of the folder at `path` below the route.
+/// Returns a page of the list of the folder at `path` below the route.
 fn html(
     (head, path): (&Head, &[u8]),
     listed: &Listed,
@@ -114,8 +113,8 @@ fn html(
     html
 }
 
-/// What tells one state of one folder from another. A link's target is looked for beneath the route, so the same
-/// folder has another list on another route.
+/// Identifies a state of a folder. Targets of links are opened beneath the route, so that the same folder has another list on
+/// another route.
 #[derive(Debug, PartialEq, Eq)]
 struct ListingKey {
     route: RawFd,
@@ -125,16 +124,16 @@ struct ListingKey {
 
 thread_local! {
     static CACHED: RefCell<VecDeque<(ListingKey, Instant, Rc<Listed>)>> = RefCell::default();
-    /// One folder is read at a time: a request that waits for the same one finds it cached.
+    /// Serializes reading: a request that waits for the same folder finds its list cached.
     static READING: Rc<Mutex<()>> = Rc::default();
 }
 
-/// Whether this thread may look at all that is in the folder: it need not wait for anything that others can mount there.
+/// Returns whether this thread may look at everything in the folder: no mount of another user can make it wait.
 pub(super) fn is_at_hand(files: &Files, folder: &OwnedFd) -> Result<bool, OpenRefusal> {
     Ok(beneath::may_wait() || files.fd.is_closed() && trusted_path::is_closed(&fstat(folder)?))
 }
 
-/// What is in the folder, as it was [`FRESH`] ago at most.
+/// Returns the entries of the folder, at most [`FRESH`] old.
 async fn listed(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, OpenRefusal> {
     let key = || -> Result<ListingKey, OpenRefusal> {
         Ok(ListingKey {
@@ -148,7 +147,7 @@ async fn listed(files: &Files, path: &[u8], fd: OwnedFd) -> Result<Rc<Listed>, O
     }
     let reading = READING.with(Rc::clone);
     let _one = reading.lock().await;
-    // Before it is read: a change meanwhile is another state.
+    // Take the key before reading: a change meanwhile makes another key.
     let key = key()?;
     if let Some(listed) = cached(&key, Instant::now()) {
         return Ok(listed);
@@ -173,12 +172,12 @@ fn cached(key: &ListingKey, now: Instant) -> Option<Rc<Listed>> {
     })
 }
 
-/// Forgets what is cached: a route may be gone, and its number become that of another.
+/// Forgets what is cached: a route may be gone, and another route may get its number.
 pub(super) fn forget() {
     CACHED.take();
 }
 
-/// The entries that can be served, at most `max`. The event loop goes on between pieces.
+/// Reads the entries that can be served, at most `max`. The event loop goes on between pieces.
 pub(super) async fn read(
     files: &Files,
     path: &[u8],
@@ -211,9 +210,9 @@ pub(super) async fn read(
     })
 }
 
-/// What is told of a name; `None`: nothing.
+/// Returns the entry of a name; `None` if the list leaves it out.
 fn entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<ListingEntry> {
-    // Dotfiles, `.` and `..`; `.well-known` is there to be known, not to be listed.
+    // Skip dotfiles, `.` and `..`. Clients know `.well-known` without a list.
     if name.starts_with(b".") {
         return None;
     }
@@ -232,8 +231,7 @@ fn entry(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Option<Listin
     })
 }
 
-/// What `name` is; what a link leads to is looked at as a request would, so that nothing is told
-/// of a file outside.
+/// Returns the status of `name`. A link is followed as for a request, so that the list reveals nothing about a file outside.
 fn stat(files: &Files, path: &[u8], folder: &Dir, name: &[u8]) -> Result<Stat, Errno> {
     let stat = statat(folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
@@ -258,7 +256,7 @@ impl SortOrder {
         if self.descending { 'D' } else { 'A' }
     }
 
-    /// Reads a query; what is not understood is ignored.
+    /// Reads a query and ignores whatever it does not understand.
     fn of(query: &str) -> Self {
         let mut order = Self {
             column: Column::Name,
@@ -279,12 +277,12 @@ impl SortOrder {
 }
 
 impl Listed {
-    /// Folders first, then by column; names decide between equals.
+    /// Returns the entries, folders first, then by column, then by name.
     fn ordered(&self, order: SortOrder) -> Vec<&ListingEntry> {
         let mut all: Vec<_> = self.entries.iter().collect();
         let (folders, files) = all.split_at_mut(self.folders);
         for part in [folders, files] {
-            // Stable, and they come by name.
+            // The entries come sorted by name, and the sort is stable.
             match order.column {
                 Column::Name => {}
                 Column::Modified => part.sort_by_key(|e| e.modified),
@@ -298,7 +296,7 @@ impl Listed {
     }
 }
 
-/// The page that a query asks for; the first where that is no number.
+/// Returns the number of the page that a query asks for; 1 if there is no valid number.
 fn number(query: &str) -> usize {
     let mut pairs = query.split(['&', ';']);
     let page = |pair: &str| {
@@ -309,7 +307,7 @@ fn number(query: &str) -> usize {
     pairs.find_map(page).unwrap_or(1)
 }
 
-/// By name: folders first, small letters of ASCII as large ones. No two entries of a folder have one name.
+/// Sorts folders first, then by name, ignoring the case of ASCII letters. No two entries of a folder have the same name.
 impl Ord for ListingEntry {
     fn cmp(&self, other: &Self) -> Ordering {
         let folders_first = other.folder.cmp(&self.folder);

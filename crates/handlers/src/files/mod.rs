@@ -1,8 +1,8 @@
-//! Static files: 1. method 2. open 3. conditional 4. range 5. body.
+//! Static files. Each request takes these steps: 1. method 2. open 3. conditional 4. range 5. body.
 //!
-//! Everything is decided on the file that was opened, never on its name: openat2, fstat, read, close. A
-//! small file is remembered, and a few large ones stay open for a moment: they cost one fstatat while they
-//! stay the same; replacing one takes effect at once.
+//! Every decision is about the opened file, never about its name: openat2, fstat, read, close. A small file is remembered, and a
+//! few large files stay open for a moment. Such a file costs one fstatat while it stays the same; replacing a file takes effect
+//! at once.
 
 mod cache;
 mod entries;
@@ -34,13 +34,13 @@ use self::{
 };
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
-/// Forgets what is kept of all folders: a route may be gone, and its number become that of another.
+/// Forgets everything that is cached for any folder: a route may be gone, and another route may get its number.
 pub fn forget() {
     cache::forget();
     listing::forget();
 }
 
-/// Methods that mean something to HTTP and WebDAV (RFC 9110, 9.3; RFC 5789; RFC 4918), and nothing to a file.
+/// Methods with a meaning in HTTP and WebDAV (RFC 9110, 9.3; RFC 5789; RFC 4918), but not for a file.
 const NOT_ALLOWED: [&str; 10] = [
     "PUT",
     "DELETE",
@@ -60,8 +60,8 @@ const NO_INDEX: &str = "the folder has no index, and is not listed: add one of t
 
 /// Answers a request for the file at `rest`, the decoded path below the route, without a leading slash.
 ///
-/// Whether a folder was asked for with its slash is read from the target, since `rest` is empty for
-/// the route's own folder either way. `elsewhere` says of the name of an index whether another route answers for it.
+/// Takes from the target whether a folder was asked for with its slash, because `rest` is empty for the route's own folder either
+/// way. `elsewhere` returns whether another route answers for an index of that name.
 pub fn answer<'a>(
     files: &'a Files,
     head: &'a Head,
@@ -78,7 +78,7 @@ pub fn answer<'a>(
         }
         _ => return FileAnswer::Now(Response::new(405).with("Allow", ALLOW), Some(METHODS)),
     }
-    // What is kept does not know of which host it was asked for.
+    // A cached answer does not depend on the host of the request, but the route of an index may.
     let leads_on =
         head.target.path().ends_with(b"/") && files.index.iter().any(|name| elsewhere(name));
     if leads_on || !cache::applies(files, head) {
@@ -90,24 +90,24 @@ pub fn answer<'a>(
     }
 }
 
-/// An answer, or what takes its time.
+/// An answer, or a task that takes longer.
 #[derive(Debug)]
 pub enum FileAnswer<'a> {
-    /// This; and why it is refused, where the log is to say it.
+    /// A response, and the reason of a refusal if the log is to tell it.
     Now(Response, Option<&'static str>),
-    /// The list of a folder.
+    /// A folder to list.
     List(List<'a>),
-    /// The folder's index is this file, for which another route answers.
+    /// The folder's index is this file, but another route answers for it.
     Elsewhere(&'a str),
-    /// Another thread is to look ([`waits::answer`]).
+    /// Another thread has to look ([`waits::answer`]).
     Waits,
 }
 
 impl<'a> FileAnswer<'a> {
-    /// The answer, if nothing is to be waited for: a response, or the name of an index that another route answers for.
+    /// Returns the answer if it needs no waiting: a response, or the name of an index that another route answers for.
     ///
     /// # Errors
-    /// Something is, by [`FileAnswer::response`].
+    /// The answer needs waiting: call [`FileAnswer::response`].
     pub fn at_once(self) -> Result<Result<(Response, Option<&'static str>), &'a str>, Self> {
         match self {
             Self::Now(response, cause) => Ok(Ok((response, cause))),
@@ -116,10 +116,10 @@ impl<'a> FileAnswer<'a> {
         }
     }
 
-    /// The answer, and why it is a refusal. A list is made once there is `room` for it.
+    /// Returns the answer, and the reason if it is a refusal. A list is made once there is `room` for it.
     ///
     /// # Errors
-    /// Another route answers, for the index of this name; `None`: another thread is to look.
+    /// Another route answers, for the index of this name; `None`: another thread has to look.
     pub async fn response(
         self,
         room: impl Future<Output = ()>,
@@ -137,11 +137,11 @@ impl<'a> FileAnswer<'a> {
     }
 }
 
-/// As [`fresh`], and keeps the answer for the next request where the cache takes such.
+/// Does the same as [`fresh`], and caches the answer for the next request if the cache accepts it.
 fn fresh_and_cached<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAnswer<'a> {
     let mut path = rest.to_vec();
     if head.target.path().ends_with(b"/") {
-        // Only the first index: an earlier one may appear at any time.
+        // Cache only the first index: an index before it in the list may appear at any time.
         path.extend_from_slice(files.index.first().map_or("", String::as_str).as_bytes());
     }
     let before = if open::may_be_seen(rest) && !path.is_empty() && !path.ends_with(b"/") {
@@ -156,11 +156,11 @@ fn fresh_and_cached<'a>(files: &'a Files, head: &'a Head, rest: &[u8]) -> FileAn
     answered
 }
 
-/// Answers with the file at `rest` that a program hands over, of `media_type` where the program gave
-/// one. `None`: there is no such file, or it may not be seen.
+/// Answers with the file at `rest` that a program hands over, as `media_type` if the program named one. `None`: the file does not
+/// exist, or may not be seen.
 ///
 /// # Errors
-/// Another thread is to look.
+/// Another thread has to look.
 pub(crate) fn send_for_program(
     files: &Files,
     head: &Head,
@@ -179,7 +179,7 @@ pub(crate) fn send_for_program(
     }
 }
 
-/// Another thread is to look, because that may have to wait for a file system.
+/// Another thread has to look, because looking may have to wait for a file system.
 #[derive(Debug)]
 pub struct Waits;
 
@@ -196,10 +196,10 @@ fn fresh<'a>(
     found(files, head, rest, elsewhere).unwrap_or_else(refused)
 }
 
-/// Whether the route answers for `below` with a file, or, where it ends in `/`, with a folder's index or list.
+/// Returns whether the route answers for `below` with a file. If `below` ends in `/`: with a folder's index or list.
 ///
 /// # Errors
-/// Another thread is to look.
+/// Another thread has to look.
 pub fn has(files: &Files, below: &[u8]) -> Result<bool, Waits> {
     let open = |path: &[u8]| match open::open(&files.fd, path) {
         Err(OpenRefusal::Waits) => Err(Waits),
@@ -222,7 +222,7 @@ pub fn has(files: &Files, below: &[u8]) -> Result<bool, Waits> {
                 .index
                 .iter()
                 .map(|name| [below, name.as_bytes()].concat());
-            // The first one that is a file, or that cannot be looked at here.
+            // Find the first index that is a file, or that this thread cannot look at.
             let found =
                 index.find_map(|path| is_file(&path).map(|is| is.then_some(true)).transpose());
             found.unwrap_or(Ok(false))
@@ -250,8 +250,8 @@ fn found<'a>(
     }
 }
 
-/// The first index that is a file, else a list of what is there. The folder itself is opened only
-/// for the list: the usual folder costs as much as a file, and may be one that cannot be read.
+/// Answers with the first index that is a file, else with a list of the folder. The folder itself is opened only for the list:
+/// thus the usual folder costs as much as a file, and need not be readable.
 fn folder<'a>(
     files: &'a Files,
     head: &'a Head,
@@ -279,7 +279,7 @@ fn folder<'a>(
     }
     path.truncate(base);
     match open::open(&files.fd, &path)? {
-        // What others can put into the folder may be on another file system.
+        // Entries that other users put into the folder may be on another file system.
         Opened::Folder(fd) if files.listing && !listing::is_at_hand(files, &fd)? => {
             Err(OpenRefusal::Waits)
         }
@@ -304,10 +304,9 @@ fn whole<'a>(
     Ok(FileAnswer::Now(response, None))
 }
 
-/// The same target with a slash at its end, as it came but for dot segments.
+/// Redirects to the same target with a slash at its end. Dot segments are resolved; the rest stays as it came.
 ///
-/// One slash in front and no backslash: `//evil.example/` and `/\evil.example/` are other sites to
-/// a browser.
+/// The new path has one slash in front and no backslash: browsers take `//evil.example/` and `/\evil.example/` for other sites.
 pub fn to_slash(head: &Head) -> Response {
     let raw = head.target.uri();
     let (path, query) = raw.split_at(raw.find('?').unwrap_or(raw.len()));

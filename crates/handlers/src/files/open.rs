@@ -1,4 +1,4 @@
-//! Opening what a path names, beneath the folder of the route and nowhere else.
+//! Opens paths beneath the folder of the route, and nowhere else.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -20,33 +20,32 @@ pub(super) enum Opened {
     Folder(OwnedFd),
 }
 
-/// A regular file, open for reading, and what fstat said of it.
+/// A regular file, open for reading, with the result of fstat.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) fd: OwnedFd,
     pub(super) stat: Stat,
-    /// Its own path, if that which was asked for leads over links.
+    /// Path of the file itself, if the requested path leads over links.
     own: Option<Vec<u8>>,
 }
 
-/// Why there is nothing to send. No answer to others says more than its status.
+/// Reasons to send nothing. Clients learn no more than the status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpenRefusal {
-    /// Not there; or there, but not as far as the web is concerned: a way out of the folder, a
-    /// dotfile, a FIFO, a socket, a device.
+    /// The file does not exist, or it is not for the web: a way out of the folder, a dotfile, a FIFO, a socket, a device.
     NotFound,
-    /// It is not for the web, or the system does not let the server's user read it: why, for the log.
+    /// The file is not for the web, or the server's user may not read it: the reason, for the log.
     Forbidden(&'static str),
     /// No descriptor or no memory is left.
     Busy,
     /// The disk or the kernel failed.
     Failed,
-    /// It is for another thread to look, because that may have to wait.
+    /// Another thread has to look, because looking may have to wait.
     Waits,
 }
 
 impl OpenRefusal {
-    /// Why, where the log is to say it.
+    /// Returns the reason, if the log is to tell it.
     pub(super) fn cause(self) -> Option<&'static str> {
         match self {
             Self::Forbidden(why) => Some(why),
@@ -64,7 +63,7 @@ impl OpenRefusal {
     }
 }
 
-/// What the system says to a server's user without rights.
+/// Explains a refusal by the system to a server's user without privileges.
 pub(super) const UNREADABLE: &str =
     "the server's user may not read it: chmod a+r the file, a+rx the folders";
 
@@ -74,8 +73,8 @@ impl From<Errno> for OpenRefusal {
             Errno::ACCESS | Errno::PERM => Self::Forbidden(UNREADABLE),
             beneath::WAITS => Self::Waits,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => Self::Busy,
-            // XDEV: beneath no more. LOOP: too many links, or a magic one. NXIO, NODEV: a socket or
-            // a device. INVAL: no file system could hold that name.
+            // XDEV: outside the folder. LOOP: too many links, or a magic link. NXIO, NODEV: a socket or a device. INVAL: no file
+            // system can hold that name.
             Errno::NOENT
             | Errno::NOTDIR
             | Errno::NAMETOOLONG
@@ -89,7 +88,7 @@ impl From<Errno> for OpenRefusal {
     }
 }
 
-/// Whether `rest` may name anything: no empty segment but after the last slash, and none that begins
+/// Returns whether `rest` may name a file at all. Only the segment after the last slash may be empty, and no segment may begin
 /// with a dot, apart from `.well-known` (RFC 8615). That covers `.` and `..` too.
 pub(super) fn may_be_seen(rest: &[u8]) -> bool {
     let inner = rest.strip_suffix(b"/").unwrap_or(rest);
@@ -97,10 +96,10 @@ pub(super) fn may_be_seen(rest: &[u8]) -> bool {
     rest.is_empty() || inner.split(|&b| b == b'/').all(seen)
 }
 
-/// Opens `path` beneath `root`; an empty path is `root` itself. Links are followed where they stay beneath.
+/// Opens `path` beneath `root`; an empty path is `root` itself. Links are followed if they stay beneath `root`.
 pub(super) fn open(root: &Folder, path: &[u8]) -> Result<Opened, OpenRefusal> {
     let root = root.at_hand()?;
-    // NONBLOCK: a FIFO without a writer must not hold up the thread before fstat tells it apart.
+    // NONBLOCK: a FIFO without a writer must not block the thread until fstat recognizes it.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let by_name = beneath::open_without_links(root, path, flags);
     let linked = matches!(by_name, Err(Errno::LOOP));
@@ -110,7 +109,7 @@ pub(super) fn open(root: &Folder, path: &[u8]) -> Result<Opened, OpenRefusal> {
         by_name
     };
     let fd = match opened {
-        // A folder that may be entered but not read still has a slash to be sent to.
+        // A folder that may be entered but not read can still be redirected to its slash.
         Err(Errno::ACCESS) => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let folder =
@@ -134,7 +133,7 @@ pub(super) fn open(root: &Folder, path: &[u8]) -> Result<Opened, OpenRefusal> {
     }
 }
 
-/// Where a file is, or was.
+/// Returns the path of a file, even after the file was deleted.
 fn own_path(fd: impl AsFd) -> Result<Vec<u8>, OpenRefusal> {
     const DELETED: &[u8] = b" (deleted)";
     let path = beneath::name(fd)?.into_bytes();
@@ -142,25 +141,25 @@ fn own_path(fd: impl AsFd) -> Result<Vec<u8>, OpenRefusal> {
 }
 
 impl OpenFile {
-    /// Whether it is a program's source, which was asked for as `path`: by that name, or by its own.
+    /// Returns whether the file is the source of a program, by the requested `path` or by the file's own.
     pub(super) fn is_source(&self, files: &Files, path: &[u8]) -> bool {
         let own = self.own.as_deref();
         files.is_source(path) || own.is_some_and(|own| files.is_source(own))
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub(super) fn size(&self) -> u64 {
         u64::try_from(self.stat.st_size).unwrap_or(0)
     }
 
-    /// When its bytes last changed; `None` before 1970 and after 9999.
+    /// Returns when the file's bytes last changed; `None` before 1970 and after 9999.
     pub(super) fn modified(&self) -> Option<SystemTime> {
         modified(&self.stat)
     }
 }
 
-/// The modification time of `stat`; `None` before 1970 and after 9999, which an HTTP-date cannot
-/// say and httpdate panics at. A user that may write a file may set both.
+/// Returns the modification time of `stat`; `None` before 1970 and after 9999. An HTTP-date cannot express such a time, and
+/// httpdate panics at it. Any user with write access to a file may set such a time.
 pub(super) fn modified(stat: &Stat) -> Option<SystemTime> {
     const YEAR_10000: u64 = 253_402_300_800;
     let seconds = u64::try_from(stat.st_mtime).ok()?;

@@ -13,12 +13,12 @@ const STYLE: &str = include_str!("listing.css");
 pub(super) struct Page<'a> {
     /// The decoded path of the folder.
     pub(super) path: &'a [u8],
-    /// Whether it is the route's own folder, so that nothing of ours is above.
+    /// Whether the folder is the route's own, so that the page must not link to a parent.
     pub(super) is_root: bool,
     pub(super) entries: &'a [&'a ListingEntry],
-    /// Of this folder.
+    /// The listed folder.
     pub(super) folder: &'a Listed,
-    /// Its number, from 1.
+    /// Number of the page, from 1.
     pub(super) number: usize,
     pub(super) order: SortOrder,
 }
@@ -73,7 +73,7 @@ fn document(out: &mut String, page: &Page<'_>) -> fmt::Result {
     out.write_str("</main>\n</body>\n</html>\n")
 }
 
-/// Links to the pages beside this one, where there are `pages`.
+/// Writes links to the previous and next page, if there are several `pages`.
 fn page_links(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
     if pages < 2 {
         return Ok(());
@@ -97,7 +97,8 @@ fn page_links(out: &mut String, page: &Page<'_>, pages: usize) -> fmt::Result {
     out.write_str("</nav>\n")
 }
 
-/// A column's name, which sorts by it, or the other way round where it already does.
+/// Writes the heading of a column, with a link that sorts by the column. If the list is already sorted so, the link reverses the
+/// order.
 fn heading(out: &mut String, order: SortOrder, column: Column, label: &str) -> fmt::Result {
     let key = column.key();
     let active = order.column == column;
@@ -135,8 +136,8 @@ fn row(out: &mut String, entry: &ListingEntry) -> fmt::Result {
     out.write_str("</td></tr>\n")
 }
 
-/// Bytes as text for HTML, in content and in attributes: escaped, control characters as their
-/// pictures, what is not UTF-8 as U+FFFD.
+/// Text for HTML, in content and in attributes. HTML characters are escaped, control characters become their pictures, and bytes
+/// that are not UTF-8 become U+FFFD.
 struct HtmlText<'a>(&'a [u8]);
 
 impl fmt::Display for HtmlText<'_> {
@@ -157,8 +158,8 @@ impl fmt::Display for HtmlText<'_> {
     }
 }
 
-/// A name as a relative reference, byte for byte: all but the unreserved characters of RFC 3986, 2.3
-/// are encoded, so that a colon makes no scheme of it.
+/// A name as a relative reference, byte for byte. All but the unreserved characters of RFC 3986, 2.3 are encoded, so that a colon
+/// does not make a scheme.
 struct Href<'a>(&'a [u8]);
 
 impl fmt::Display for Href<'_> {
@@ -174,13 +175,13 @@ impl fmt::Display for Href<'_> {
     }
 }
 
-/// Bytes, in the largest unit that leaves at least one: `617 B`, `4.2 KiB`.
+/// A size in the largest unit that leaves at least 1: `617 B`, `4.2 KiB`.
 struct ByteSize(u64);
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut unit = "B";
-        // In tenths; u128 because ten times the largest size is more than u64 holds.
+        // Count tenths. u128, because ten times the largest size does not fit into u64.
         let mut tenths = u128::from(self.0) * 10;
         for larger in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
             if tenths < 10_240 {

@@ -1,4 +1,4 @@
-//! The answer for a file that is open: preconditions, ranges, fields, body.
+//! Answers for an open file: preconditions, ranges, fields, body.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -27,20 +27,20 @@ use super::{
     variant::Representation,
 };
 
-/// Up to here a file is read at once, so that head and body leave in one write; beyond, sendfile wins.
+/// Limit for a file that is read at once, so that head and body leave in one write. For larger files sendfile is faster.
 pub(super) const SMALL: u64 = 64 << 10;
 
-/// Ranges in one request; more are answered with the whole (RFC 9110, 14.2).
+/// Limit for ranges in one request; a request for more gets the whole file (RFC 9110, 14.2).
 const MAX_RANGES: usize = 200;
 
-/// What the preconditions and Range leave of the request.
+/// Part of the file to send, by the preconditions and Range.
 enum Selected {
     NotModified,
     Whole,
     Partial(Vec<Range<u64>>),
 }
 
-/// Answers for the file at `path`, of `own_type` where that is given.
+/// Answers with the file at `path`, as `own_type` if that is given.
 pub(super) fn file(
     files: &Files,
     head: &Head,
@@ -67,7 +67,7 @@ pub(super) fn file(
     });
     describe(&mut response, &variant, varies);
     match answer {
-        // The steps behind ask for the type; it is not sent.
+        // Later steps need the type; they do not send it.
         Selected::NotModified => response.fields.push("Content-Type", &*media_type),
         Selected::Whole => whole(&mut response, head, variant.file, &media_type)?,
         Selected::Partial(ranges) => partial(&mut response, variant.file, &media_type, &ranges)?,
@@ -75,7 +75,7 @@ pub(super) fn file(
     Ok(response)
 }
 
-/// Preconditions, then ranges (13.2.2); `Err` is the whole answer where one of them fails.
+/// Checks preconditions, then ranges (13.2.2). `Err`: the complete answer if a check fails.
 fn decide(head: &Head, variant: &Representation) -> Result<Selected, Response> {
     let current = Validators {
         etag: Some(&variant.etag),
@@ -96,14 +96,14 @@ fn decide(head: &Head, variant: &Representation) -> Result<Selected, Response> {
     }
 }
 
-/// The fields that say what is sent; a 304 has only those that a cache needs (15.4.5).
+/// Adds the fields that describe the content; a 304 gets only the fields that a cache needs (15.4.5).
 fn describe(response: &mut Response, variant: &Representation, varies: bool) {
     let fields = &mut response.fields;
     fields.push("ETag", &variant.etag);
     if let Some(modified) = variant.modified {
         fields.push("Last-Modified", httpdate::fmt_http_date(modified));
     }
-    // Also where no sibling is there now: one may be put there while a cache still holds this.
+    // Add Vary even if no sibling exists: a sibling may appear while a cache still holds this response.
     if varies {
         fields.push("Vary", "Accept-Encoding");
     }
@@ -125,7 +125,7 @@ fn whole(
     let all = 0..file.size();
     response.fields.push("Content-Type", media_type);
     response.body = if head.method == Method::Head && !all.is_empty() {
-        // Its length is all that is wanted of it.
+        // A response to HEAD needs only the length of the body.
         Body::File(part(&Arc::new(file.fd), &all))
     } else {
         body(file, &all)?
@@ -133,7 +133,7 @@ fn whole(
     Ok(())
 }
 
-/// 206: one part as it is (15.3.7.1), several as multipart/byteranges (15.3.7.2).
+/// Makes a 206: a single part as it is (15.3.7.1), several as multipart/byteranges (15.3.7.2).
 fn partial(
     response: &mut Response,
     file: OpenFile,
@@ -170,10 +170,10 @@ fn partial(
     Ok(())
 }
 
-/// The bytes of `range`: read now where they are few.
+/// Returns the bytes of `range`; few bytes are read now.
 ///
-/// Where the file has become shorter meanwhile the relay is left to find out, and to cut the response
-/// visibly: fewer bytes under the old ETag would pass for the file.
+/// If the file has become shorter meanwhile, the relay finds out and cuts the response visibly. Fewer bytes under the old ETag
+/// would pass for the file.
 fn body(file: OpenFile, range: &Range<u64>) -> Result<Body, OpenRefusal> {
     let len = range.end - range.start;
     if len == 0 {
@@ -187,7 +187,7 @@ fn body(file: OpenFile, range: &Range<u64>) -> Result<Body, OpenRefusal> {
     Ok(Body::File(part(&Arc::new(file.fd), range)))
 }
 
-/// All the bytes of `range`, or `None` where the file ends before.
+/// Reads all the bytes of `range`; `None` if the file ends earlier.
 fn read(fd: &OwnedFd, range: &Range<u64>) -> Result<Option<Vec<u8>>, OpenRefusal> {
     let Ok(len) = usize::try_from(range.end - range.start) else {
         return Ok(None);
@@ -201,7 +201,7 @@ fn read(fd: &OwnedFd, range: &Range<u64>) -> Result<Option<Vec<u8>>, OpenRefusal
             Err(errno) => return Err(errno.into()),
         }
     }
-    // The allocator may have given more room than was asked for, and the file may have grown into it.
+    // The allocator may have reserved more room than requested, and the file may have grown into it.
     bytes.truncate(len);
     Ok(Some(bytes))
 }
@@ -218,7 +218,7 @@ fn content_range(range: &Range<u64>, size: u64) -> String {
     format!("bytes {}-{}/{size}", range.start, range.end - 1)
 }
 
-/// 128 bits that no file can hold beforehand: the standard library's hash keys are random.
+/// Makes 128 bits that no file can hold beforehand: the standard library's hash keys are random.
 fn boundary() -> String {
     let half = || RandomState::new().hash_one(0);
     format!("{:016x}{:016x}", half(), half())

@@ -1,4 +1,4 @@
-//! How files are served.
+//! Settings of static files.
 
 use std::{
     io,
@@ -10,31 +10,31 @@ use galgo_proto::glob::Glob;
 
 use crate::root::{Folder, open};
 
-/// Static files.
+/// A folder of static files, and its settings.
 #[derive(Debug, PartialEq)]
 pub struct Files {
-    /// The folder, absolute.
+    /// Absolute path of the folder.
     pub path: PathBuf,
-    /// Its descriptor (O_PATH), for openat2 with RESOLVE_BENEATH.
+    /// Descriptor of the folder (O_PATH), for openat2 with RESOLVE_BENEATH.
     pub fd: Folder,
-    /// Names tried for a folder, in order.
+    /// Names of index files, in the order of trying.
     pub index: Vec<String>,
-    /// List folders without an index.
+    /// Whether to list folders without an index.
     pub listing: bool,
-    /// Send `name.br`, `name.zst`, `name.gz` beside a file where the client takes it.
+    /// Whether to send `name.br`, `name.zst` or `name.gz` instead of `name` if the client accepts the coding.
     pub precompressed: bool,
-    /// Media types by ending, without the dot, that come before the built-in table.
+    /// Media types by extension, without the dot; they precede the built-in table.
     pub types: Vec<(String, String)>,
-    /// Media type of anything else.
+    /// Media type of all other files.
     pub default_type: String,
-    /// Files with these names are programs, which are run and never shown.
+    /// Patterns of names of programs, which are run and never shown.
     pub cgi_names: Vec<Glob>,
-    /// Files with one of these endings are programs, and are refused: their source would be shown.
+    /// Extensions of programs. Files with them are refused, because answering would show their source.
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
 }
 
 impl Files {
-    /// Opens a folder of files, everything else at its default. `path` is absolute.
+    /// Opens a folder of files with default settings. `path` is absolute.
     ///
     /// # Errors
     /// The path is not a folder or cannot be opened.
@@ -42,7 +42,7 @@ impl Files {
         Ok(Self::new(path.to_owned(), open(path)?))
     }
 
-    /// The same of the folder `fd`.
+    /// Returns the same settings for the folder `fd`.
     pub(super) fn with(&self, fd: Folder) -> Self {
         Self {
             path: self.path.clone(),
@@ -56,7 +56,7 @@ impl Files {
         }
     }
 
-    /// The folder `fd`, everything else at its default.
+    /// Returns default settings for the folder `fd`.
     pub fn new(path: PathBuf, fd: Folder) -> Self {
         Self {
             path,
@@ -71,9 +71,9 @@ impl Files {
         }
     }
 
-    /// Whether a file of this name is the source of a program, for it is one of `cgi_names` or an interpreter runs its ending, in
-    /// any letter case, or a copy of one that an editor left. A `files` route answers 403 for such a
-    /// file instead of showing it.
+    /// Returns whether a file of this name is the source of a program: `cgi_names` lists the name, or an interpreter runs its
+    /// extension, in any letter case. Copies that an editor left count, too. A `files` route answers 403 for such a file instead
+    /// of showing it.
     pub fn is_source(&self, path: &[u8]) -> bool {
         const COPIES: [&[u8]; 6] = [b"~", b".bak", b".old", b".orig", b".save", b".swp"];
         let ends = |path: &[u8], ending: &[u8]| {
@@ -87,8 +87,8 @@ impl Files {
         if programs.any(|glob| glob.fits_in_any_case(name)) {
             return true;
         }
-        // A `.wasm` file may be meant for browsers, a `.wcgi` file is a program and nothing else; no client is shown
-        // hashes of passwords.
+        // A `.wasm` file may be meant for browsers, but a `.wcgi` file is always a program. No client may see hashes of
+        // passwords.
         let endings = self.interpreters.iter().map(|(ending, _)| ending.as_str());
         endings
             .chain([".wcgi", ".htpasswd"])

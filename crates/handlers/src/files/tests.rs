@@ -105,7 +105,7 @@ fn runtime() -> tokio::runtime::Runtime {
     runtime.enable_time().build().unwrap()
 }
 
-/// A head as the parser would make it, without the parser's refusals: what is here must hold alone.
+/// Makes a head as the parser would, without the parser's checks: the checks under test must suffice alone.
 fn head(method: Method, raw: &str, pairs: &[(&str, &str)]) -> Head {
     let query_at = raw.find('?').map(|at| at + 1);
     let mut fields = Fields::new();
@@ -141,7 +141,7 @@ fn decode(text: &str) -> Vec<u8> {
     out
 }
 
-/// What would be sent.
+/// Returns the bytes that would be sent.
 fn bytes(body: &Body) -> Vec<u8> {
     let piece = |p: &galgo_service::body::FilePart| {
         let file = fs::File::from(p.file.try_clone().unwrap());

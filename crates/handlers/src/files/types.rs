@@ -1,9 +1,9 @@
-//! Media types by the ending of a name.
+//! Media types by the extension of a name.
 
 use super::settings::Files;
 use std::borrow::Cow;
 
-/// Types outside `text/` that are text all the same, or that shrink as text does.
+/// Types outside `text/` that are text nonetheless, or that shrink like text.
 const COMPRESSIBLE: &[&str] = &[
     "application/javascript",
     "application/json",
@@ -19,9 +19,9 @@ const COMPRESSIBLE: &[&str] = &[
     "image/x-icon",
 ];
 
-/// The media type of the file called `name`: what the route says of its ending, else the built-in
-/// table, else the route's default. Text of the built-in table is declared to be UTF-8; what the route
-/// says is sent as it says it, since its files may be in another charset, and name that themselves.
+/// Returns the media type of the file called `name`: the route's type for the extension, else that of the built-in table, else
+/// the route's default. Text of the built-in table is declared to be UTF-8. The route's types are sent unchanged: its files may
+/// be in another charset, which the configuration names itself.
 pub(super) fn media_type<'a>(files: &'a Files, name: &[u8]) -> Cow<'a, str> {
     if let Some(typed) = overridden(files, name) {
         return typed.into();
@@ -52,7 +52,7 @@ fn built_in(name: &[u8]) -> Option<&'static str> {
     mime_guess::from_ext(ending).first_raw()
 }
 
-/// The type without its parameters.
+/// Returns the type without its parameters.
 fn essence(media_type: &str) -> &str {
     media_type.split(';').next().unwrap_or_default().trim_end()
 }
@@ -61,7 +61,7 @@ fn is_text(media_type: &str) -> bool {
     media_type.starts_with("text/") || essence(media_type) == "application/javascript"
 }
 
-/// Whether bytes of this type are worth compressing, so that a compressed sibling may be there.
+/// Returns whether bytes of this type are worth compressing, so that a compressed sibling may exist.
 pub(super) fn is_compressible(media_type: &str) -> bool {
     let essence = essence(media_type);
     essence.starts_with("text/")

@@ -1,4 +1,4 @@
-//! The representation of a file that a client gets: the file, or a compressed one beside it.
+//! Chooses the representation of a file that a client gets: the file itself, or a compressed sibling.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -10,10 +10,10 @@ use galgo_proto::{Fields, coding::AcceptedCodings, coding::Coding};
 use super::open::{self, OpenFile, Opened};
 use super::settings::Files;
 
-/// A file younger than this may change again without its mtime telling.
+/// Age below which a file may change again without a change of its mtime.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// The representation selected (RFC 9110, 3.2), with its validators.
+/// The selected representation (RFC 9110, 3.2), with its validators.
 #[derive(Debug)]
 pub(super) struct Representation {
     pub(super) file: OpenFile,
@@ -28,8 +28,8 @@ impl Representation {
         Self::of(file, Coding::Identity, now)
     }
 
-    /// The best of `file` and its siblings that the client accepts. Where it accepts none of those
-    /// that are there it gets the file itself, which 12.5.3 allows and which is more use than a 406.
+    /// Chooses the best among `file` and its siblings that the client accepts. If the client accepts none of them, it gets the
+    /// file itself, which 12.5.3 allows and which is more use than a 406.
     pub(super) fn negotiated(
         files: &Files,
         request: &Fields,
@@ -58,7 +58,7 @@ impl Representation {
     }
 }
 
-/// The file beside `path` in `coding`, unless it is older: then it was made from something else.
+/// Opens the sibling of `path` in `coding`, unless the sibling is older: then it was made from another version.
 fn sibling(files: &Files, path: &[u8], file: &OpenFile, coding: Coding) -> Option<OpenFile> {
     let ending = match coding {
         Coding::Brotli => ".br",
@@ -75,9 +75,9 @@ fn sibling(files: &Files, path: &[u8], file: &OpenFile, coding: Coding) -> Optio
     is_good.then_some(found)
 }
 
-/// An entity tag (8.8.3) of inode, size and mtime, hashed so that it tells no inode numbers, and of
-/// the coding (8.8.3.3). It is weak while the file is younger than [`SETTLED`], or from the future:
-/// a second write within one tick of the clock would leave all three as they are (8.8.1).
+/// Makes an entity tag (8.8.3) from inode, size and mtime, hashed so that it reveals no inode numbers, and from the coding
+/// (8.8.3.3). The tag is weak while the file is younger than [`SETTLED`], or from the future. A second write within one tick of
+/// the clock could leave all three unchanged (8.8.1).
 fn etag(file: &OpenFile, coding: Coding, now: SystemTime) -> String {
     let mut hasher = DefaultHasher::new();
     let s = &file.stat;

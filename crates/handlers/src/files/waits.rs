@@ -1,7 +1,7 @@
-//! Files that threads answer for, because their file system may hang ([`crate::waiting`]).
+//! Files that threads answer for, because the file system may hang ([`crate::waiting`]).
 //!
-//! Nothing of such a file system is left to an event loop: neither the bytes of a large file, which a thread reads piece by
-//! piece, nor its descriptor, because close(2) may hang, too. So each piece opens the file again.
+//! An event loop touches nothing of such a file system. A thread reads the bytes of a large file piece by piece. The event loop
+//! does not keep the descriptor either, because close(2) may hang, too: each piece opens the file again.
 
 use std::{
     fs::File,
@@ -36,7 +36,7 @@ use crate::{
     waiting::in_folder,
 };
 
-/// Bytes that a thread reads at once.
+/// Limit for the bytes of a piece, which a thread reads at once.
 const PIECE: u64 = 128 << 10;
 
 /// A response on its way from a thread to an event loop.
@@ -50,22 +50,22 @@ enum MadeBody {
     Empty,
     Bytes(Vec<u8>),
     Shared(Arc<[u8]>),
-    /// It is on a local file system.
+    /// Part of a file on a local file system.
     Local(FilePart),
     Remote(RemotePart),
 }
 
-/// A piece of a file that is opened for each part of it.
+/// Part of a file that is opened again for each piece.
 #[derive(Debug, Clone)]
 struct RemotePart {
-    /// Below the folder of the route.
+    /// Path of the file below the folder of the route.
     path: Vec<u8>,
     id: FileId,
     offset: u64,
     len: u64,
 }
 
-/// As [`super::answer`], by a thread. `Ok(Err(_))`: another route answers, for the index of this name.
+/// Does the same as [`super::answer`], on a thread. `Ok(Err(_))`: another route answers, for the index of this name.
 ///
 /// # Errors
 /// The file system does not answer in time.
@@ -92,7 +92,7 @@ pub async fn answer(
     })
 }
 
-/// As [`super::send_for_program`]; by a thread, if the file system may hang.
+/// Does the same as [`super::send_for_program`]; on a thread, if the file system may hang.
 ///
 /// # Errors
 /// The file system does not answer in time.
@@ -122,7 +122,7 @@ fn duplicate(files: &Files) -> Result<Files, Fault> {
     Ok(files.with(fd))
 }
 
-/// The request, but for several ranges: the whole answers them (RFC 9110, 14.2).
+/// Returns the request's head without several ranges: a request for them gets the whole file (RFC 9110, 14.2).
 fn plain(head: &Head) -> Head {
     let mut head = head.clone();
     if head
@@ -135,7 +135,7 @@ fn plain(head: &Head) -> Head {
     head
 }
 
-/// What comes of a future that waits for nothing but this thread.
+/// Returns the result of a future that waits for nothing but this thread.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut cx = TaskContext::from_waker(Waker::noop());
@@ -165,7 +165,7 @@ impl Made {
                 Err(_) => return failed(),
             },
             Body::Shared(bytes) => MadeBody::Shared(bytes),
-            // No answer with several parts is asked for.
+            // `plain` removes several ranges, so that no answer has several parts.
             Body::Parts(_) | Body::Stream(_) => return failed(),
         };
         Self {
@@ -227,7 +227,7 @@ impl RemotePart {
         })
     }
 
-    /// Its first bytes. `Ok(None)`: the file is another one.
+    /// Reads the next bytes. `Ok(None)`: the path leads to another file now, or the file is too short.
     fn read(&self, folder: &Folder) -> Result<Option<Vec<u8>>, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file: OwnedFd = beneath::open_without_links(folder, &self.path, flags)?;
@@ -241,7 +241,7 @@ impl RemotePart {
     }
 }
 
-/// A file that threads read, as a producer.
+/// A producer of a file that threads read.
 #[derive(Debug)]
 struct RemoteBody {
     folder: Folder,

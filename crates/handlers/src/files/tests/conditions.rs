@@ -32,7 +32,7 @@ fn s15_4_5_not_modified_has_what_a_cache_needs() {
     site.put("a.html", "x");
     let r = site.get_with("/a.html", "If-None-Match", "*");
     let names: Vec<_> = r.fields.iter().map(|(n, _)| n).collect();
-    // The type is for the steps behind, which take it away.
+    // Later steps need the type, and remove it.
     let want: [&[u8]; 4] = [b"ETag", b"Last-Modified", b"Vary", b"Content-Type"];
     assert_eq!(names, want);
 }
@@ -59,7 +59,7 @@ fn s8_8_1_a_tag_is_weak_until_the_file_has_settled() {
         let r = send::file(&site.files, &head, b"f", file, None, now).unwrap();
         assert_eq!(field(&r, "ETag").starts_with("W/"), weak, "{age} ms");
     }
-    // A tag that was weak matches the strong one it becomes, but not for a part of the file.
+    // A weak tag matches the strong tag that it becomes, but not for a part of the file.
     file.set_modified(now - Duration::from_secs(3600)).unwrap();
     let strong = site.get("/f");
     let strong = field(&strong, "ETag");
@@ -109,7 +109,7 @@ fn times_that_no_date_can_say() {
         assert_eq!(modified.is_some(), known, "{seconds}");
         modified.map(httpdate::fmt_http_date);
     }
-    // Not every file system keeps all of these.
+    // Some file systems cannot keep all of these times.
     for seconds in [-1, -10_000_000_000, 253_402_300_800, 1 << 33, i64::MAX] {
         let time = rustix::fs::Timestamps {
             last_access: rustix::fs::Timespec {
@@ -177,7 +177,7 @@ fn s15_3_7_2_multipart() {
     assert_eq!(r.body.len(), want.len() as u64);
     let again = site.get_with("/f.txt", "Range", "bytes=0-1, -2, 4-4");
     assert_ne!(field(&again, "Content-Type"), field(&r, "Content-Type"));
-    // Too many, or more than the file.
+    // Too many ranges, or ranges for more bytes than the file has.
     let many = format!("bytes={}", "0-0,".repeat(17));
     assert_serves(&site.get_with("/f.txt", "Range", &many), 200, "0123456789");
     let r = site.get_with("/f.txt", "Range", "bytes=0-,1-");

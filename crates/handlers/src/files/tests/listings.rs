@@ -1,4 +1,4 @@
-//! Listings, and what is remembered.
+//! Listings, and cached files.
 
 use galgo_io::rate_allowance::poll_once;
 
@@ -11,7 +11,7 @@ fn listing(site: &Site, target: &str) -> String {
     String::from_utf8(bytes(&r.body)).unwrap()
 }
 
-/// The links of the rows, in order.
+/// Returns the links of the rows, in order.
 fn links(html: &str) -> Vec<&str> {
     let rows = html.split("<td><a href=\"").skip(1);
     rows.map(|r| r.split('"').next().unwrap()).collect()
@@ -30,7 +30,7 @@ fn a_listing_is_escaped_and_linked_byte_for_byte() {
     assert!(html.contains("&lt;script&gt;&amp;&quot;&#39;"));
     assert!(html.contains("a\u{240a}b") && html.contains('\u{fffd}'));
     assert!(!html.contains("<script") && !html.contains("hidden"));
-    // Nothing is loaded from anywhere.
+    // The page loads nothing from elsewhere.
     assert!(!html.contains("http") && !html.contains("url("));
     for link in &links(&html)[1..] {
         assert_eq!(site.get(&format!("/d/{link}")).status, 200, "{link}");
@@ -137,7 +137,7 @@ fn a_long_listing_has_pages() {
     }
 }
 
-/// Other requests of the event loop go on while a folder is read, and no second one reads it.
+/// While a folder is read, other requests of the event loop go on, and none of them reads it a second time.
 #[test]
 fn a_long_listing_holds_nobody_up() {
     const FILES: usize = 2000;
@@ -167,14 +167,14 @@ fn a_long_listing_holds_nobody_up() {
         }
         let read = turns.get();
         assert!(read > FILES / 100 && read < FILES / 20, "{read} turns");
-        // Kept: there is nothing to wait for, but where this machine stands still for a second.
+        // The list is cached: only a stall of this machine for a second makes a request wait.
         let mut tries = 0;
         while poll_once(std::pin::pin!(list())).await.is_pending() {
             let _ = list().await;
             tries += 1;
             assert!(tries < 100, "the list is never kept");
         }
-        // A folder that has changed is another one.
+        // A folder that has changed has another key.
         site.put("0new", "");
         let fresh = list().await;
         assert!(
@@ -185,7 +185,7 @@ fn a_long_listing_holds_nobody_up() {
     });
 }
 
-/// Asks until the answer comes from memory: a file must have settled first.
+/// Sends requests until the answer comes from memory: a file must have settled first.
 fn remembered(site: &Site, target: &str) {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !matches!(site.get(target).body, Body::Shared(_)) {
@@ -213,14 +213,14 @@ fn what_is_remembered_is_what_is_there() {
     let matched = site.ask(Method::Get, "/kept.txt", &[("If-None-Match", &tag)]);
     assert_eq!(matched.status, 304);
 
-    // Written in place, in the same length.
+    // Write the file in place, with the same length.
     site.put("kept.txt", "two");
     assert_serves(&site.get("/kept.txt"), 200, "two");
-    // Replaced by a link that leads out.
+    // Replace the file by a link that leads out.
     std::fs::remove_file(site.path("kept.txt")).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", site.path("kept.txt")).unwrap();
     assert_eq!(site.get("/kept.txt").status, 404);
-    // Removed.
+    // Remove the index.
     std::fs::remove_file(site.path("kept/index.html")).unwrap();
     assert_eq!(site.get("/kept/").status, 403);
 }

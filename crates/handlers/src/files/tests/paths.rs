@@ -1,4 +1,4 @@
-//! Which file a path means, and which are refused.
+//! Resolution of paths to files, and refusals.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn absolute_paths_and_proc_stay_beneath() {
         secret.to_str().unwrap(),
     ] {
         assert_eq!(site.get(target).status, 404, "{target}");
-        // And below a route whose path is longer, where the rest may be anything.
+        // Repeat below a route with a longer path, because the rest may be anything there.
         let head = head(Method::Get, target, &[]);
         let rest = head.target.path();
         assert_eq!(answer(&site.files, &head, rest).status, 404, "{target}");
@@ -91,7 +91,7 @@ fn links_are_followed_only_beneath() {
     link(Path::new("loop"), "loop");
     link(Path::new("nowhere"), "dangling");
     link(Path::new("../www/dir/real.txt"), "out-and-in");
-    // However a link is written: where it leads to counts.
+    // The target of a link counts, however it is written.
     assert_serves(&site.get("/absolute-inside"), 200, "inside");
     assert_serves(&site.get("/out-and-in"), 200, "inside");
     for target in [
@@ -137,7 +137,7 @@ fn only_regular_files_are_sent() {
     assert_eq!(dev.get("/zero").status, 404);
 }
 
-/// Runs `f` on a thread that may not read what its user may not.
+/// Runs `f` on a thread without the privilege to read other users' files.
 fn without_privileges<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let run = || {
@@ -172,18 +172,18 @@ fn what_the_system_refuses_is_403() {
         assert_serves(&site.get("/closed/file"), 403, "");
         assert_serves(&site.get("/closed/"), 403, "");
         assert_serves(&site.get("/bare/"), 403, "");
-        // A folder that may be entered works, its slash and its index too.
+        // A folder that may be entered works, and so do its slash and its index.
         assert_serves(&site.get("/enter/file"), 200, "file");
         assert_serves(&site.get("/enter/"), 200, "index");
         assert_eq!(site.get("/enter").status, 301);
     });
-    // As any other user than root, the folders can be removed only so.
+    // Any user but root can only now remove the folders.
     for name in ["closed", "enter", "bare"] {
         mode(&site, name, 0o700);
     }
 }
 
-/// A program's source is never shown, whatever the configuration calls its folder.
+/// A program's source is never shown, whatever name the configuration gives its folder.
 #[test]
 fn files_for_an_interpreter_are_refused() {
     let mut site = site();
@@ -232,7 +232,7 @@ fn a_link_shows_no_source() {
     }
     assert_eq!(site.get("/other/.htpasswd").status, 404);
     assert_serves(&site.get("/name.of.page"), 200, SECRET);
-    // In place of what it would be with another coding.
+    // The program stands in place of a sibling in another coding.
     site.put("b.css", "b");
     link("a.php", "b.css.gz");
     let r = site.get_with("/b.css", "Accept-Encoding", "gzip");
@@ -315,7 +315,7 @@ fn a_folder_gets_its_slash_on_this_site() {
         assert_eq!(field(&r, "Location"), location);
     }
     assert_eq!(site.get("//evil.example").status, 404);
-    // Wherever the route begins: the answer must not lead away.
+    // Wherever the route begins, the answer must not lead away.
     for (raw, location) in [
         ("//evil.example", "/evil.example/"),
         ("///evil.example?x", "/evil.example/?x"),

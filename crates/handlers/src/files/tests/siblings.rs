@@ -50,12 +50,12 @@ fn s8_8_3_3_each_coding_has_its_own_tag_and_ranges() {
     assert_serves(&r, 206, "zip");
     assert_eq!(field(&r, "Content-Range"), "bytes 1-3/4");
     assert_eq!(field(&r, "Content-Encoding"), "gzip");
-    // Not even where the two are one file.
+    // The tags differ even if both names are the same file.
     fs::hard_link(site.path("a.js"), site.path("a.js.br")).unwrap();
     let r = site.get_with("/a.js", "Accept-Encoding", "br");
     assert_eq!(field(&r, "Content-Encoding"), "br");
     assert_ne!(field(&r, "ETag"), plain);
-    // What was begun in one coding is not continued in another.
+    // A download that began in one coding does not continue in another.
     let r = ask(&[("Range", "bytes=1-"), ("If-Range", &plain)]);
     assert_serves(&r, 200, "gzip");
 }
@@ -80,7 +80,7 @@ fn a_sibling_that_is_not_to_be_used() {
     site.put("link.css", "plain");
     symlink("../secret", site.path("link.css.gz")).unwrap();
     assert_eq!(coding(&site, "/link.css"), plain);
-    // Not for what is compressed already, nor without the file itself, nor when it is off.
+    // No sibling is sent for a compressed type, without the file itself, or if the setting is off.
     site.put("a.png", "png");
     site.put("a.png.gz", "gzip");
     assert_eq!(coding(&site, "/a.png"), plain);
