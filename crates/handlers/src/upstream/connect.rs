@@ -1,4 +1,4 @@
-//! Making a connection, within its clock.
+//! Connects to applications, within a time limit.
 
 use std::{
     io,
@@ -24,7 +24,7 @@ use crate::waiting;
 const SHORT: Fault = Fault::Busy("no descriptors are left for another connection");
 const FULL: Fault = Fault::Busy("the application takes no more connections: its backlog is full");
 
-/// What to do about it.
+/// Describes an error and its fix.
 fn words(e: &io::Error) -> String {
     match e.kind() {
         io::ErrorKind::NotFound => "there is no such socket. Start the application, or correct the path".into(),
@@ -38,7 +38,7 @@ fn words(e: &io::Error) -> String {
     }
 }
 
-/// The account that decides what is at the path of a Unix socket, if that is neither root nor the server's user.
+/// Returns the account that controls the path of a Unix socket, if that is neither root nor the server's user.
 pub(super) fn others(address: &Address) -> Option<u32> {
     match address {
         Address::Unix(path) => trusted_path::others_account(path, effective_uid()),
@@ -46,7 +46,8 @@ pub(super) fn others(address: &Address) -> Option<u32> {
     }
 }
 
-/// Connects to `address`. In the folder of an `account` the path leads nowhere else, and a thread of the account's looks for it.
+/// Connects to `address`. If an `account` controls the folder, the path may lead nowhere else, and a thread for that account
+/// resolves it.
 pub(super) async fn connect(
     (address, account): (&Address, Option<u32>),
     within: Duration,
@@ -73,7 +74,7 @@ pub(super) async fn connect(
     }
 }
 
-/// Connects to a worker of the server's own, by the file of its socket, which has no name.
+/// Connects to a worker of the server's own by the file of its socket, which has no name.
 pub(super) async fn worker(file: &OwnedFd, within: Duration) -> Result<Sock, Fault> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     match timeout_at(Instant::now() + within, unix(Path::new(&path))).await {
@@ -92,7 +93,8 @@ async fn others_socket(path: &Path, account: u32) -> io::Result<Sock> {
     unix(Path::new(&path)).await
 }
 
-/// A Unix socket is connected at once, or its backlog is full, which no event tells: tried with every tick.
+/// Connects to a Unix socket. The connection is made at once unless the backlog is full: no event tells when it has room, so that
+/// each tick tries again.
 async fn unix(path: &Path) -> io::Result<Sock> {
     let address = SocketAddrUnix::new(path)?;
     let fd = socket(AddressFamily::UNIX)?;
@@ -119,7 +121,7 @@ async fn tcp(at: std::net::SocketAddr) -> io::Result<Sock> {
     let sock = Sock::new(fd);
     sock.writable().await?;
     sockopt::socket_error(&sock)??;
-    // Requests are written whole; waiting for more would only delay them.
+    // Requests are written whole; waiting for more data would only delay them.
     sockopt::set_tcp_nodelay(&sock, true)?;
     Ok(sock)
 }
@@ -129,10 +131,10 @@ fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
     Ok(socket_with(family, SocketType::STREAM, flags, None)?)
 }
 
-/// Whether connections are taken at `address`: for `galgo check`.
+/// Checks whether `address` accepts connections, for `galgo check`.
 ///
 /// # Errors
-/// In words, with the mend.
+/// A sentence that tells the fix.
 pub fn probe(address: &Address) -> Result<(), String> {
     use std::os::unix::net::UnixStream;
     let done = match address {

@@ -1,5 +1,5 @@
-//! One request and its response on one connection to an application, with everything that must be watched
-//! at once: both directions, the client, the clocks.
+//! One request and its response on one connection to an application. Both directions, the client and the clocks are watched at
+//! the same time.
 
 mod over;
 mod taken;
@@ -28,34 +28,34 @@ use crate::{
 };
 use taken::{Untaken, poll_untaken};
 
-/// Of an answer that is longer, the rest is read into large buffers; all of it, where the one before did not fit into
-/// a usual one.
+/// Length of a response after which the rest is read into large buffers. If the previous response did not fit into a usual
+/// buffer, all of this response is.
 const LONG: usize = 256 << 10;
 
 /// A request that an application, or an instance of a module, is answering.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The connection and its lease; `None` once the response has ended, unless they are good for another request.
+    /// The connection and its lease; `None` once the response has ended, unless they can serve another request.
     link: Option<Connected>,
     wire: ResponseFraming,
     sending: Sending,
     pub(crate) stderr: StderrLog,
     pub(crate) clocks: Clocks,
-    /// Output received and not yet sent on.
+    /// Output that was received and not sent on yet.
     pub out: Out,
-    /// Output that waits for a slow client; it comes behind what is in `out`.
+    /// Output that waits for a slow client; it follows the output in `out`.
     pub(crate) spill: Spill,
     heard: usize,
-    /// Looks whether the worker of modules takes the request.
+    /// Checks whether the worker of modules takes the request.
     untaken: Option<Untaken>,
     again: bool,
-    /// The connection has ended before all of the request was read.
+    /// Whether the connection ended before the application read the whole request.
     unread: bool,
-    /// What is wrong with how the response ended.
+    /// Fault in the way the response ended.
     verdict: Option<Fault>,
-    /// How the instance ended; not known of an application.
+    /// Exit status of the instance; unknown for an application.
     pub(crate) exit: Option<Exit>,
-    /// Let an instance finish when the client has gone.
+    /// Whether to let an instance finish after the client has gone.
     run_to_completion: bool,
 }
 
@@ -63,34 +63,34 @@ pub struct Exchange {
 struct Connected {
     conn: Sock,
     lease: ExchangeLease,
-    /// The response has ended as it should: good for another request.
+    /// Whether the response ended without a fault, so that the connection can serve another request.
     good: bool,
 }
 
 /// The lease of a request.
 #[derive(Debug)]
 pub enum ExchangeLease {
-    /// Of an application that stays.
+    /// Lease on an application that keeps running.
     Application(UpstreamLease),
-    /// Of an instance in a worker of modules.
+    /// Lease on an instance in a worker of modules.
     Instance(Box<dyn InstanceLease>),
 }
 
-/// The lease of one connection to a worker of modules, for one request.
+/// A lease on one connection to a worker of modules, for one request.
 pub trait InstanceLease: std::fmt::Debug {
-    /// How many bytes behind END_REQUEST's own say how the instance has ended.
+    /// Returns the number of bytes after END_REQUEST's own that tell how the instance ended.
     fn more(&self) -> usize;
 
-    /// What these bytes say.
+    /// Reads these bytes.
     ///
     /// # Errors
     /// The instance has not begun.
     fn ended(&self, more: &[u8]) -> Result<Exit, Fault>;
 
-    /// How the instance has ended, if the connection ended before it could say that.
+    /// Returns how the instance ended, if the connection ended before it could tell.
     fn gone(&self) -> Exit;
 
-    /// The worker has not taken the request in time: another takes its place.
+    /// Reports that the worker did not take the request in time: another worker replaces it.
     fn stuck(&self);
 
     /// Keeps the connection for another request.
@@ -98,7 +98,7 @@ pub trait InstanceLease: std::fmt::Debug {
 }
 
 impl ExchangeLease {
-    /// That of an application; `None`: it is an instance's.
+    /// Returns the lease on an application; `None` for an instance.
     fn application(&self) -> Option<&UpstreamLease> {
         match self {
             Self::Application(lease) => Some(lease),
@@ -106,7 +106,7 @@ impl ExchangeLease {
         }
     }
 
-    /// The request is over and nothing was wrong: keeps the connection for another.
+    /// Ends a request without a fault: keeps the connection for the next request.
     fn give_back(self, conn: Sock) {
         match self {
             Self::Application(lease) => lease.give_back(conn),
@@ -115,48 +115,48 @@ impl ExchangeLease {
     }
 }
 
-/// The connection, while the response has not ended.
+/// Returns the connection until the response has ended.
 fn open(link: &Option<Connected>) -> Option<&Connected> {
     link.as_ref().filter(|link| !link.good)
 }
 
 #[derive(Debug)]
 enum ResponseFraming {
-    /// In records.
+    /// Records of FastCGI.
     Fastcgi(reply::ReplyReader),
-    /// It ends with the connection.
+    /// No framing: the response ends with the connection.
     Scgi,
 }
 
-/// What an exchange begins with.
+/// Parameters for the start of an exchange.
 #[derive(Debug)]
 pub struct ExchangeStart {
     /// The connection.
     pub conn: Sock,
-    /// The request may be repeated where the connection turns out to be stale: it has served another before, or it leads
-    /// to a worker that may die.
+    /// Whether the request may be repeated if the connection turns out to be stale. A connection can be stale if it has served
+    /// another request before, or if its worker may die.
     pub again: bool,
-    /// Its lease.
+    /// Lease on the connection.
     pub lease: ExchangeLease,
-    /// Clocks, running already.
+    /// Clocks that are running already.
     pub clocks: Clocks,
-    /// Bytes of standard error that go to the log.
+    /// Limit for the bytes of standard error that go to the log.
     pub max_stderr: usize,
-    /// Names the application in the log.
+    /// Name of the application in the log.
     pub source: LogSource,
-    /// What the body was taken into.
+    /// Spooled body of the request.
     pub file: Option<Stored>,
-    /// The request is sent without its body.
+    /// Whether the request is sent without its body.
     pub bodiless: bool,
-    /// Let an instance finish when the client has gone.
+    /// Whether to let an instance finish after the client has gone.
     pub run_to_completion: bool,
 }
 
 impl Exchange {
-    /// Asks over FastCGI; `put` writes the variables.
+    /// Sends a request over FastCGI; `put` writes the variables.
     ///
     /// # Errors
-    /// Those of `put`.
+    /// The error of `put`.
     pub fn fastcgi<E>(
         start: ExchangeStart,
         role: fcgi::Role,
@@ -168,7 +168,7 @@ impl Exchange {
         let mut params = fcgi::Params::new(ID, &mut head);
         put(&mut params)?;
         params.finish();
-        // What an instance says of its end comes behind END_REQUEST.
+        // An instance reports its end after END_REQUEST.
         let more = match start.lease {
             ExchangeLease::Application(_) => 0,
             ExchangeLease::Instance(ref lease) => lease.more(),
@@ -177,14 +177,15 @@ impl Exchange {
         Ok(Self::new(start, wire, head))
     }
 
-    /// Asks over SCGI: `head` is the netstring, and `body` stands behind it.
+    /// Sends a request over SCGI: `head` is the netstring, and `body` follows it.
     pub fn scgi(start: ExchangeStart, head: Vec<u8>) -> Box<Self> {
         Self::new(start, ResponseFraming::Scgi, head)
     }
 
-    /// Boxed from the beginning: it is large, and passed from hand to hand.
+    /// Boxes the exchange from the beginning, because it is large and moves often.
     fn new(start: ExchangeStart, wire: ResponseFraming, head: Vec<u8>) -> Box<Self> {
-        // An instance need not read its body: the kernel does not tell it from a request that is not taken.
+        // Check only requests without a body: an instance need not read a body, and the kernel cannot tell an unread body from a
+        // request that is not taken.
         let is_whole = start.bodiless && start.file.is_none();
         let untaken = match start.lease {
             ExchangeLease::Instance(_) if is_whole => {
@@ -216,29 +217,29 @@ impl Exchange {
         })
     }
 
-    /// The connection has turned out to be stale: nothing of a response came on it. An instance that was told of the
-    /// request may have done something; an application is only sent a request that may be repeated.
+    /// Returns whether the connection turned out to be stale: no part of a response came. An instance that received the request
+    /// may have acted on it. For an application, only requests that may be repeated use a connection that may be stale.
     pub fn is_stale(&self) -> bool {
         let undone = self.unread || self.exit.is_none();
         self.again && undone && self.heard == 0 && self.output_ended()
     }
 
-    /// Nothing has been received yet on a connection that may be stale.
+    /// Returns whether the connection may be stale and nothing was received yet.
     pub fn may_be_stale(&self) -> bool {
         self.again && self.heard == 0 && !self.output_ended()
     }
 
-    /// Whether the response has ended.
+    /// Returns whether the response has ended.
     pub fn output_ended(&self) -> bool {
         open(&self.link).is_none() && self.spill.is_empty()
     }
 
-    /// What is wrong with how the response ended.
+    /// Returns the fault in the way the response ended.
     pub fn verdict(&self) -> Option<Fault> {
         self.verdict.clone()
     }
 
-    /// The last it said for the log.
+    /// Returns the last lines on standard error for the log.
     pub fn stderr_tail(&self) -> String {
         self.stderr.tail()
     }
@@ -247,7 +248,7 @@ impl Exchange {
     pub async fn next_event(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         loop {
             if !self.spill.is_empty() {
-                // Boxed: output that waits is that of few requests.
+                // Box the future, because few requests have output that waits.
                 return Box::pin(self.pull(client)).await;
             }
             let Some(link) = open(&self.link) else {
@@ -266,7 +267,7 @@ impl Exchange {
                         && poll_untaken(untaken, &link.conn, cx).is_ready()
                     {
                         lease.stuck();
-                        // As if the worker had ended: the next one is asked.
+                        // Act as if the worker had ended, so that the next one is asked.
                         let ended = io::ErrorKind::ConnectionReset.into();
                         return Poll::Ready(Ok(Some(Err(ended))));
                     }
@@ -285,7 +286,7 @@ impl Exchange {
         }
     }
 
-    /// Takes what is there already, without waiting, until the buffer of `out` is full or the response ends.
+    /// Takes available output without waiting, until the buffer of `out` is full or the response ends.
     pub fn drain_ready(&mut self) {
         while let Some(link) = open(&self.link)
             && !self.out.is_full()
@@ -299,7 +300,7 @@ impl Exchange {
         }
     }
 
-    /// Takes in what one read put into `out`.
+    /// Handles the bytes that one read put into `out`.
     fn receive(&mut self, read: io::Result<usize>) {
         match read {
             Ok(0) => {
@@ -307,7 +308,7 @@ impl Exchange {
                 self.end(self.closed());
             }
             Err(e) => {
-                // So a Unix socket says that its peer has not read everything.
+                // A Unix socket tells with this error that its peer has not read everything.
                 self.unread = e.kind() == io::ErrorKind::ConnectionReset;
                 let words = format!("the connection to the application broke: {e}");
                 self.end(Err(Fault::Script(words)));
@@ -336,10 +337,10 @@ impl Exchange {
     }
 }
 
-/// How a response ended: as it should, and whether the connection may be used again; or what is wrong.
+/// End of a response: `Ok` tells whether the connection may be used again, `Err` is the fault.
 type ResponseEnd = Result<bool, Fault>;
 
-/// Takes records apart; `Some` once they say that the response has ended, or are none.
+/// Decodes records; returns `Some` when the response has ended or a record is invalid.
 fn decode(
     reply: &mut reply::ReplyReader,
     stderr: &mut StderrLog,
@@ -373,7 +374,7 @@ fn decode(
 
 fn ended(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
     let words = match outcome {
-        // Bytes behind the end belong to no request.
+        // Bytes after the end belong to no request.
         Outcome::COMPLETE => return Ok(rest.is_empty()),
         Outcome::OVERLOADED => {
             return Err(Fault::Busy("the application says that it is overloaded"));
@@ -389,8 +390,8 @@ fn ended(outcome: Outcome, rest: &[u8]) -> ResponseEnd {
     Err(Fault::Script(words.into()))
 }
 
-/// Pumps everything but the response: sends the request, watches the client and the clocks. Ends with a
-/// fault, or when the client half-closes.
+/// Does everything but read the response: sends the request, watches the client and the clocks. Ends with a fault, or when the
+/// client half-closes.
 fn pump(
     sending: &mut Sending,
     clocks: &mut Clocks,

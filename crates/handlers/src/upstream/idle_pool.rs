@@ -1,5 +1,5 @@
-//! Connections that wait for their next request. Each stays registered with the event loop that used it last:
-//! adding it and taking it out again for each request would cost more than the request's other system calls.
+//! Connections that wait for their next request. Each stays registered with the event loop that used it last. Registering it anew
+//! for each request would cost more than the request's other system calls.
 
 use std::{
     collections::VecDeque,
@@ -12,44 +12,45 @@ use galgo_service::lock::lock;
 use rustix::net::RecvFlags;
 use tokio::sync::watch;
 
-/// A connection that was idle for this long is closed, so that it does not hold a process of the application for nothing:
-/// as long as nginx's `keepalive_timeout` of an upstream. A request that needs such a process is seen sooner (`STARVED`).
+/// Time after which an idle connection is closed, so that it does not hold a process of the application in vain: as long as
+/// nginx's `keepalive_timeout` of an upstream. A request that needs such a process is noticed sooner (`STARVED`).
 const IDLE: Duration = Duration::from_secs(60);
 
-/// One that the application has closed is let go of within this.
+/// Time within which galgo closes a connection that the application has closed.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// A connection that waits for its next request.
 #[derive(Debug)]
 struct Idle {
-    /// `None` while the sweep looks at it: one at a time, and no request gets it meanwhile.
+    /// The connection; `None` while the sweep looks at it. The sweep looks at one connection at a time, and no request can take
+    /// it meanwhile.
     sock: Option<Sock>,
-    /// The event loop that knows it.
+    /// Event loop with which the connection is registered.
     home: usize,
     since: Instant,
     slot: Option<usize>,
 }
 
-/// The idle connections of one application, or of the worker that runs modules: of all event loops, for each may hold the
-/// one process that another needs.
+/// The idle connections of one application, or of the worker that runs modules. All event loops share them, because the
+/// connection of one event loop may hold the only process that another needs.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamIdlePool {
-    /// Every request takes this lock, for a moment: nothing is looked at or closed under it.
+    /// Every request takes this lock for a moment: no connection is checked or closed under it.
     list: Mutex<IdleList>,
-    /// No request comes any more: no connection is kept.
+    /// Whether no further request can come: no connection is kept then.
     ended: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
 struct IdleList {
     idle: VecDeque<Idle>,
-    /// A task closes those that grow old.
+    /// Whether a task closes old connections.
     swept: bool,
 }
 
 impl UpstreamIdlePool {
-    /// One that is still good, for the event loop `home`: the one used last, so that those not needed grow old and are
-    /// closed. Another event loop's only where there is none of its own.
+    /// Takes a connection that is still good, for the event loop `home`. The most recently used connection comes first, so that
+    /// superfluous ones grow old and are closed. A connection of another event loop is taken only if `home` has none.
     pub(crate) fn take(&self, home: usize, slot: Option<usize>) -> Option<Sock> {
         loop {
             let (sock, at) = {
@@ -60,14 +61,14 @@ impl UpstreamIdlePool {
                 let found = idle.remove(at)?;
                 (found.sock?, found.home)
             };
-            // How old it is does not matter: the sweep closes those that were not needed.
+            // The age does not matter: the sweep closes superfluous connections.
             if is_silent(&sock) {
                 return Some(if at == home { sock } else { sock.moved() });
             }
         }
     }
 
-    /// Keeps a connection, one of `most`.
+    /// Keeps a connection, if fewer than `most` are kept.
     pub(crate) fn put(
         self: &Arc<Self>,
         mut sock: Sock,
@@ -87,7 +88,7 @@ impl UpstreamIdlePool {
         };
         let mut list = self.list();
         if list.idle.len() >= most {
-            // Closed without the lock, as always: `one` goes after `list`.
+            // Close it without the lock, as always: `one` is dropped after `list`.
             return;
         }
         list.idle.push_back(one);
@@ -99,13 +100,13 @@ impl UpstreamIdlePool {
         }
     }
 
-    /// Closes the one that has waited longest.
+    /// Closes the connection that has waited longest.
     pub(super) fn close_oldest(&self) {
         let oldest = self.list().idle.pop_front();
         drop(oldest);
     }
 
-    /// Closes those of one slot.
+    /// Closes the connections of one slot.
     pub(crate) fn close_slot(&self, slot: usize) {
         let mut its = Vec::new();
         let mut list = self.list();
@@ -116,19 +117,20 @@ impl UpstreamIdlePool {
         drop(its);
     }
 
-    /// Closes all.
+    /// Closes all connections.
     pub(super) fn close(&self) {
         let all = std::mem::take(&mut self.list().idle);
         drop(all);
     }
 
-    /// Closes all, and keeps none from now on.
+    /// Closes all connections, and keeps none from now on.
     pub(crate) fn end(&self) {
         self.ended.send_replace(true);
         self.close();
     }
 
-    /// Closes what was idle for long, and what the other side has closed. Returns when to look again; `None`: nothing is left.
+    /// Closes connections that were idle too long, or that the other side has closed. Returns when to look again; `None` if no
+    /// connection is left.
     fn sweep(&self) -> Option<Instant> {
         let mut at = 0;
         while let Some((sock, since)) = self.lend(at) {
@@ -141,15 +143,15 @@ impl UpstreamIdlePool {
         Some(oldest?.min(Instant::now() + LOOK))
     }
 
-    /// The connection at that index of the list, and since when it waits.
+    /// Takes the connection at that index out of the list for a check. Also returns since when it has waited.
     fn lend(&self, at: usize) -> Option<(Sock, Instant)> {
         let idle = &mut self.list().idle;
         let one = idle.get_mut(at)?;
         Some((one.sock.take()?, one.since))
     }
 
-    /// Puts the connection that was lent back, unless it is to be closed now: because it is not `good`, or for what happened
-    /// meanwhile. The index of the next one.
+    /// Puts a lent connection back, unless it has to be closed: either it is not `good`, or the pool was closed meanwhile.
+    /// Returns the index of the next connection.
     fn take_back(&self, sock: Sock, good: bool) -> usize {
         let mut list = self.list();
         let Some(at) = list.idle.iter().position(|i| i.sock.is_none()) else {
@@ -170,8 +172,8 @@ impl UpstreamIdlePool {
     }
 }
 
-/// Closes connections as they grow old, until there is none, or no request can come: a server that drains does not wait
-/// for this.
+/// Closes connections that grow old, until none is left or no further request can come. A server that drains does not wait for
+/// this task.
 async fn sweep_all(pool: Weak<UpstreamIdlePool>, mut ended: watch::Receiver<bool>) {
     let sweep = || pool.upgrade()?.sweep();
     while let Some(next) = sweep() {
@@ -184,8 +186,8 @@ async fn sweep_all(pool: Weak<UpstreamIdlePool>, mut ended: watch::Receiver<bool
     }
 }
 
-/// Whether the other side has neither closed nor said anything: what it says before it is asked cannot be an
-/// answer.
+/// Returns whether the other side has neither closed the connection nor sent anything. Bytes that come before a request cannot be
+/// an answer.
 fn is_silent(sock: &Sock) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let peeked = rustix::net::recv(sock, &mut [0_u8; 1][..], flags);
@@ -200,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection, the other end of which is still open, and is kept.
+    /// Adds a connection to the pool, and returns its other end, still open.
     fn one(pool: &Arc<UpstreamIdlePool>) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();

@@ -1,4 +1,4 @@
-//! The connections and permits of one application, and the lease that one request has of them.
+//! The connections and permits of one application, and the lease that a request holds on them.
 
 use std::{
     io,
@@ -22,13 +22,13 @@ use tokio::sync::watch;
 use super::{connect, idle_pool::UpstreamIdlePool, slots::WorkerSlots};
 use crate::application_settings::{Application, To};
 
-/// Ticks without a byte on a new connection, after which it may be waiting for a process that an idle connection holds.
+/// Ticks without a byte on a new connection, after which its request may be waiting for a process that an idle connection holds.
 const PATIENCE: usize = 2;
 
-/// How long connections are closed and not kept idle after that.
+/// Time after such a wait during which connections are closed instead of being kept idle.
 const STARVED: Duration = Duration::from_secs(5);
 
-/// What answers the requests of one route, shared by all event loops.
+/// An application that answers the requests of one route, shared by all event loops.
 #[derive(Debug)]
 pub struct Upstream {
     to: UpstreamTarget,
@@ -36,30 +36,31 @@ pub struct Upstream {
     connect_timeout: Duration,
     keep: usize,
     pub(super) idle: Arc<UpstreamIdlePool>,
-    /// Requests on connections of their own that have no byte of a response yet.
+    /// Number of requests on new connections without any byte of a response yet.
     unheard: AtomicUsize,
-    /// When one of them waited so long that it may have wanted a process that an idle connection held.
+    /// Time when such a request last waited so long that it may have needed the process of an idle connection.
     starved: Mutex<Option<Instant>>,
-    /// Its last answer did not fit into a buffer of the usual size.
+    /// Whether the last answer did not fit into a buffer of the usual size.
     long: AtomicBool,
 }
 
 #[derive(Debug)]
 enum UpstreamTarget {
-    /// The account that decides what is at the path of a Unix socket, if it is another one.
+    /// An address. The account is set if another account controls the path of a Unix socket.
     Address(galgo_io::address::Address, Option<u32>),
     Slots {
         slots: Arc<WorkerSlots>,
-        /// Says that all workers are to be replaced; dropped with the last request, it says that they are to end.
+        /// Asks for the replacement of all workers. Dropping it with the last request asks the workers to end.
         renew: watch::Sender<()>,
     },
 }
 
 impl Upstream {
-    /// As configured; `queue` says how requests wait, and `owners` start workers of other users. Nothing is connected yet.
+    /// Makes an upstream from its settings. `queue` says how requests wait, and `owners` start workers of other users. Nothing is
+    /// connected yet.
     ///
     /// # Errors
-    /// The sockets of its workers could not be made.
+    /// The sockets of the workers could not be made.
     pub fn new(
         config: &Application,
         queue: &galgo_service::admission::AdmissionSettings,
@@ -77,7 +78,7 @@ impl Upstream {
         };
         Ok(Self {
             to,
-            // A limit of its own: an application that hangs takes no permit from others.
+            // Use a separate limit, so that an application that hangs takes no permit from others.
             admission: Admission::new(&galgo_service::admission::AdmissionSettings {
                 running: config.running,
                 running_per_client: 0,
@@ -92,12 +93,12 @@ impl Upstream {
         })
     }
 
-    /// No request comes but those that have begun: no connection is kept from now on.
+    /// Keeps no connection from now on, because no new request will come.
     pub fn close(&self) {
         self.idle.end();
     }
 
-    /// Has its workers replaced, one after the other.
+    /// Replaces the workers, one after the other.
     pub fn renew(&self) {
         if let UpstreamTarget::Slots { renew, .. } = &self.to {
             renew.send_replace(());
@@ -107,7 +108,7 @@ impl Upstream {
     /// Waits for a permit for a request of `peer` on the event loop `home`.
     ///
     /// # Errors
-    /// There is none within `queue_wait`, or none of its workers can be started.
+    /// No permit is free within `queue_wait`, or no worker can be started.
     pub async fn lease(self: &Arc<Self>, home: usize, peer: Peer) -> Result<UpstreamLease, Fault> {
         let permit = self.admission.admit(peer, None).await?;
         let slot = match &self.to {
@@ -124,12 +125,12 @@ impl Upstream {
         })
     }
 
-    /// Whether galgo starts processes for it.
+    /// Returns whether galgo starts processes for this upstream.
     pub fn has_workers(&self) -> bool {
         matches!(self.to, UpstreamTarget::Slots { .. })
     }
 
-    /// The processes that galgo starts for it.
+    /// Returns the slots of the processes that galgo starts for this upstream.
     pub(super) fn slots(&self) -> Option<(&Arc<WorkerSlots>, watch::Receiver<()>)> {
         match &self.to {
             UpstreamTarget::Address(..) => None,
@@ -137,47 +138,47 @@ impl Upstream {
         }
     }
 
-    /// Whether the application is asked to leave connections open.
+    /// Returns whether galgo asks the application to leave connections open.
     pub fn keeps(&self) -> bool {
         self.keep > 0
     }
 
-    /// Whether a request on a new connection may be waiting for the process behind an idle one: closing them all the
-    /// time would cost more than keeping them saves.
+    /// Returns whether a request on a new connection may be waiting for the process behind an idle connection. Closing
+    /// connections all the time would cost more than keeping them saves.
     fn wanted(&self) -> bool {
         self.unheard.load(Ordering::Relaxed) > 0
             && lock(&self.starved).is_some_and(|at| at.elapsed() < STARVED)
     }
 }
 
-/// The permit and the worker of one request at an upstream; given back when dropped.
+/// The permit and the worker for one request to an upstream; dropping it gives both back.
 #[derive(Debug)]
 pub struct UpstreamLease {
     upstream: Arc<Upstream>,
-    /// The event loop whose request it is.
+    /// Event loop of the request.
     home: usize,
     slot: Option<usize>,
     permit: Option<Permit>,
-    /// A new connection has no byte of a response yet: shared with the task that watches for the first one.
+    /// Set while a new connection has no byte of a response yet; shared with the task that watches for the first byte.
     unheard: Option<Arc<AtomicBool>>,
-    /// The answer was whole.
+    /// Whether the answer was complete.
     answered: bool,
 }
 
 impl UpstreamLease {
-    /// Its permit, for code that waits for the client.
+    /// Returns the permit's hold, for code that waits for the client.
     pub fn holding(&self) -> Holding {
         self.permit
             .as_ref()
             .map_or_else(Holding::default, Permit::holding)
     }
 
-    /// An idle connection, where there is one that is still good.
+    /// Returns an idle connection that is still good, if there is any.
     pub fn idle_connection(&self) -> Option<Sock> {
         self.upstream.idle.take(self.home, self.slot)
     }
 
-    /// A new connection.
+    /// Makes a new connection.
     pub async fn connect(&mut self) -> Result<Sock, Fault> {
         let up = &self.upstream;
         // Each idle connection may hold a process that this request needs.
@@ -205,7 +206,7 @@ impl UpstreamLease {
         Ok(fd)
     }
 
-    /// Something of a response has come.
+    /// Records that a part of a response has come.
     pub fn heard(&mut self) {
         if self.unheard.is_some() {
             self.broken_off();
@@ -213,14 +214,15 @@ impl UpstreamLease {
         self.listened();
     }
 
-    /// Galgo closes the connection before the request has ended. What its worker makes of that says nothing about it.
+    /// Records that galgo closes the connection before the request has ended: how the worker reacts says nothing about the
+    /// worker.
     pub fn broken_off(&self) {
         if let Some((slots, slot)) = self.worker() {
             slots.slots[slot].prove();
         }
     }
 
-    /// The worker that is asked, where galgo started it.
+    /// Returns the worker that gets the request, if galgo started it.
     fn worker(&self) -> Option<(&Arc<WorkerSlots>, usize)> {
         match &self.upstream.to {
             UpstreamTarget::Slots { slots, .. } => Some((slots, self.slot?)),
@@ -228,7 +230,7 @@ impl UpstreamLease {
         }
     }
 
-    /// The first byte has come, or is not waited for any more.
+    /// Ends the wait for the first byte.
     fn listened(&mut self) {
         if let Some(unheard) = self.unheard.take() {
             unheard.store(false, Ordering::Relaxed);
@@ -236,22 +238,22 @@ impl UpstreamLease {
         }
     }
 
-    /// Whether the last answer was long: then this one probably is, too.
+    /// Returns whether the last answer was long: the next answer probably is, too.
     pub fn is_long(&self) -> bool {
         self.upstream.long.load(Ordering::Relaxed)
     }
 
-    /// An answer of so many bytes, framing included, was whole.
+    /// Records a complete answer of `bytes`, including framing.
     pub fn answered(&mut self, bytes: usize) {
         self.answered = true;
         let long = bytes > pool::SIZE;
-        // Written only where it changes: all event loops read it.
+        // Write only on a change, because all event loops read the flag.
         if self.is_long() != long {
             self.upstream.long.store(long, Ordering::Relaxed);
         }
     }
 
-    /// The request is over and nothing was wrong: keeps the connection for another.
+    /// Ends a request without a fault: keeps the connection for the next request.
     pub fn give_back(mut self, conn: Sock) {
         self.listened();
         let up = &self.upstream;
@@ -273,7 +275,7 @@ impl Drop for UpstreamLease {
     }
 }
 
-/// Waits for a first byte; where none comes, all idle connections are closed.
+/// Waits for a first byte; if none comes, closes all idle connections.
 async fn listen(up: Arc<Upstream>, unheard: Arc<AtomicBool>) {
     for _ in 0..PATIENCE {
         tick::next().await;

@@ -1,15 +1,16 @@
-//! Programs that stay and are asked over a socket: where they are, how many connections there may be, and which stay open.
+//! Programs that keep running and are asked over a socket: their addresses, the limit for connections, and the connections that
+//! stay open.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `connect` | making a connection, within its clock |
 //! | `lease` | permits and connections, for one request |
 //! | `idle_pool` | connections that wait for their next request |
-//! | `sending` | the request on its way: variables, body, framing |
+//! | `sending` | sending a request: variables, body, framing |
 //! | `exchange` | one request and its response on one connection |
 //! | `slots`, `worker_pool` | processes that galgo starts itself |
-//! | `worker_start` | starting one of them, here or by a helper |
-//! | `supervisor`, `supervision` | what keeps each of them running, and the thread it does so on |
+//! | `worker_start` | starting a worker, here or by a helper |
+//! | `supervisor`, `supervision` | supervising the workers, and the thread for that |
 
 mod connect;
 pub mod exchange;

@@ -1,4 +1,4 @@
-//! A request on its way to an application: variables and body, framed as its protocol wants it.
+//! Sends a request to an application: variables and body, framed for its protocol.
 
 use std::{
     io::{self, IoSlice},
@@ -17,32 +17,32 @@ use galgo_service::{
 
 use crate::relay::pump::{Fed, unfed};
 
-/// What is read at once of a body that was spooled.
+/// Bytes of a spooled body that are read at once.
 const PIECE: usize = 64 << 10;
-/// The id of the one request on a connection.
+/// The id of the single request on a connection.
 pub(super) const ID: u16 = 1;
 
-/// How far a request has been sent.
+/// Progress of sending a request.
 #[derive(Debug)]
 pub(super) struct Sending {
-    /// The body goes into records of its own.
+    /// Whether the body goes into records of its own.
     framed: bool,
-    /// Bytes of ours that go before any further data.
+    /// Bytes made by galgo that precede any further data.
     queue: Vec<u8>,
-    /// Content that is still missing in the record that was begun last.
+    /// Content still missing in the last record that was begun.
     open: usize,
     header: Header,
-    /// The body, where it is not taken from the client as it comes.
+    /// The body, if it does not come directly from the client.
     file: Option<Spooled>,
-    /// The request is passed on without its body.
+    /// Whether the request is sent without its body.
     bodiless: bool,
-    /// The end of the body has been queued.
+    /// Whether the end of the body has been queued.
     over: bool,
-    /// The application reads no more.
+    /// Whether the application has stopped reading.
     closed: bool,
-    /// Something of it has been written.
+    /// Whether any part of the request has been written.
     pub(super) begun: bool,
-    /// A write was tried, and is awaited.
+    /// Whether a write would have blocked, and is awaited.
     waits: bool,
 }
 
@@ -50,17 +50,17 @@ pub(super) struct Sending {
 #[derive(Debug)]
 struct Spooled {
     file: Rc<Stored>,
-    /// Where the next piece begins.
+    /// Offset of the next piece.
     next: u64,
-    /// A piece on its way.
+    /// Pending read of a piece.
     coming: Option<Task<io::Result<Vec<u8>>>>,
     piece: Vec<u8>,
     at: usize,
 }
 
 impl Sending {
-    /// A request that begins with `queue`, its variables; `framed`: in FastCGI records. Its body is in `file`, or comes
-    /// from the client, where it is not `bodiless`.
+    /// Prepares a request that begins with `queue`, its variables; `framed`: in FastCGI records. The body is in `file`, or comes
+    /// from the client unless the request is `bodiless`.
     pub(super) fn new(queue: Vec<u8>, framed: bool, file: Option<Stored>, bodiless: bool) -> Self {
         Self {
             framed,
@@ -76,17 +76,17 @@ impl Sending {
         }
     }
 
-    /// Whether all of it has been sent.
+    /// Returns whether the whole request has been sent.
     pub(super) fn is_done(&self) -> bool {
         self.over && self.queue.is_empty() && !self.closed
     }
 
-    /// Whether a record of ours may follow what was sent.
+    /// Returns whether a record of galgo's own may follow the bytes that were sent.
     pub(super) fn is_between(&self) -> bool {
         self.queue.is_empty() && self.open == 0 && !self.closed
     }
 
-    /// Moves a piece of the request to the application; without one to move, watches the client.
+    /// Moves a piece of the request to the application; watches the client if there is no piece to move.
     pub(super) fn poll_feed(
         &mut self,
         conn: &Sock,
@@ -99,7 +99,7 @@ impl Sending {
             None => client.next()?,
         };
         match next {
-            // The application reads no more: what still comes is taken and dropped.
+            // The application reads no more: take the rest of the body and drop it.
             Next::Data(n) if self.closed => {
                 self.take(client, n);
                 return Poll::Ready(Ok(Fed::Moved));
@@ -128,7 +128,7 @@ impl Sending {
             Next::Data(n) => n.min(self.open),
             Next::More | Next::End => 0,
         };
-        // The end of the body goes with its last piece: the application is woken once.
+        // Send the end of the body with its last piece, to wake the application only once.
         let last = self.framed && data_len == self.open && self.is_last(client, data_len);
         let end = Header::new(RecordType::STDIN, ID, 0).bytes();
         let (pad, end): (&[u8], &[u8]) = if last {
@@ -157,14 +157,14 @@ impl Sending {
                     self.sent(n - ours - theirs);
                 }
             }
-            // It closed its side. What it said before that is still to be read.
+            // The application closed its side. Any earlier output has still to be read.
             Err(e) if has_closed(&e) => self.closed = true,
             Err(e) => return Poll::Ready(Err(unfed(&e))),
         }
         Poll::Ready(Ok(Fed::Moved))
     }
 
-    /// `n` bytes of ours are on their way. Variables stood in a buffer from the pool.
+    /// Removes `n` sent bytes from the queue. The buffer of the variables goes back to the pool.
     fn sent(&mut self, n: usize) {
         self.queue.drain(..n);
         if self.queue.is_empty() {
@@ -172,12 +172,12 @@ impl Sending {
         }
     }
 
-    /// Whether these many bytes are the last of a body whose length is known.
+    /// Returns whether these `n` bytes are the last of a body whose length is known.
     fn is_last(&self, client: &dyn Client, n: usize) -> bool {
         self.file.is_none() && n > 0 && client.left() == Some(n as u64)
     }
 
-    /// Begins a record for `n` bytes of data, unless one is open.
+    /// Begins a record for `n` bytes of data, unless a record is already open.
     fn begin(&mut self, n: usize) {
         if self.open > 0 {
             return;
@@ -190,7 +190,7 @@ impl Sending {
         }
     }
 
-    /// `n` bytes of data are on their way.
+    /// Accounts for `n` sent bytes of data.
     fn took(&mut self, client: &mut dyn Client, n: usize) {
         if n == 0 {
             return;
@@ -217,7 +217,7 @@ impl Sending {
     }
 }
 
-/// Whether an error means that the other side reads no more.
+/// Returns whether an error means that the other side reads no more.
 fn has_closed(e: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
     [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected].contains(&e.kind())
@@ -234,7 +234,7 @@ impl Spooled {
         }
     }
 
-    /// The next piece. A caller that gives up may ask again.
+    /// Returns the next piece. The caller may drop this future and call again.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Next, Fault>> {
         if self.at == self.piece.len() && self.next < self.file.len() {
             let coming = self.coming.get_or_insert_with(|| {

@@ -1,5 +1,5 @@
-//! The slots of an upstream's own workers: one socket each, so that it is known which worker answers what, and that a
-//! worker can be replaced while its socket waits for it.
+//! The slots of an upstream's own workers. Each slot has its own socket, which tells the workers apart. It also lets galgo
+//! replace a worker while the socket waits for the next worker.
 
 use std::{
     collections::VecDeque,
@@ -22,50 +22,50 @@ use crate::application_settings::Workers;
 pub(crate) struct WorkerSlots {
     pub(super) config: Workers,
     pub(super) slots: Vec<WorkerSlot>,
-    /// What starts them, where they run as another user.
+    /// Helpers that start the workers, if these run as another user.
     pub(super) owners: Option<Arc<Owners>>,
     free: Mutex<VecDeque<usize>>,
-    /// A worker that had answered has ended as it should not: the spare is started.
+    /// Whether a worker that had answered has crashed: the spare is started then.
     pub(super) crashed: watch::Sender<bool>,
-    /// Requests in a row, of all workers, that got no whole answer.
+    /// Requests in a row, of all workers, without a complete answer.
     lost: AtomicU32,
 }
 
-/// So many requests without an answer, and none between them that has one, are the doing of those requests: a worker
-/// that has ended of one of them has not failed to start.
+/// Unanswered requests in a row, up to which galgo blames the requests: a worker that ended during such a request did start.
 const UNLUCKY: u32 = 2;
 
 #[derive(Debug)]
 pub(super) struct WorkerSlot {
     socket: Mutex<SlotSocket>,
-    /// Requests since it was started.
+    /// Requests since the worker was started.
     pub(super) served: AtomicUsize,
-    /// Why there is no worker; `None`: there is one, or there will be in a moment.
+    /// Reason why there is no worker; `None`: a worker runs, or will in a moment.
     pub(super) down: Mutex<Option<String>>,
-    /// Tells its supervisor that it is worn, and lends the permit for as long as it is replaced.
+    /// Tells the supervisor that the worker must be replaced, and lends it the permit for that time.
     worn: mpsc::UnboundedSender<Permit>,
-    /// The other end, until the supervisor takes it.
+    /// Receiver of `worn`, until the supervisor takes it.
     pub(super) told: Mutex<Option<mpsc::UnboundedReceiver<Permit>>>,
-    /// Its program has changed.
+    /// Whether the worker's program has changed.
     pub(super) stale: AtomicBool,
-    /// Its last request was answered: one that asks need not wait for a worker that is being started.
+    /// Whether the last request was answered: requests choose such slots first, rather than wait for a worker that is being
+    /// started.
     trusted: AtomicBool,
-    /// The worker has answered since it was started, or had a request that galgo broke off, or that others are not
-    /// like: that it ends is no sign that it cannot start.
+    /// Whether the worker has proven that it can start. It has answered since its start, or galgo broke off its request, or the
+    /// blame for its end is on an unusual request.
     pub(super) proven: watch::Sender<bool>,
 }
 
-/// Where the worker in a slot takes connections.
+/// Socket on which the worker in a slot takes connections.
 #[derive(Debug)]
 struct SlotSocket {
-    /// Its standard input; `None` once it was closed.
+    /// Standard input of the worker; `None` once it was closed.
     listener: Option<Arc<OwnedFd>>,
-    /// What is connected to.
+    /// File that clients connect to.
     file: Arc<OwnedFd>,
 }
 
 impl SlotSocket {
-    /// A worker takes every client for the server: no other process can connect.
+    /// Makes a socket without a name, so that no other process can connect: a worker trusts every client to be the server.
     fn make(owners: Option<&Owners>) -> io::Result<Self> {
         let made = match owners {
             None => NamelessListener::make(),
@@ -80,21 +80,21 @@ impl SlotSocket {
 }
 
 impl WorkerSlot {
-    /// Something of an answer has come, or galgo has broken a request off.
+    /// Records that a part of an answer has come, or that galgo has broken a request off.
     pub(super) fn prove(&self) {
         if !*self.proven.borrow() {
             self.proven.send_replace(true);
         }
     }
 
-    /// Nothing is known of the worker that is started next.
+    /// Resets the slot: nothing is known about its next worker.
     pub(super) fn renew(&self) {
         self.served.store(0, Ordering::Relaxed);
         self.stale.store(false, Ordering::Relaxed);
         self.proven.send_replace(false);
     }
 
-    /// Whether its last request was answered.
+    /// Records whether the last request was answered.
     pub(super) fn trust(&self, answered: bool) {
         self.trusted.store(answered, Ordering::Relaxed);
     }
@@ -105,8 +105,8 @@ impl WorkerSlot {
 
     /// Closes the connections that wait for a worker, and the listener with them.
     ///
-    /// What a worker has left behind may hold the listener, too, and take connections from it. Once it is shut down,
-    /// which cannot be undone, accept(2) gives what waits there and then fails: it never blocks.
+    /// Leftover processes of a worker may hold the listener, too, and take connections from it. After its shutdown, which cannot
+    /// be undone, accept(2) returns the waiting connections and then fails: it never blocks.
     pub(super) fn hang_up(&self) {
         let Some(listener) = lock(&self.socket).listener.take() else {
             return;
@@ -116,14 +116,14 @@ impl WorkerSlot {
         }
     }
 
-    /// What connections to the worker are made to.
+    /// Returns the file for connections to the worker.
     pub(super) fn file(&self) -> Arc<OwnedFd> {
         lock(&self.socket).file.clone()
     }
 }
 
 impl WorkerSlots {
-    /// `owners` start those that run as another user.
+    /// Makes the slots. `owners` start workers that run as another user.
     pub(super) fn new(config: &Workers, owners: Option<Arc<Owners>>) -> io::Result<Self> {
         let slot = |_| -> io::Result<WorkerSlot> {
             let (worn, told) = mpsc::unbounded_channel();
@@ -139,7 +139,7 @@ impl WorkerSlots {
             })
         };
         Ok(Self {
-            // The last is the spare's.
+            // The last slot is the spare.
             slots: (0..=config.count).map(slot).collect::<io::Result<_>>()?,
             free: Mutex::new((0..config.count).collect()),
             config: config.clone(),
@@ -149,28 +149,28 @@ impl WorkerSlots {
         })
     }
 
-    /// What the next worker in a slot takes connections from.
+    /// Returns the listener for the next worker in a slot.
     pub(super) fn listener(&self, slot: usize) -> io::Result<Arc<OwnedFd>> {
         let socket = &self.slots[slot].socket;
         let known = lock(socket).listener.clone();
         if let Some(listener) = known {
             return Ok(listener);
         }
-        // Without the lock, for which event loops wait: the spawner may hang.
+        // Do not hold the lock here, because event loops wait for it and the spawner may hang.
         let fresh = SlotSocket::make(self.owners.as_deref())?;
         let listener = fresh.listener.clone();
         *lock(socket) = fresh;
         listener.ok_or_else(|| io::ErrorKind::Other.into())
     }
 
-    /// The slot that has no worker until one has crashed. There is one more than there are permits: while a crashed
-    /// worker is being replaced a request finds another that is ready.
+    /// Returns the slot that has no worker until another worker has crashed. There is one more slot than there are permits: thus
+    /// a request finds a ready worker while a crashed worker is being replaced.
     pub(super) fn spare(&self) -> usize {
         self.config.count
     }
 
-    /// Takes a free slot; a request that holds a permit finds one. The one that has rested longest: its worker may still
-    /// have had something to do after its last answer. One whose last request was not answered comes last.
+    /// Takes a free slot; a request with a permit finds one. The slot that has rested longest is first, because a worker may
+    /// still have been busy after its last answer. Slots whose last request was not answered come last.
     pub(super) fn take(&self) -> Result<usize, Fault> {
         let mut free = lock(&self.free);
         let up = |&slot: &usize| self.slots[slot].is_up();
@@ -190,24 +190,25 @@ impl WorkerSlots {
         ))
     }
 
-    /// Whether no request has this slot.
+    /// Returns whether no request has this slot.
     pub(super) fn is_free(&self, slot: usize) -> bool {
         lock(&self.free).contains(&slot)
     }
 
-    /// Takes this slot, if it is free.
+    /// Takes this slot if it is free.
     pub(super) fn take_this(&self, slot: usize) -> bool {
         let mut free = lock(&self.free);
         let at = free.iter().position(|&s| s == slot);
         at.is_some_and(|at| free.remove(at).is_some())
     }
 
-    /// The worker in a slot has answered a request, or not: then it may well have ended of it.
+    /// Records whether the worker in a slot has answered a request. If not, the worker may well have ended because of the
+    /// request.
     pub(super) fn judge(&self, slot: usize, answered: bool) {
         let slot = &self.slots[slot];
         slot.trust(answered);
         if answered {
-            // Written only where it changes: all event loops read it.
+            // Write only on a change, because all event loops read the counter.
             if self.lost.load(Ordering::Relaxed) > 0 {
                 self.lost.store(0, Ordering::Relaxed);
             }
@@ -216,7 +217,7 @@ impl WorkerSlots {
         }
     }
 
-    /// A request is over: the slot is free again, unless its worker is to be replaced first.
+    /// Ends a request: the slot becomes free, unless its worker must be replaced first.
     pub(super) fn give_back(&self, slot: usize, permit: Permit) {
         let Some(s) = self.slots.get(slot) else {
             return;
@@ -226,14 +227,14 @@ impl WorkerSlots {
         if worn || s.stale.load(Ordering::Relaxed) {
             match s.worn.send(permit) {
                 Ok(()) => return,
-                // The supervisor is gone: the server ends.
+                // The supervisor has ended, because the server ends.
                 Err(permit) => drop(permit),
             }
         }
         self.free(slot);
     }
 
-    /// The slot may be taken; its permit must be given back after this.
+    /// Makes the slot free; the caller must give its permit back after this.
     pub(super) fn free(&self, slot: usize) {
         lock(&self.free).push_back(slot);
     }

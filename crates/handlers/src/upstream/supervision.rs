@@ -1,5 +1,5 @@
-//! The workers of upstreams, all of them on one thread: there is one once there are workers, and it ends after all
-//! requests have.
+//! Runs the workers of all upstreams on one thread. The thread starts with the first workers, and ends after all requests have
+//! ended.
 
 use std::{cell::RefCell, io, rc::Rc, sync::Arc, thread::JoinHandle};
 
@@ -14,7 +14,7 @@ use super::{
     worker_pool::WorkerPool,
 };
 
-/// The thread that watches all workers, once there are any; dropping it ends them.
+/// The thread that watches all workers, once there are any. Dropping it ends the workers.
 #[derive(Debug)]
 pub struct WorkersThread {
     end: watch::Sender<bool>,
@@ -24,7 +24,7 @@ pub struct WorkersThread {
 
 #[derive(Debug)]
 enum ThreadState {
-    /// There has been no worker. The spawner was made early, while descriptor numbers were low.
+    /// No worker was started yet. The spawner was made early, while descriptor numbers were low.
     Idle(Option<Direct>),
     Runs {
         pools: mpsc::UnboundedSender<WorkerPool>,
@@ -33,7 +33,7 @@ enum ThreadState {
 }
 
 impl WorkersThread {
-    /// Nothing is watched yet.
+    /// Prepares to watch workers, without a thread yet.
     pub fn new(spawner: Direct, outside: Arc<Outside>) -> Self {
         Self {
             outside,
@@ -42,10 +42,10 @@ impl WorkersThread {
         }
     }
 
-    /// Prepares to start workers.
+    /// Starts the thread, to be ready to start workers.
     ///
     /// # Errors
-    /// There is no thread to watch them.
+    /// The thread cannot be started.
     pub fn prepare(&mut self) -> io::Result<()> {
         let ThreadState::Idle(spawner) = &mut self.state else {
             return Ok(());
@@ -54,10 +54,11 @@ impl WorkersThread {
             .enable_all()
             .build()?;
         let (pools, new) = mpsc::unbounded_channel();
-        // Where there was no thread to be had, the next try needs another.
+        // If starting the thread failed before, this try needs another spawner.
         let direct = spawner.take().map_or_else(Direct::new, Ok)?;
         let mut spawner = Spawner::new(direct, self.outside.clone());
-        // A server that is killed cannot end them. The thread outlives them.
+        // A server that is killed cannot end the workers: the kernel sends TERM when this thread ends. The thread outlives the
+        // workers.
         spawner.set_orphaned(Some(TERM));
         let ended = self.end.subscribe();
         let thread = std::thread::Builder::new()
@@ -79,7 +80,7 @@ impl WorkersThread {
         }
     }
 
-    /// Starts the workers of a pool; there is a thread for them, or they are not started.
+    /// Starts the workers of a pool, if the thread runs.
     pub fn start(&self, pool: WorkerPool) {
         if let ThreadState::Runs { pools, .. } = &self.state {
             let _ = pools.send(pool);
@@ -87,7 +88,7 @@ impl WorkersThread {
     }
 }
 
-/// Keeps the workers of all pools, until there are none and no pool comes any more.
+/// Supervises the workers of all pools, until no worker is left and no pool can come.
 async fn supervisors(
     mut pools: mpsc::UnboundedReceiver<WorkerPool>,
     spawner: Spawner,
@@ -107,7 +108,7 @@ async fn supervisors(
     while supervisors.join_next().await.is_some() {}
 }
 
-/// A supervisor for each slot of a pool.
+/// Starts a supervisor for each slot of a pool.
 fn supervise(
     supervisors: &mut JoinSet<()>,
     pool: WorkerPool,

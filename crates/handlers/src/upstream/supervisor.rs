@@ -1,5 +1,5 @@
-//! The processes of upstreams that galgo starts itself: watched, restarted, replaced one by one, and ended
-//! with the last request that may ask them, or with the server.
+//! Supervises the processes of upstreams that galgo starts itself. They are watched, restarted, and replaced one by one. They end
+//! with the last request that may need them, or with the server.
 
 use std::{
     cell::RefCell,
@@ -25,17 +25,17 @@ use super::{
 pub(super) const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
-/// A worker that ends sooner, and has answered nothing, has failed: the next one waits.
+/// Time below which a worker that ends without an answer has failed: the next start waits.
 const SHORT: Duration = Duration::from_secs(2);
-/// The first wait, doubled with each failure up to the longest.
+/// Wait after the first failure. It doubles with each failure, up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Failures in a row after which requests are not kept waiting for the next try.
+/// Failures in a row after which requests no longer wait for the next try.
 const PATIENCE: u32 = 3;
 const END_AT_ONCE: &str = "its workers end as soon as they are started: the log says how";
-/// An answer that a worker gave just before it ended is read within this.
+/// Time to read an answer that a worker gave just before it ended.
 const READ: Duration = Duration::from_millis(100);
-/// How often it is looked whether the program has changed.
+/// Interval of checks whether the program has changed.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Keeps a worker running in one slot.
@@ -43,24 +43,24 @@ pub(super) struct Supervisor {
     pub(super) pool: Rc<WorkerPool>,
     pub(super) slot: usize,
     pub(super) spawner: Rc<RefCell<Spawner>>,
-    /// All workers are to be replaced; an error: no request comes any more.
+    /// Notified when all workers are to be replaced; an error means that no further request can come.
     pub(super) renew: watch::Receiver<()>,
     pub(super) ended: watch::Receiver<bool>,
-    /// One worker of a pool is replaced at a time.
+    /// Lets one worker of a pool be replaced at a time.
     pub(super) replacing: Arc<Semaphore>,
 }
 
-/// Why a worker is not watched any longer.
+/// Reason to stop watching a worker.
 enum Over {
-    /// It has exited, in this way where that is known.
+    /// The worker has exited, with this status if it is known.
     Exited(Option<Exit>),
-    /// It was ended, to be replaced; its permit is lent meanwhile.
+    /// The worker was ended to be replaced. Its permit is lent to the supervisor meanwhile.
     Worn(Permit, ReplacePermit),
-    /// No request comes any more, or the server ends.
+    /// No further request can come, or the server ends.
     Ended,
 }
 
-/// The holder may replace a worker.
+/// The right to replace a worker.
 type ReplacePermit = Option<OwnedSemaphorePermit>;
 
 impl Supervisor {
@@ -76,8 +76,8 @@ impl Supervisor {
         }
         while !self.is_over() {
             let began = Instant::now();
-            // What was said before it is started is done then. What is known of it is forgotten when it ends: a request
-            // may be the first worker's before that is started.
+            // The start does what earlier renewals asked for. The slot is reset when a worker ends, not here: a request may use
+            // the slot before its first worker is started.
             self.renew.mark_unchanged();
             let Some(started) = self.start().await else {
                 return;
@@ -89,7 +89,8 @@ impl Supervisor {
                     Over::Worn(permit, own) => {
                         failures = 0;
                         replacing = own;
-                        // Before its slot is taken: what comes now waits in its socket, and counts for the new worker.
+                        // Reset the slot before a request can take it: a connection that comes now waits in its socket, and
+                        // counts for the new worker.
                         self.own_slot().renew();
                         self.pool.slots.free(self.slot);
                         drop(permit);
@@ -114,8 +115,8 @@ impl Supervisor {
         }
     }
 
-    /// Waits until a worker has crashed, and gives its slot to requests then: they come to the spare last, until it has
-    /// answered. False: all is over before.
+    /// Waits until a worker has crashed, then offers the spare slot to requests. They choose the spare last until it has
+    /// answered. Returns false if the pool ends first.
     async fn is_needed(&mut self) -> bool {
         let slots = self.pool.slots.clone();
         let mut crashed = slots.crashed.subscribe();
@@ -132,11 +133,11 @@ impl Supervisor {
         true
     }
 
-    /// Whether a worker that has ended had answered before.
+    /// Returns whether a worker that has ended had answered before.
     async fn has_answered(&self) -> bool {
         let slots = &self.pool.slots;
         let mut proven = self.own_slot().proven.subscribe();
-        // What it said to the request that it had may not have been read yet.
+        // The end of its last answer may not have been read yet.
         let wait = if slots.is_free(self.slot) {
             Duration::ZERO
         } else {
@@ -154,7 +155,7 @@ impl Supervisor {
         *self.ended.borrow() || self.renew.has_changed().is_err()
     }
 
-    /// Waits before the next one is started, the longer the more have failed in a row.
+    /// Waits before the next start, the longer the more starts have failed in a row.
     async fn pause(&mut self, failures: u32) {
         if failures >= PATIENCE {
             self.down(Some(END_AT_ONCE.into()));
@@ -165,12 +166,12 @@ impl Supervisor {
         let wait = FIRST_WAIT.saturating_mul(1 << doubled.min(10));
         tokio::select! {
             () = sleep(wait.min(LONGEST_WAIT)) => {}
-            // The worker that is to be replaced is gone already.
+            // No renewal is needed: the worker to replace is already gone.
             () = end(&mut self.ended, &mut self.renew) => {}
         }
     }
 
-    /// Watches one worker until it has to be followed by another.
+    /// Watches a worker until another has to follow.
     async fn watch(
         &mut self,
         mut child: AsyncFd<Child>,
@@ -180,7 +181,7 @@ impl Supervisor {
         let began = Instant::now();
         let (mut stale, mut due) = (false, false);
         loop {
-            // Looked at first: a helper that tells of an end at once has told it with the start.
+            // Check before waiting: a helper may report the end of a worker along with its start.
             match child.get_mut().try_wait() {
                 Ok(None) => {}
                 exit => return Over::Exited(exit.ok().flatten()),
@@ -206,7 +207,7 @@ impl Supervisor {
                     (stale, due) = (true, true);
                 }
                 replacing = self.replacing.clone().acquire_owned(), if due => {
-                    // Busy: the request that gives it back hands it over.
+                    // If the worker is busy, its request hands it over when it gives the slot back.
                     if let Some(permit) = self.take() {
                         self.end(&mut child).await;
                         return Over::Worn(permit, replacing.ok());
@@ -232,20 +233,21 @@ impl Supervisor {
         }
     }
 
-    /// Takes its permit and slot, where no request uses the worker.
+    /// Takes the worker's permit and slot if no request uses the worker.
     fn take(&self) -> Option<Permit> {
         let upstream = self.pool.upstream.upgrade()?;
         let permit = upstream.admission.try_admit()?;
         self.pool.slots.take_this(self.slot).then_some(permit)
     }
 
-    /// Sends TERM, and KILL after the grace.
+    /// Sends TERM to the worker, and KILL after the grace period.
     async fn end(&self, child: &mut AsyncFd<Child>) -> Option<Exit> {
-        // Some answer TERM only when no client is connected.
+        // Some applications obey TERM only when no client is connected.
         if let Some(upstream) = self.pool.upstream.upgrade() {
             upstream.idle.close_slot(self.slot);
         }
-        // The next one is not to share the socket with it, so its end is waited for; dropping it kills its group.
+        // Wait for the end, because the next worker must not share the socket with this one. Dropping the child kills its process
+        // group.
         for signal in [TERM, KILL] {
             let _ = child.get_ref().signal_group(signal);
             let ended = timeout(self.pool.options.kill_grace, child.readable());
@@ -262,7 +264,7 @@ impl Supervisor {
         child.get_mut().try_wait().ok().flatten()
     }
 
-    /// Logs how a worker has ended that was told to.
+    /// Logs how a worker ended after it was told to.
     fn told(&self, exit: Option<Exit>) {
         if let Some(exit) = exit.filter(|exit| exit.status != Status::Signal(KILL)) {
             let words = format!("was told to end, and ended {}", how(exit.status));
@@ -270,7 +272,7 @@ impl Supervisor {
         }
     }
 
-    /// A worker has ended by itself. Whether it had answered before.
+    /// Handles a worker that ended by itself. Returns whether it had answered before.
     async fn ended(&self, exit: Option<Exit>) -> bool {
         self.own_slot().trust(false);
         let success = exit.is_none_or(|exit| exit.status.success());
@@ -286,8 +288,8 @@ impl Supervisor {
         answered
     }
 
-    /// Requests are told `words` at once, and so are those that wait in the socket already: no worker will
-    /// answer them soon. `None`: there is a worker again.
+    /// Refuses with `words` new requests and requests that wait in the socket: no worker will answer them soon. `None`: a worker
+    /// runs again.
     fn down(&self, words: Option<String>) {
         let slot = self.own_slot();
         let waiting = words.is_some();
@@ -306,7 +308,7 @@ impl Supervisor {
         self.pool.log.write(level, &self.about(), words);
     }
 
-    /// Starts a worker on the slot's socket; `None`: all is over before it runs.
+    /// Starts a worker on the slot's socket; `None` if the pool or the server ends first.
     async fn start(&self) -> Option<Result<StartedWorker, String>> {
         let (mut ended, mut renew) = (self.ended.clone(), self.renew.clone());
         tokio::select! {
@@ -317,12 +319,12 @@ impl Supervisor {
     }
 }
 
-/// Waits until the worker is to end.
+/// Waits until the worker has to end.
 async fn end(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) {
     while renewed(ended, renew).await {}
 }
 
-/// Waits until the worker is to make room for another. False: it is to end, for no request comes any more, or the server
+/// Waits until the worker has to be replaced. Returns false if it has to end, because no further request can come or the server
 /// ends.
 async fn renewed(ended: &mut watch::Receiver<bool>, renew: &mut watch::Receiver<()>) -> bool {
     tokio::select! {

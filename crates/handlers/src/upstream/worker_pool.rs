@@ -9,14 +9,14 @@ use tokio::sync::watch;
 use super::{lease::Upstream, slots::WorkerSlots};
 use crate::{application_settings::Application, program_settings::CgiOptions};
 
-/// What the workers of one route are started with.
+/// Settings to start the workers of one route.
 #[derive(Debug)]
 pub struct WorkerPool {
-    /// Gone once no request can come.
+    /// The upstream; dropped when no further request can come.
     pub(super) upstream: Weak<Upstream>,
     pub(super) slots: Arc<WorkerSlots>,
     pub(super) renew: watch::Receiver<()>,
-    /// They run as another user than the server, or in a sandbox that only a helper can make.
+    /// Grant for a helper, if the workers run as another user than the server, or in a sandbox that only a helper can make.
     pub(super) remit: Option<Arc<Remit>>,
     pub(super) options: CgiOptions,
     pub(super) env: Vec<(String, String)>,
@@ -26,7 +26,7 @@ pub struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// The workers of `upstream`, as `up` has them; they get this PATH and umask. `None` where it has none.
+    /// Returns the pool of `upstream`, with the settings of `up` and this PATH and umask; `None` if the upstream has no workers.
     pub fn of(
         upstream: &Arc<Upstream>,
         up: &Application,

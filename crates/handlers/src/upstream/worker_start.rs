@@ -1,4 +1,4 @@
-//! Starting a worker: here, or as the user of its route by a helper.
+//! Starts a worker, either directly or through a helper as the user of its route.
 
 use std::{
     cell::RefCell,
@@ -30,14 +30,14 @@ use crate::{
     relay::{pipes::pipe, stderr::Lines},
 };
 
-/// A worker that runs, and what its program was when it was started.
+/// A running worker, and the identity of its program at the start.
 pub(super) type StartedWorker = (AsyncFd<Child>, Option<FileId>);
 
 impl WorkerPool {
-    /// Starts the worker of a slot. What it writes is logged, as said by `about`.
+    /// Starts the worker of a slot. The worker's output goes to the log, marked with `about`.
     ///
     /// # Errors
-    /// In words.
+    /// A sentence for the log.
     pub(super) async fn start(
         &self,
         spawner: &RefCell<Spawner>,
@@ -48,7 +48,7 @@ impl WorkerPool {
         let io = |e: io::Error| failed(&e.to_string());
         let (errors, theirs) = pipe(|(ours, _)| ours).map_err(io)?;
         let run = &self.slots.config.run;
-        // Looked at before it is executed: a change meanwhile is noticed then.
+        // Look at the program before it is executed, so that a change meanwhile is noticed later.
         let executed = version(run);
         let listener = self.slots.listener(slot).map_err(io)?;
         let command = self.command().map_err(|e| io(e.into()))?;
@@ -91,7 +91,7 @@ impl WorkerPool {
         })
     }
 
-    /// Which arguments and variables the program gets, and what it is kept from, its helper knows itself.
+    /// Starts the worker through a helper, which knows the program's arguments, variables and restrictions itself.
     async fn start_as_user(
         &self,
         remit: &Arc<Remit>,
@@ -116,7 +116,7 @@ impl WorkerPool {
         owners::start(owners, user, command, stdio, spawner).await
     }
 
-    /// What is executed, and where; it has no variables yet.
+    /// Returns the program and its folder; the variables are still missing.
     fn command(&self) -> Result<Launch, NulError> {
         let Workers { run, args, .. } = &self.slots.config;
         let args = args.iter().map(|arg| arg.as_bytes());
@@ -129,12 +129,12 @@ impl WorkerPool {
     }
 }
 
-/// The program as it is now; `None`: it is not there.
+/// Returns the identity of the program as it is now; `None` if it does not exist.
 pub(super) fn version(program: &Path) -> Option<FileId> {
     Some(FileId::of(&rustix::fs::stat(program).ok()?).content())
 }
 
-/// Logs what a worker writes to its standard output and error, until both are closed.
+/// Logs the worker's standard output and error until both are closed.
 pub(crate) async fn log_errors(errors: OwnedFd, log: ErrorLog, about: String) {
     let sock = Sock::reader(errors);
     let mut lines = Lines::new(usize::MAX);

@@ -1,5 +1,4 @@
-//! How an exchange ends: what that means for the response, and what becomes of the connection and of an
-//! instance at its other side.
+//! The end of an exchange: its meaning for the response, the connection, and an instance at the other side.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::{Exchange, ExchangeLease, ID, ResponseEnd, ResponseFraming, open};
 use crate::relay::{process::unfinished, program::LINGER};
 
 impl Exchange {
-    /// What the end of the connection means.
+    /// Returns the meaning of the connection's end.
     pub(super) fn closed(&self) -> ResponseEnd {
         match self.wire {
             ResponseFraming::Scgi => Ok(false),
@@ -21,7 +20,7 @@ impl Exchange {
         }
     }
 
-    /// The response is over. The connection may be kept only where nothing at all was wrong.
+    /// Ends the response. The connection may be kept only if there was no fault at all.
     pub(super) fn end(&mut self, end: ResponseEnd) {
         self.stderr.finish();
         let Some(link) = self.link.as_mut().filter(|link| !link.good) else {
@@ -45,19 +44,19 @@ impl Exchange {
         }
         link.good = matches!(end, Ok(true)) && self.sending.is_done();
         self.link.take_if(|link| !link.good);
-        // How an instance ended says it better.
+        // The exit of an instance explains the end better.
         if self.exit.is_none() {
             self.verdict = end.err();
         }
     }
 
-    /// Output has ended: whether that was the end of a response.
+    /// Returns the fault if the output did not end with the end of a response.
     pub fn cut(&self) -> Option<Fault> {
         self.exit.and_then(unfinished).or_else(|| self.verdict())
     }
 
-    /// The response was sent on, and was one: the connection may serve another request. `done` is told how an
-    /// instance ended.
+    /// Ends an exchange whose response was sent on completely: the connection may serve another request. `done` gets the exit of
+    /// an instance.
     pub fn finish(mut self: Box<Self>, done: impl FnOnce(Option<Exit>) + 'static) {
         if let Some(link) = self.link.take_if(|link| link.good) {
             link.lease.give_back(link.conn);
@@ -68,14 +67,14 @@ impl Exchange {
         self.leave(patience, done);
     }
 
-    /// Gives the request up: the application is told, and the connection closed.
+    /// Gives the request up: tells the application, and closes the connection.
     pub fn abandon(self: Box<Self>, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
         let finishes = client_left && self.run_to_completion && self.sending.is_done();
         let patience = self.clocks.patience(finishes, Duration::ZERO);
         self.leave(patience, done);
     }
 
-    /// The rest of the response is discarded. An instance has `patience` to end by itself, in the background.
+    /// Discards the rest of the response. In the background, an instance has `patience` to end by itself.
     fn leave(mut self: Box<Self>, patience: Duration, done: impl FnOnce(Option<Exit>) + 'static) {
         let Some(link) = open(&self.link) else {
             return done(self.exit);
@@ -92,14 +91,14 @@ impl Exchange {
         };
         lease.broken_off();
         if matches!(self.wire, ResponseFraming::Fastcgi(_)) && self.sending.is_between() {
-            // An application that does not take these few bytes sees the connection close.
+            // If the application does not take these few bytes, it sees the connection close.
             let _ = link.conn.try_write(&fcgi::abort(ID));
         }
         self.stderr.finish();
         done(None);
     }
 
-    /// The response is none. Gives an instance a moment to end and to say why, unless it must `end` at once.
+    /// Handles an invalid response. Gives an instance a moment to end and to tell why, unless it must `end` at once.
     pub async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
         if open(&self.link).is_some_and(|link| link.lease.application().is_none()) {
             let patience = if end { Duration::ZERO } else { LINGER };
@@ -108,12 +107,12 @@ impl Exchange {
         (self.exit, self.stderr_tail())
     }
 
-    /// Waits until an instance has ended; after `patience` it is told to.
+    /// Waits until an instance has ended; tells it to end after `patience`.
     async fn see_out(&mut self, patience: Duration) {
         if tokio::time::timeout(patience, self.discard()).await.is_ok() {
             return;
         }
-        // A body that is not whole has no end: its reader meets that of the connection, which is an error.
+        // An incomplete body has no end: its reader gets the connection's end instead, which is an error.
         if let Some(link) = open(&self.link) {
             let _ = rustix::net::shutdown(&link.conn, rustix::net::Shutdown::Write);
             let _ = tokio::time::timeout(LINGER, self.discard()).await;

@@ -1,5 +1,5 @@
-//! Whether the worker of modules has taken a request. One that is stopped, or whose threads all wait for file systems that hang,
-//! takes none.
+//! Checks whether the worker of modules has taken a request. A worker takes none if it is stopped, or if all its threads wait for
+//! file systems that hang.
 
 use std::{
     task::{Context, Poll, ready},
@@ -10,12 +10,12 @@ use galgo_io::{sock::Sock, tick};
 use galgo_spawn::unacknowledged;
 use tokio::time::Instant;
 
-/// How long a worker may take, and the least: a process that others slow down is not stopped.
+/// Least and greatest time for a worker to take a request: a process that others slow down is not a stopped process.
 const TAKES: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(5));
-/// A worker reads so many bytes at once.
+/// Bytes that a worker reads at once.
 const AT_ONCE: usize = 32 << 10;
 
-/// A request that may still be waiting for its worker.
+/// A request that may still wait for its worker.
 #[derive(Debug)]
 pub(super) struct Untaken {
     by: Instant,
@@ -23,10 +23,11 @@ pub(super) struct Untaken {
 }
 
 impl Untaken {
-    /// A request of `bytes`, of which a response head may take `first`. `None`: a worker takes only a part of it at once.
+    /// Watches a request of `bytes`; the head of its response may take `first`. `None`: the request is too long for a worker to
+    /// take at once.
     pub(super) fn within(first: Duration, bytes: usize) -> Option<Self> {
         let (least, most) = TAKES;
-        // Before the clock of the first byte rings.
+        // End before the clock of the first byte rings.
         let within = (first - first / 8).clamp(least, most);
         (bytes < AT_ONCE).then(|| Self {
             by: Instant::now() + within,
@@ -42,7 +43,7 @@ impl Untaken {
     }
 }
 
-/// Ready if the worker at the other end of `conn` should have taken the request, and has not.
+/// Becomes ready if the worker at the other end of `conn` should have taken the request but has not.
 pub(super) fn poll_untaken(
     untaken: &mut Option<Untaken>,
     conn: &Sock,

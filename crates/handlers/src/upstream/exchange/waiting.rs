@@ -1,4 +1,4 @@
-//! What goes on while a client lets a write wait.
+//! Keeps an exchange going while a client lets a write wait.
 
 use std::pin::Pin;
 
@@ -7,7 +7,7 @@ use galgo_service::{client::Client, fault::Fault, producer::OutputEvent};
 use super::{Exchange, open, pump};
 
 impl Exchange {
-    /// Goes on while `io` waits for a client that did not take everything at once.
+    /// Receives output while `io` waits for a client that did not take everything at once.
     pub(crate) async fn while_sending(
         &mut self,
         client: &mut dyn Client,
@@ -21,7 +21,7 @@ impl Exchange {
                 biased;
                 () = &mut io => return Ok(()),
                 ended = pump => {
-                    // A half-close: the write itself will show whether the client still reads.
+                    // After a half-close, the write itself shows whether the client still reads.
                     ended?;
                     continue;
                 }
@@ -31,7 +31,7 @@ impl Exchange {
             self.receive(read);
             self.spill_received();
         }
-        // A response that has ended as it should gives its lease back.
+        // A response that ended without a fault gives its lease back.
         if self.link.is_some()
             && self.spill.reserve(0)
             && let Some(link) = self.link.take()
@@ -54,7 +54,7 @@ impl Exchange {
         self.out.clear();
     }
 
-    /// The next output that waits becomes that which is sent.
+    /// Moves the next spilled output to `out`, which is sent.
     pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         if let Some(link) = open(&self.link) {
             let pump = pump(&mut self.sending, &mut self.clocks, &link.conn, client);
