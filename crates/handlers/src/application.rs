@@ -1,7 +1,9 @@
 //! Programs that stay: FastCGI and SCGI, as responders and as authorizers.
 //!
-//! 1. take in the body where its length must be known first, else its beginning  2. wait for a lease
-//! 3. connect, or take an idle connection  4. its response: see `reply`
+//! 1. Take in the body if its length must be known first, else its beginning
+//! 2. Wait for a lease
+//! 3. Connect, or take an idle connection
+//! 4. Relay the response: see `reply`
 
 use std::{os::unix::ffi::OsStrExt, rc::Rc, sync::Arc};
 
@@ -31,7 +33,7 @@ use crate::{
 
 /// Answers a request by asking the application of its route for `script`.
 ///
-/// No `async fn`: its future would have room for the script twice, as an argument and as what was made of it.
+/// Not an `async fn`: its future would hold the script twice, as an argument and inside of `Ask`.
 pub fn answer<'a>(
     cx: Context<'a>,
     request: &'a mut Request<'_>,
@@ -50,7 +52,7 @@ pub fn answer<'a>(
 /// Asks the authorizer of a route. `Ok(None)`: the request may be answered.
 ///
 /// # Errors
-/// It could not be asked, or has not answered as it should: the request is refused then.
+/// The authorizer could not be asked, or has answered wrongly. The request is then refused.
 pub async fn authorize(
     cx: Context<'_>,
     request: &mut Request<'_>,
@@ -72,7 +74,7 @@ struct Ask<'a, 'r, 'c> {
     config: &'c Application,
     upstream: &'c Arc<Upstream>,
     script: UpstreamScript<'a>,
-    /// Names it in the log.
+    /// Names the script in the log.
     source: LogSource,
 }
 
@@ -103,7 +105,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         }
     }
 
-    /// Asks; what will answer.
+    /// Sends the request to the application. Returns the exchange that will answer.
     async fn asked(&mut self) -> Result<Box<Exchange>, Fault> {
         let (file, length) = self.body().await?;
         let lease = self.lease().await?;
@@ -126,7 +128,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         Box::pin(self.connect(lease, (None, length))).await
     }
 
-    /// What makes a response of what it answers.
+    /// Returns the next stage, which makes a response of the application's answer.
     fn answering(self) -> Answering<'a, 'r, 'c>
     where
         'a: 'c,
@@ -143,12 +145,13 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         }
     }
 
-    /// An authorizer gets no body; a local redirect's request has none, whatever the one before it had.
+    /// Returns whether the request is sent without a body. An authorizer gets no body. The request of a local
+    /// redirect has no body, even if the original request had one.
     fn bodiless(&self) -> bool {
         self.config.role == Role::AUTHORIZER || self.head.body.is_empty()
     }
 
-    /// Takes in the body where its length must be known before anything is sent: the file, and the length.
+    /// Takes in the body if its length must be known before anything is sent. Returns the file and the length.
     async fn body(&mut self) -> Result<(Option<Stored>, Option<u64>), Fault> {
         if self.bodiless() {
             return Ok((None, None));
@@ -170,7 +173,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         }
     }
 
-    /// Whether the request may be sent again, as nothing of its body is used up.
+    /// Returns whether the request may be sent again, because no part of its body is used up.
     fn may_repeat(&self) -> bool {
         may_repeat(self.head) && self.bodiless() && self.config.protocol == Protocol::Fastcgi
     }

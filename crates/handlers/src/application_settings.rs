@@ -1,4 +1,4 @@
-//! Applications: where they are, and how they are asked.
+//! Settings of applications: their addresses, and how requests are sent to them.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -6,25 +6,26 @@ use galgo_io::address::Address;
 use galgo_proto::fcgi::Role;
 use galgo_spawn::owners::Remit;
 
-/// Connections to an address at once, where the route does not say.
+/// Connections to an address at once, unless the route says otherwise.
 const RUNNING: usize = 64;
-/// How long a connection may take to be made, where the route does not say.
+/// Time limit for making a connection, unless the route says otherwise.
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
 use crate::{program_settings::CgiOptions, root::CgiRoot, sendfile::Sendfile};
 
-/// Programs that stay, and are asked over a socket.
+/// Programs that stay, and get requests over a socket.
 #[derive(Debug, PartialEq)]
 pub struct Application {
-    /// What is spoken.
+    /// The protocol to speak.
     pub protocol: Protocol,
-    /// What it is asked to be.
+    /// The role that requests name.
     pub role: Role,
-    /// Where it is.
+    /// The address, or the workers.
     pub to: To,
-    /// The scripts that it runs: only one that exists is asked for. `None`: every path is passed on.
+    /// The scripts that the application runs: only existing scripts are passed on. `None`: every
+    /// path is passed on.
     pub scripts: Option<CgiRoot>,
-    /// What the names of scripts in a folder end in; others are none.
+    /// Extensions of scripts in a folder. Other files are not scripts.
     pub endings: Vec<String>,
     /// Scripts tried for a folder of them, in order.
     pub index: Vec<String>,
@@ -32,21 +33,21 @@ pub struct Application {
     pub document_root: Option<PathBuf>,
     /// Variables set in addition, in the order of their names.
     pub env: Vec<(String, String)>,
-    /// Files that it may hand over.
+    /// Files that the application may hand over.
     pub sendfile: Sendfile,
-    /// How it is asked, and for workers how they are run.
+    /// Options for sending requests, and for running workers.
     pub options: CgiOptions,
-    /// Workers run as another user than the server; `None`: as the server does.
+    /// Workers run as another user than the server; `None`: as the server's user.
     pub remit: Option<Arc<Remit>>,
-    /// Requests at once: each has a connection of its own.
+    /// Requests at once. Each request has a connection of its own.
     pub running: usize,
-    /// How long a connection may take to be made.
+    /// Time limit for making a connection.
     pub connect_timeout: Duration,
-    /// Connections kept open between requests, at most.
+    /// Limit of the connections that are kept open between requests.
     pub keep: usize,
 }
 
-/// What an upstream speaks.
+/// The protocol that an upstream speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Protocol {
@@ -54,10 +55,10 @@ pub enum Protocol {
     Scgi,
 }
 
-/// What answers the requests of an [`Application`].
+/// The processes that answer the requests of an [`Application`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum To {
-    /// An application that listens there.
+    /// An application that listens at this address.
     Address(Address),
     /// Processes that galgo starts.
     Workers(Workers),
@@ -68,16 +69,16 @@ pub enum To {
 pub struct Workers {
     /// The program, absolute.
     pub run: PathBuf,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<String>,
-    /// How many there are.
+    /// Number of workers.
     pub count: usize,
-    /// Requests that one answers before it is replaced; `None`: it is not.
+    /// Requests that a worker answers before it is replaced; `None`: no limit.
     pub max_requests: Option<usize>,
 }
 
 impl Application {
-    /// A responder with these options and nothing of its own.
+    /// Creates a responder with these options and otherwise default settings.
     pub fn new(protocol: Protocol, to: To, options: CgiOptions) -> Self {
         let running = match &to {
             To::Address(_) => options.max_running.unwrap_or(RUNNING),
@@ -103,7 +104,7 @@ impl Application {
 }
 
 impl Protocol {
-    /// The key of its routes.
+    /// Returns the key of routes with this protocol.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fastcgi => "fastcgi",

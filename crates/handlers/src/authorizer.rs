@@ -1,7 +1,8 @@
-//! What an authorizer says of a request (FastCGI, 6.3): whether it may be answered, and variables to add. A program says it
-//! in the same way.
+//! Reads the decision of an authorizer (FastCGI, 6.3): whether the request may be answered, and variables to add. A CGI program
+//! answers in the same way.
 //!
-//! Only a whole answer with the status 200, of a program with any 2xx, lets a request in: whatever is wrong with it is a failure of the request.
+//! Only a whole answer lets a request in. Its status must be 200, or any 2xx from a CGI program. An answer with any defect
+//! makes the request fail.
 
 use std::ops::RangeInclusive;
 
@@ -20,13 +21,13 @@ use crate::{
     variables::USER,
 };
 
-/// What a field begins with that sets a variable.
+/// Prefix of fields that set a variable.
 const VARIABLE: &[u8] = b"variable-";
-/// What an authorizer may print behind the head that lets a request in. It means nothing.
+/// Bytes that an authorizer may print after the head that lets a request in. They are ignored.
 const MOST_IGNORED: usize = 1 << 20;
 
 impl Answering<'_, '_, '_> {
-    /// Reads what an authorizer answers, which `grants` by these statuses. `Ok(None)`: the request may be answered.
+    /// Reads the answer of an authorizer. The statuses `grants` let the request in. `Ok(None)`: the request may be answered.
     pub(super) async fn judgment(
         &mut self,
         mut backend: Backend,
@@ -36,7 +37,7 @@ impl Answering<'_, '_, '_> {
             Ok(reply) if is_granted(&reply, &grants) => {
                 match self.granted(&mut backend, &reply).await {
                     Ok(granted) => {
-                        // It has the last word, also over what a password has granted.
+                        // The authorizer has the last word, also over variables that a password has set.
                         let before = &mut self.request.granted;
                         before.retain(|(name, _)| !granted.iter().any(|(new, _)| new == name));
                         before.extend(granted);
@@ -55,7 +56,7 @@ impl Answering<'_, '_, '_> {
         self.answered(backend, judged).await.map(Some)
     }
 
-    /// Reads a grant to its end: one that is cut short is none.
+    /// Reads a granting answer to its end. If the answer is cut short, the request is not let in.
     async fn granted(
         &mut self,
         backend: &mut Backend,
@@ -87,7 +88,8 @@ fn is_granted(reply: &Reply, grants: &RangeInclusive<u16>) -> bool {
     matches!(reply.kind, ReplyKind::Document) && grants.contains(&reply.status)
 }
 
-/// A program has its last word with its exit status: one that fails behind its head has let nobody in.
+/// Returns a fault if the program failed. Its exit status has the last word: a program that fails after its head lets no
+/// request in.
 async fn failed(program: &mut Backend) -> Option<Fault> {
     let (exit, _) = program.post_mortem(false).await;
     match exit.map(|exit| exit.status) {
@@ -107,12 +109,12 @@ fn variable(field: &[u8]) -> Option<&[u8]> {
     start.eq_ignore_ascii_case(VARIABLE).then_some(name)
 }
 
-/// The variables that a grant sets. Every other field of it is ignored.
+/// Returns the variables that a granting answer sets. All other fields of the answer are ignored.
 fn variables(fields: &Fields) -> Result<Vec<(String, Vec<u8>)>, Fault> {
     let mut found: Vec<(String, Vec<u8>)> = Vec::new();
     for (name, value) in fields.iter() {
         let Some(name) = variable(name) else { continue };
-        // As Apache has it.
+        // Apache replaces `-` in the same way.
         let text = String::from_utf8_lossy(name).replace('-', "_");
         let name = text.as_bytes();
         let good = name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')

@@ -1,4 +1,5 @@
-//! What answers a request: a process of its own, or an application or an instance of a module over a connection.
+//! The backend of a request: a process of its own, or a connection to an application or to an instance of a
+//! module.
 
 use std::pin::Pin;
 
@@ -24,7 +25,7 @@ pub(crate) enum Backend {
     Exchange(Box<Exchange>),
 }
 
-/// Does the same with either.
+/// Evaluates the same expression for both variants.
 macro_rules! either {
     ($backend:expr, $own:ident => $done:expr) => {
         match $backend {
@@ -53,7 +54,8 @@ impl Backend {
         }
     }
 
-    /// Output has ended: what is wrong with how a connection ended. How a process did is asked for later.
+    /// Returns the fault in how a connection ended, once the output has ended. A process's exit is checked
+    /// later.
     pub(crate) fn verdict(&self) -> Option<Fault> {
         match self {
             Self::Program(_) => None,
@@ -88,7 +90,7 @@ impl Backend {
         either!(self, own => own.abandon(client_left, done));
     }
 
-    /// Takes what was printed for words on standard error.
+    /// Logs the printed output as if the program had written it to standard error.
     pub(crate) fn log_output(&mut self) {
         let (out, log) = match self {
             Self::Program(program) => program.output_and_log(),

@@ -1,11 +1,11 @@
-//! Files beneath a folder and nowhere else, found by a name that a client chose.
+//! Opens files beneath a folder and nowhere else, by a name that a client chose.
 //!
-//! openat2(RESOLVE_BENEATH) refuses each link with an absolute target, those too that lead back into the folder. Where
-//! it refuses one, that link alone is followed, and what comes of it must be in the folder; the file itself is then
-//! opened beneath the folder again, so that what is decided on is what was opened. What lies outside shows in no answer.
+//! openat2(RESOLVE_BENEATH) refuses each link with an absolute target, even if the link leads back into the folder. If it
+//! refuses a link, only that link is followed, and its target must be in the folder. The file itself is then opened beneath
+//! the folder again, so the decision is about the opened file. No answer shows files outside of the folder.
 //!
-//! An event loop opens nothing on another file system than the folder's (RESOLVE_NO_XDEV): that one may hang. Where the kernel
-//! refuses a path, another thread opens it (`waiting`).
+//! An event loop opens nothing on another file system than the folder's (RESOLVE_NO_XDEV), because the other file system may
+//! hang. If the kernel refuses a path, another thread opens it (`waiting`).
 
 use std::{
     borrow::Cow,
@@ -19,16 +19,16 @@ use rustix::{
     io::Errno,
 };
 
-/// openat2 says EAGAIN when the tree was renamed under it, and when a lease is being broken.
+/// openat2 says EAGAIN if the tree was renamed during the call, or if a lease is being broken.
 const ATTEMPTS: usize = 8;
-/// Links on one path that lead back into the folder.
+/// Limit of the links on one path that lead back into the folder.
 const LINKS: usize = 8;
 
-/// Opens without the right to read: to look at, or to run by a program that needs none.
+/// Opens a file without the right to read: to look at it, or to run it by a program that needs no such right.
 pub(crate) const NAME: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
-/// Says that this thread may have to wait for what it is to open, and must not.
+/// The error for a file that this thread may have to wait for, and must not.
 pub(crate) const WAITS: Errno = Errno::INPROGRESS;
 
 thread_local! {
@@ -36,28 +36,28 @@ thread_local! {
     static HAS_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Tells that this thread is an event loop, which waits for no file system.
+/// Marks this thread as an event loop, which waits for no file system.
 pub fn waits_for_nothing() {
     IS_EVENT_LOOP.set(true);
 }
 
-/// Whether this thread may wait for a file system.
+/// Returns whether this thread may wait for a file system.
 pub(crate) fn may_wait() -> bool {
     !IS_EVENT_LOOP.get()
 }
 
-/// The error of a file system that this thread must not wait for.
+/// Returns the error for a file system that this thread must not wait for.
 pub(crate) fn refuse() -> Errno {
     HAS_REFUSED.set(true);
     WAITS
 }
 
-/// Forgets what was refused.
+/// Forgets earlier refusals.
 pub fn forget_refused() {
     HAS_REFUSED.set(false);
 }
 
-/// Whether something was refused since then, because this thread would have to wait for it.
+/// Returns whether a call was refused since [`forget_refused`], because this thread would have to wait.
 pub fn has_refused() -> bool {
     HAS_REFUSED.get()
 }
@@ -65,7 +65,7 @@ pub fn has_refused() -> bool {
 /// Opens `path` beneath `folder`. An empty path is the folder itself.
 ///
 /// # Errors
-/// Those of openat2(2): EXDEV where the path leads out of the folder.
+/// The errors of openat2(2): EXDEV if the path leads out of the folder.
 pub(crate) fn open(folder: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let mut path = Cow::Borrowed(if path.is_empty() { &b"."[..] } else { path });
     for _ in 0..LINKS {
@@ -77,10 +77,10 @@ pub(crate) fn open(folder: impl AsFd, path: &[u8], flags: OFlags) -> Result<Owne
     Err(Errno::LOOP)
 }
 
-/// As [`open`], where no part of the path is a link.
+/// Opens a path as [`open`] does, if no part of the path is a link.
 ///
 /// # Errors
-/// As [`open`]; ELOOP: one is.
+/// The errors of [`open`]; ELOOP: a part of the path is a link.
 pub(crate) fn open_without_links(
     folder: impl AsFd,
     path: &[u8],
@@ -90,7 +90,7 @@ pub(crate) fn open_without_links(
     resolve(folder, path, flags, BENEATH | ResolveFlags::NO_SYMLINKS)
 }
 
-/// openat2(2), tried again where that may help.
+/// Calls openat2(2), and tries again if that may help.
 pub(crate) fn resolve(
     folder: impl AsFd,
     path: &[u8],
@@ -113,7 +113,7 @@ pub(crate) fn resolve(
     }
 }
 
-/// The path without the first link in it that openat2 refuses, which must lead back into the folder.
+/// Replaces the first link in the path that openat2 refuses by its target, which must be in the folder.
 fn led_back(folder: impl AsFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
     let ends = (1..=path.len()).filter(|&at| path.get(at).is_none_or(|&b| b == b'/'));
     for end in ends {
@@ -122,7 +122,7 @@ fn led_back(folder: impl AsFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
             Ok(_) => {}
             Err(Errno::XDEV) => {
                 let magic = ResolveFlags::NO_MAGICLINKS;
-                // A link that leads to nothing tells no more than one that leads out.
+                // A dangling link must tell no more than a link that leads out.
                 let target = openat2(&folder, link, NAME, Mode::empty(), magic);
                 let inside = inside(&folder, target.map_err(|_| Errno::XDEV)?)?;
                 return Ok([&inside, behind].concat());
@@ -133,7 +133,7 @@ fn led_back(folder: impl AsFd, path: &[u8]) -> Result<Vec<u8>, Errno> {
     Err(Errno::XDEV)
 }
 
-/// Where in the folder `target` is.
+/// Returns the path of `target` in the folder.
 pub(crate) fn inside(folder: impl AsFd, target: impl AsFd) -> Result<Vec<u8>, Errno> {
     let (folder, target) = (name(folder)?, name(target)?);
     let folder = folder.as_bytes();
@@ -146,7 +146,7 @@ pub(crate) fn inside(folder: impl AsFd, target: impl AsFd) -> Result<Vec<u8>, Er
     }
 }
 
-/// The name that the kernel has for a descriptor's file.
+/// Returns the kernel's name for the file of a descriptor.
 pub(crate) fn name(fd: impl AsFd) -> Result<CString, Errno> {
     let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     readlinkat(CWD, link, Vec::new()).map_err(|_| Errno::XDEV)
@@ -202,7 +202,7 @@ mod tests {
             ("out", Errno::XDEV),
             ("beside", Errno::XDEV),
             ("beside-folder/file", Errno::XDEV),
-            // Nothing is told of what is there outside.
+            // The error tells nothing about files outside.
             ("beside-folder/none", Errno::XDEV),
             ("none", Errno::XDEV),
             ("none-inside", Errno::XDEV),

@@ -10,7 +10,7 @@ use galgo_service::{
     spool::{Full, Spool, Stored, within},
 };
 
-/// Receives the rest of the body. `patience`: how long one piece of it may take on its way to the disk.
+/// Receives the rest of the body. `patience` limits the time for writing one piece to the disk.
 pub(crate) async fn store(
     spool: &Arc<Spool>,
     request: &mut Request<'_>,
@@ -42,7 +42,7 @@ pub(crate) async fn store(
     Ok(stored)
 }
 
-/// Waits for the disk; a client that leaves meanwhile is noticed.
+/// Waits for the disk, and notices a client that leaves meanwhile.
 async fn on_disk<T>(
     request: &mut Request<'_>,
     patience: Duration,

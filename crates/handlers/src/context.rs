@@ -1,4 +1,4 @@
-//! What every handler may use, and what it may want to be done.
+//! The context of every handler, and the answers that programs ask for.
 
 use std::rc::Rc;
 
@@ -6,19 +6,20 @@ use galgo_service::body::Response;
 
 use crate::{resources::Resources, shared::HandlersShared};
 
-/// What every handler may use: what its event loop has, and what the configuration that the request began with has made.
+/// The context of every handler: the resources of its event loop, and the parts that the configuration of the request
+/// has made.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
-    /// What its event loop has.
+    /// The resources of the event loop.
     pub resources: &'a Rc<Resources>,
-    /// What the handlers of all event loops share.
+    /// The parts that handlers of all event loops share.
     pub shared: &'a HandlersShared,
 }
 
-/// What a program wants to be done.
+/// The answer that a program asks for.
 #[derive(Debug)]
 pub enum Answer {
-    /// Send this.
+    /// Send this response.
     Response(Response),
     /// Answer this path and query instead (RFC 3875, 6.2.2).
     Local(String),

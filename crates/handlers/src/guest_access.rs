@@ -1,8 +1,9 @@
-//! What modules see of this machine.
+//! The parts of this machine that modules can see.
 
 use std::path::PathBuf;
 
-/// What WebAssembly programs of a route see of this machine: nothing, unless it is named here.
+/// The parts of this machine that a route's WebAssembly programs can see: nothing, unless it is
+/// listed here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GuestAccess {
     /// Folders: their path in the program, their path here, whether they may be written to.

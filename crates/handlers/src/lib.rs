@@ -1,8 +1,8 @@
-//! What answers requests: programs, applications that stay, files, constant answers.
+//! Handlers that answer requests: programs, applications that stay, files, constant answers.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`program`], `relay` | a process for each request, and what is done while it runs |
+//! | [`program`], `relay` | a process for each request, and the work while it runs |
 //! | [`warm`] | programs kept loaded, and forked for each request |
 //! | `owners` | programs and workers that a helper starts as another user |
 //! | [`wasm`] | programs that are WebAssembly modules |
@@ -10,13 +10,13 @@
 //! | [`files`], [`respond`] | files, constant answers |
 //! | [`script`], [`root`], [`beneath`] | the file that a path names, found in a folder and nowhere else |
 //! | [`waiting`] | file systems that may hang |
-//! | `backend` | what answers a request, a process or an exchange with an application |
-//! | [`program_settings`], [`application_settings`], [`template_settings`], [`guest_access`] | what is configured of them |
-//! | `reply`, `authorizer`, [`sendfile`], [`variables`] | what CGI programs are told, and what is made of their answers |
-//! | [`steps`] | what stands before and after a handler: redirects, rewrites, access, passwords, fields, pages of errors, compression |
+//! | `backend` | the source of an answer: a process, or an exchange with an application |
+//! | [`program_settings`], [`application_settings`], [`template_settings`], [`guest_access`] | settings of the handlers |
+//! | `reply`, `authorizer`, [`sendfile`], [`variables`] | variables for CGI programs, and responses made from their answers |
+//! | [`steps`] | steps before and after a handler: redirects, rewrites, access, passwords, fields, error pages, compression |
 //! | [`cache`] | answers of programs that are kept for a moment |
-//! | [`status`] | what becomes of a failed request |
-//! | [`context`], [`resources`], [`shared`] | what all of them may use |
+//! | [`status`] | responses to failed requests |
+//! | [`context`], [`resources`], [`shared`] | parts that every handler may use |
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod application;

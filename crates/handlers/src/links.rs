@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-/// What to do about a link at `file`, asked for as `path`, that leads out of the folder.
+/// Says what to do about a link at `file` that leads out of the folder. `path` is the requested
+/// path.
 pub(super) fn leads_out(file: &Path, path: &Path) -> String {
-    // Behind the program there may be a PATH_INFO.
+    // A PATH_INFO may follow the program's name.
     let mut ways = file.ancestors().zip(path.ancestors());
     let found = ways.find_map(|(file, path)| Some((file.canonicalize().ok()?, file, path)));
     match found {

@@ -1,6 +1,6 @@
-//! WebAssembly modules, as their names tell.
+//! WebAssembly modules, recognized by their names.
 
-/// Whether a file of this name is a module, where no interpreter is named for it.
+/// Returns whether a file of this name is a module, if no interpreter is set for it.
 pub fn is_module(name: &[u8]) -> bool {
     [&b".wasm"[..], b".wcgi"]
         .iter()

@@ -1,4 +1,4 @@
-//! Programs that run as another user than the server, or in a sandbox that only a helper can make: a helper starts them.
+//! Has helpers start programs that run as another user than the server, or in a sandbox that only a helper can make.
 
 use std::{
     cell::RefCell,
@@ -20,24 +20,24 @@ use tokio::{io::Interest, time::timeout};
 
 use crate::program_settings::CgiOptions;
 
-/// Helpers that may be gone, one after the other, before one has taken a start.
+/// Limit of the helpers that may die, one after the other, before a helper has taken a start.
 const HELPERS: u32 = 3;
 
-/// A helper that has many starts to do is asked again after this.
+/// Pause before a busy helper is asked again.
 const FULL_PAUSE: Duration = Duration::from_millis(1);
 
-/// A helper whose report cannot be watched for is asked this often.
+/// Interval of asking a helper whose report cannot be watched for.
 const ASK: Duration = Duration::from_millis(100);
 
-/// Until when a request whose start was tried for so long already waits for the spawner and a helper. A tenth of
-/// `first_byte_timeout` is left: what is said then would not name the cause.
+/// Returns the time limit for the spawner and a helper, for a request whose start has been `tried` for that long. A tenth
+/// of `first_byte_timeout` is left, because a later error would not name the cause.
 pub(crate) fn deadline(options: &CgiOptions, tried: Duration) -> Deadline {
     let first = options.first_byte_timeout;
     let most = (first - first / 10).saturating_sub(tried);
     Deadline::within(most.min(ANSWERS_WITHIN))
 }
 
-/// Has a helper start a program as the user `uid`, without waiting until it runs; the helper is made where there is none.
+/// Has a helper start a program as the user `uid`, without waiting until it runs. Makes the helper if there is none.
 pub(crate) async fn launch(
     owners: &Arc<Owners>,
     remit: &Arc<Remit>,
@@ -59,7 +59,7 @@ pub(crate) async fn launch(
                     return Err(Box::new(FailedLaunch { error, launch }));
                 }
             }
-            // Without it those that there are do the work.
+            // If the extra helper cannot be made, the existing helpers do the work.
             need @ HelperNeed::Another => {
                 let (owners, remit) = (owners.clone(), remit.clone());
                 let made = async move { make_helper(&owners, &remit, uid, need, by).await };
@@ -90,20 +90,20 @@ pub(crate) async fn launch(
 /// A program that a helper starts.
 #[derive(Debug)]
 pub struct AsUser {
-    /// What asks helpers.
+    /// The access to helpers.
     pub owners: Arc<Owners>,
-    /// Of its route.
+    /// The grant of the program's route.
     pub remit: Arc<Remit>,
-    /// The user that it runs as.
+    /// The user that the program runs as.
     pub uid: u32,
-    /// Its file, as a request asks for it.
+    /// The path of the program's file, as a request names it.
     pub program: CString,
 }
 
-/// Has a helper load a program for warm starts; the helper is made where there is none.
+/// Has a helper load a program for warm starts. Makes the helper if there is none.
 ///
 /// # Errors
-/// In words: not now.
+/// A sentence for the log. A later try may succeed.
 pub(crate) async fn load(
     user: &AsUser,
     uses: Uses,
@@ -149,7 +149,7 @@ async fn make_helper(
     })
 }
 
-/// As [`launch`], and waits until the program runs; for [`ANSWERS_WITHIN`] at most.
+/// Starts a program as [`launch`] does, and waits until it runs, for at most [`ANSWERS_WITHIN`].
 pub(crate) async fn start(
     owners: &Arc<Owners>,
     (remit, uid): (&Arc<Remit>, u32),
@@ -174,7 +174,7 @@ pub(crate) async fn start(
     }
 }
 
-/// Waits until a program runs; or why it was not started.
+/// Waits until a program runs. Returns the failure if it was not started.
 async fn outcome(child: &Child, spawner: &RefCell<Spawner>) -> Option<Box<FailedLaunch>> {
     let reports = register(child.as_raw_fd(), Interest::READABLE).ok();
     let reported = async || match &reports {
@@ -195,7 +195,7 @@ async fn outcome(child: &Child, spawner: &RefCell<Spawner>) -> Option<Box<Failed
     }
 }
 
-/// A start that may not be.
+/// Returns the failure of a start that is not allowed.
 pub(crate) fn denied(launch: Launch, why: String) -> Box<FailedLaunch> {
     let error = not_made(NotDone::Denied(why));
     Box::new(FailedLaunch { error, launch })
@@ -213,14 +213,14 @@ fn not_made(not: NotDone) -> StartError {
     }
 }
 
-/// A helper has told nothing of a start.
+/// Returns the error for a helper that has reported nothing about a start.
 pub(crate) fn silent(uid: u32) -> StartError {
     not_made(NotDone::NotNow(format!(
         "the helper that starts programs as the user {uid} does not answer: it is stopped, or a file that it looks at hangs"
     )))
 }
 
-/// What becomes of a request whose program has no helper.
+/// Returns the fault of a request whose program has no helper.
 pub(crate) fn fault(e: &StartError) -> Fault {
     match e.source.kind() {
         io::ErrorKind::TimedOut => Fault::Stalled(e.source.to_string()),

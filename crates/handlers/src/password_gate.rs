@@ -1,7 +1,7 @@
-//! How many passwords are verified at once: one of each client's address at a time, and few in all.
+//! Limits how many passwords are verified at once: one for each client address, and few in all.
 //!
-//! An address that tries passwords waits for itself. Another one waits only for the few that are being verified: addresses whose
-//! last password was wrong come after all others.
+//! An address that tries passwords waits for itself. Other addresses wait only for the few verifications that are under way.
+//! Addresses whose last password was wrong come after all others.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -12,31 +12,31 @@ use std::{
 use galgo_service::{fault::Fault, lock::lock, peer::Peer};
 use tokio::sync::{Mutex as Turns, OwnedMutexGuard, oneshot};
 
-/// Requests of one address that wait for their turn; beyond: 503. A browser may send 100 at once over HTTP/2.
+/// Limit of the requests of one address that wait for their turn; beyond: 503. A browser may send 100 at once over HTTP/2.
 const MOST: usize = 128;
-/// Addresses that are remembered for a wrong password. Beyond, all are forgotten.
+/// Limit of the addresses that are remembered for a wrong password. Beyond it, all are forgotten.
 const FAILED: usize = 1 << 16;
 const BUSY: Fault = Fault::Busy("too many passwords of this client wait to be verified");
 
-/// Lets few verify a password at once.
+/// Lets only a few requests verify a password at once.
 #[derive(Debug)]
 pub struct Gate {
     queue: Arc<Mutex<VerifyQueue>>,
     clients: Mutex<HashMap<Peer, Arc<Turns<()>>>>,
 }
 
-/// Those that wait to verify a password.
+/// The requests that wait to verify a password.
 #[derive(Debug)]
 struct VerifyQueue {
-    /// How many may begin at once.
+    /// Number of verifications that may begin now.
     free: usize,
-    /// Those whose address has failed last time, and in which order they came: the first is the next.
+    /// Waiting requests by whether their address failed last time, and by arrival. The first is the next.
     waiting: BTreeMap<(bool, u64), oneshot::Sender<VerifyPermit>>,
     came: u64,
     failed: HashSet<Peer>,
 }
 
-/// Room to verify one password; the next one has it when this is dropped.
+/// A permit to verify one password. When it is dropped, the next request gets it.
 #[derive(Debug)]
 pub struct VerifyPermit(Option<Arc<Mutex<VerifyQueue>>>);
 
@@ -49,7 +49,7 @@ impl Drop for VerifyPermit {
                 return;
             };
             drop(waits);
-            // One that waits no longer gives it back.
+            // A request that has stopped waiting returns the permit.
             if let Err(mut unused) = next.send(Self(Some(queue))) {
                 self.0 = unused.0.take();
             }
@@ -58,7 +58,7 @@ impl Drop for VerifyPermit {
 }
 
 impl Default for Gate {
-    /// As many as half of the processors: requests without passwords go on beside them.
+    /// Allows half as many verifications as there are processors, so that requests without passwords go on meanwhile.
     fn default() -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let queue = VerifyQueue {
@@ -83,10 +83,10 @@ pub struct PasswordTurn<'g> {
 }
 
 impl Gate {
-    /// Waits until no other request of the same address is here.
+    /// Waits until no other request of the same address has the turn.
     ///
     /// # Errors
-    /// Too many wait.
+    /// Too many requests wait.
     pub async fn turn(&self, peer: Peer) -> Result<PasswordTurn<'_>, Fault> {
         let turns = {
             let mut clients = lock(&self.clients);
@@ -96,7 +96,7 @@ impl Gate {
             }
             turns.clone()
         };
-        // Made first: it cleans up even where the wait is given up.
+        // Made first, because it cleans up even if the wait is given up.
         let mut turn = PasswordTurn {
             gate: self,
             peer,
@@ -106,7 +106,7 @@ impl Gate {
         Ok(turn)
     }
 
-    /// Waits for room to verify a password of `peer`. The permit belongs to the thread that does.
+    /// Waits for room to verify a password of `peer`. The permit belongs to the thread that verifies the password.
     pub async fn permit(&self, peer: Peer) -> Option<VerifyPermit> {
         let comes = {
             let mut queue = lock(&self.queue);
@@ -123,7 +123,7 @@ impl Gate {
         comes.await.ok()
     }
 
-    /// A password of `peer` was wrong.
+    /// Notes that a password of `peer` was wrong.
     pub fn failed(&self, peer: Peer) {
         let failed = &mut lock(&self.queue).failed;
         if failed.len() >= FAILED {
@@ -132,7 +132,7 @@ impl Gate {
         failed.insert(peer);
     }
 
-    /// A password of `peer` was right.
+    /// Notes that a password of `peer` was right.
     pub fn fitted(&self, peer: Peer) {
         lock(&self.queue).failed.remove(&peer);
     }
@@ -194,7 +194,7 @@ mod tests {
         held.pop();
         let [first, second, third] = ready();
         assert!(first.is_pending() && second.is_ready() && third.is_pending());
-        // One that gives up hands its room on, as does one that is done.
+        // A request that gives up passes its permit on, just as a finished request does.
         drop(second);
         drop((first, third));
         drop(waiting);

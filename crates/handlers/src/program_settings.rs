@@ -1,4 +1,4 @@
-//! How programs are run.
+//! Settings of programs, and of how they are run.
 
 use std::{ffi::CString, path::PathBuf, sync::Arc, time::Duration};
 
@@ -9,10 +9,10 @@ use galgo_spawn::{
 
 use crate::{cache::AnswerCache, guest_access::GuestAccess, root::CgiRoot, sendfile::Sendfile};
 
-/// Programs.
+/// A route's programs.
 #[derive(Debug, PartialEq)]
 pub struct Cgi {
-    /// Where they are.
+    /// The folder of programs, or the program.
     pub root: CgiRoot,
     /// Only files with these names are programs; empty: all.
     pub names: Vec<Glob>,
@@ -21,26 +21,26 @@ pub struct Cgi {
     pub document_root: PathBuf,
     /// Variables set in addition, in the order of their names.
     pub env: Vec<(String, String)>,
-    /// Variables of a request that programs find while they are loaded for warm starts, when there is none yet.
+    /// Variables of a request that programs find while they are loaded for warm starts, when there is no request yet.
     pub load_env: Vec<(String, String)>,
-    /// Programs that run files by their ending: (".php", "/usr/bin/php-cgi").
+    /// Interpreters of files by extension: (".php", "/usr/bin/php-cgi").
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
     /// Files that programs may hand over.
     pub sendfile: Sendfile,
-    /// How programs are run.
+    /// Options for running programs.
     pub options: CgiOptions,
-    /// What WebAssembly programs see of this machine.
+    /// The parts of this machine that WebAssembly programs can see.
     pub guest_access: GuestAccess,
-    /// Programs may be given the connection, where the client asks for another protocol on it.
+    /// Programs may get the connection if the client asks for another protocol on it.
     pub upgrade: bool,
     /// Answers that are kept for a moment, and shared; `None`: each request has its own.
     pub cache: Option<Arc<AnswerCache>>,
-    /// Programs run as another user than the server; `None`: as the server does.
+    /// Programs run as another user than the server; `None`: as the server's user.
     pub remit: Option<Arc<Remit>>,
 }
 
 impl Cgi {
-    /// Programs with default options, no variables of their own and no interpreters.
+    /// Creates settings with default options, no variables of their own and no interpreters.
     pub fn new(root: CgiRoot, document_root: PathBuf) -> Self {
         Self {
             root,
@@ -58,27 +58,27 @@ impl Cgi {
         }
     }
 
-    /// Whether programs run as another user than the server.
+    /// Returns whether programs run as another user than the server.
     pub fn runs_as_others(&self) -> bool {
         self.remit.as_ref().is_some_and(|r| r.runs_as_others())
     }
 
-    /// Whether a file of this name is a program, if it is there.
+    /// Returns whether a file of this name is a program, if the file exists.
     pub fn is_program(&self, name: &[u8]) -> bool {
         self.names.is_empty() || self.names.iter().any(|glob| glob.fits(name))
     }
 }
 
-/// How programs of a route are run. Everything here may be set per route and under `[defaults]`.
+/// Options for running the programs of a route. Every field may be set per route and under `[defaults]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CgiOptions {
-    /// Start a program anew for each request, or fork it when it has been loaded.
+    /// Start a program anew for each request, or fork it once it has been loaded.
     pub start: StartMode,
     /// Pass the Authorization field to the program.
     pub pass_authorization: bool,
     /// Hand the body over as a pipe or as a file.
     pub body: BodyMode,
-    /// Hand over a body without a length as it comes; else such a body is received whole first, so that it has one.
+    /// Hand over a body without a length as it arrives. Otherwise it is received whole first, so that it has a length.
     pub stream_body: bool,
     /// Let the program finish when the client has gone.
     pub run_to_completion: bool,
@@ -86,27 +86,27 @@ pub struct CgiOptions {
     pub query_args: bool,
     /// Drop field values that begin with `() {`.
     pub drop_shellshock: bool,
-    /// Until the response head is whole.
+    /// Time limit until the response head is whole.
     pub first_byte_timeout: Duration,
-    /// Without a byte in either direction.
+    /// Time limit without a byte in either direction.
     pub idle_timeout: Duration,
-    /// For the whole request.
+    /// Time limit of the whole request.
     pub total_timeout: Duration,
-    /// Between TERM and KILL.
+    /// Time between SIGTERM and SIGKILL.
     pub kill_grace: Duration,
-    /// Bytes of a request body: 413 beyond.
+    /// Limit of a request body in bytes: 413 beyond.
     pub max_body: u64,
-    /// Bytes of the response head.
+    /// Limit of the response head in bytes.
     pub max_reply_head: usize,
-    /// Bytes of standard error that go to the log, per request.
+    /// Limit of the standard error that goes to the log, in bytes per request.
     pub max_stderr: usize,
     /// Resource limits.
     pub limits: Limits,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
-    /// `sandbox`: what programs are kept from.
+    /// `sandbox`: restrictions on programs.
     pub sandbox: Sandbox,
-    /// What `sandbox = "strict"`, or a table in its place, leaves to them; `sandbox` is the standard one then.
+    /// Permissions that `sandbox = "strict"`, or a table in its place, leaves to programs. `sandbox` is then the standard one.
     pub strict: Option<Arc<Confinement>>,
     /// Programs of this route at once; `None`: only the server's limit.
     pub max_running: Option<usize>,
@@ -142,8 +142,8 @@ impl Default for CgiOptions {
 }
 
 impl CgiOptions {
-    /// The start of a program with these options, as most are: its `args`, argv[0] first, its environment, and the folder it is
-    /// started in.
+    /// Returns the usual start of a program with these options: its `args`, argv[0] first, its environment, and its working
+    /// directory.
     pub(crate) fn launch(&self, args: Vec<CString>, env: EnvBlock, dir: CString) -> Launch {
         Launch {
             path: None,
@@ -159,8 +159,8 @@ impl CgiOptions {
         }
     }
 
-    /// Whether a body with this framing is received whole before anybody is asked for an answer. Most programs read by
-    /// CONTENT_LENGTH (RFC 3875, 4.1.2) and take a body without one for an empty body.
+    /// Returns whether a body with this framing is received whole before the program is started. Most programs read by
+    /// CONTENT_LENGTH (RFC 3875, 4.1.2) and take a body without a length for an empty body.
     pub(crate) fn receives_first(&self, body: BodyLen) -> bool {
         match body {
             BodyLen::None => false,
@@ -169,7 +169,7 @@ impl CgiOptions {
         }
     }
 
-    /// `sandbox`, as it is written in a configuration.
+    /// Returns `sandbox` as it is written in a configuration.
     pub fn sandbox_name(&self) -> &'static str {
         match self.strict {
             Some(_) => "strict",

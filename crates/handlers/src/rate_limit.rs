@@ -1,15 +1,16 @@
-//! How often one address may ask a route: `rate_limit`.
+//! Limits how often an address may send requests to a route: `rate_limit`.
 //!
-//! The generic cell rate algorithm (ITU-T I.371, annex A) in integers: of each address one moment is kept, at which all that it has
-//! asked for will have been earned. A request is refused while that moment lies further ahead than a burst takes to be earned.
+//! This is the generic cell rate algorithm (ITU-T I.371, annex A) in integers. For each address it keeps a single moment, at
+//! which all previous requests of the address will have been earned. A request is refused if that moment lies further ahead
+//! than the time in which a burst is earned.
 
 use std::{collections::HashMap, sync::Mutex, time::Duration};
 
 use galgo_service::{fault::Fault, lock::lock, peer::Peer};
 use tokio::time::Instant;
 
-/// Addresses that are remembered, of each route: about 3 MiB. Where there are more, those that have asked least lately are forgotten,
-/// and begin anew: who has so many addresses gains nothing by having one of them forgotten.
+/// Limit of the addresses that each route remembers: about 3 MiB. Beyond it, the addresses with the oldest requests are
+/// forgotten, and start again. A client with so many addresses gains nothing if the route forgets an address.
 const REMEMBERED: usize = 1 << 16;
 
 /// `rate_limit = { requests = …, per = …, burst = … }`.
@@ -17,33 +18,33 @@ const REMEMBERED: usize = 1 << 16;
 pub struct RateSettings {
     /// Requests that are earned in `per`; at least one.
     pub requests: usize,
-    /// In how much time.
+    /// Time in which the `requests` are earned.
     pub per: Duration,
-    /// Requests that may come at once; at least one.
+    /// Requests that may arrive at once; at least one.
     pub burst: usize,
 }
 
-/// The limit of one route, and what each address has asked for. Two are equal if they are configured equally.
+/// The limit of one route, and the used time of each address. Two limits are equal if they are configured equally.
 #[derive(Debug)]
 pub struct RateLimit {
     settings: RateSettings,
-    /// Moments are counted from here.
+    /// Start of the count of nanoseconds.
     from: Instant,
     asked: Mutex<ArrivalTimes>,
 }
 
-/// Up to when each address has used what it earns, in nanoseconds. Addresses that asked lately are in `now`, and those that
-/// asked only before in `before`.
+/// Moments up to which each address has used its share, in nanoseconds. Addresses with recent requests are in `now`, and
+/// addresses with only older requests in `before`.
 #[derive(Debug, Default)]
 struct ArrivalTimes {
     now: HashMap<Peer, u64>,
     before: HashMap<Peer, u64>,
-    /// When `now` was last begun.
+    /// The moment when `now` was last started.
     turned: u64,
 }
 
 impl RateLimit {
-    /// No address has asked yet.
+    /// Creates a limit without any addresses.
     pub fn new(settings: RateSettings) -> Self {
         Self {
             settings,
@@ -52,10 +53,10 @@ impl RateLimit {
         }
     }
 
-    /// An address asks at that moment. Clients without an address are many, and are not limited.
+    /// Asks for a request of this address at that moment. Clients without an address are many, and are not limited.
     ///
     /// # Errors
-    /// It has asked too often.
+    /// The address has sent too many requests.
     pub fn ask(&self, peer: Peer, at: Instant) -> Result<(), Fault> {
         if peer == Peer::default() {
             return Ok(());
@@ -74,18 +75,18 @@ impl PartialEq for RateLimit {
 }
 
 impl RateSettings {
-    /// In how much time one request is earned, in nanoseconds.
+    /// Returns the time in which one request is earned, in nanoseconds.
     fn interval(&self) -> u64 {
         (nanos(self.per) / self.requests as u64).max(1)
     }
 }
 
 impl ArrivalTimes {
-    /// Whether an address may ask; if not, how many nanoseconds too early it does.
+    /// Asks for a request of this address. The error says how many nanoseconds too early the request is.
     fn ask(&mut self, peer: Peer, at: u64, s: &RateSettings, most: usize) -> Result<(), u64> {
         let interval = s.interval();
         let full = interval.saturating_mul(s.burst as u64);
-        // What is in `before` for so long has been earned since.
+        // Requests that have been in `before` for this long are earned by now.
         if self.now.len() >= most / 2 || at.saturating_sub(self.turned) > full {
             self.before = std::mem::take(&mut self.now);
             self.turned = at;
@@ -126,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Each step: at how many milliseconds the address asks, and how many it is too early.
+    /// Plays the steps. Each step holds the milliseconds at which the address asks, and how many it is too early.
     fn play(s: RateSettings, steps: &[(u64, u64)]) {
         let mut asked = ArrivalTimes::default();
         for (step, &(at, early)) in steps.iter().enumerate() {
@@ -148,7 +149,7 @@ mod tests {
             &[(0, 0), (0, 0), (0, 100), (99, 1), (100, 0), (100, 100)],
         );
         play(s, &[(0, 0), (50, 0), (100, 0), (100, 100), (200, 0)]);
-        // What is refused costs nothing, and what was earned long ago is not kept.
+        // A refused request costs nothing, and a share that was earned long ago is not kept.
         play(
             s,
             &[
@@ -161,9 +162,9 @@ mod tests {
                 (5000, 100),
             ],
         );
-        // Two event loops may look at the clock in another order.
+        // Two event loops may read the clock in another order.
         play(s, &[(10, 0), (9, 1), (10, 0), (10, 100)]);
-        // One at once.
+        // A single request at once.
         play(settings(1, 60_000, 1), &[(0, 0), (1, 59_999), (60_000, 0)]);
         // A second's requests at once.
         play(

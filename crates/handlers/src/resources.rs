@@ -1,4 +1,4 @@
-//! What handlers have of their event loop: they start programs with it, and log.
+//! Resources of an event loop that handlers use to start programs, and to log.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,43 +22,43 @@ use tokio::{sync::watch, time::timeout};
 
 use crate::template_settings::TemplateSettings;
 
-/// After this time it is said how many more requests were refused.
+/// Interval after which the number of further refused requests is logged.
 const COUNTED: Duration = Duration::from_secs(1);
 
-/// Of one event loop.
+/// The resources of one event loop.
 #[derive(Debug)]
 pub struct Resources {
-    /// Its number.
+    /// Number of the event loop.
     pub index: usize,
     /// Starts programs.
     pub spawner: RefCell<Spawner>,
-    /// Has programs started as other users, where the server can.
+    /// Has programs started as other users, if the server can.
     pub owners: Option<Arc<Owners>>,
     /// /dev/null, the standard input of programs that get no body.
     pub null: OwnedFd,
     /// The error log.
     pub errors: ErrorLog,
-    /// How many of them may be, as configured now.
+    /// Limits of the templates, as configured now.
     templates: RefCell<TemplateSettings>,
     /// Whether the server is still taking requests.
     pub phase: watch::Receiver<Phase>,
-    /// Clients of which the error log has said in this second why they were refused.
+    /// Clients whose refusal the error log has explained in this second.
     refused: Rc<NamedClients>,
-    /// In which second since the epoch it was last logged that there is no capacity.
+    /// The second since the epoch in which missing capacity was last logged.
     busy: Cell<u64>,
 }
 
-/// /dev/null, for [`Resources::new`].
+/// Opens /dev/null, for [`Resources::new`].
 ///
 /// # Errors
-/// There is none, or no descriptor is left.
+/// /dev/null does not exist, or no descriptor is left.
 pub fn null() -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     Ok(rustix::fs::open("/dev/null", flags, Mode::empty())?)
 }
 
 impl Resources {
-    /// Of the event loop with that number.
+    /// Creates the resources of the event loop with that number.
     pub fn new(
         index: usize,
         (spawner, owners): (Spawner, Option<Arc<Owners>>),
@@ -80,19 +80,19 @@ impl Resources {
         })
     }
 
-    /// Limits of the programs that are kept loaded, as configured now.
+    /// Returns the limits of the programs that are kept loaded, as configured now.
     pub fn templates(&self) -> TemplateSettings {
         self.templates.borrow().clone()
     }
 
-    /// What is started from now on is started as configured here.
+    /// Sets the umask and template limits of later starts.
     pub fn configure(&self, umask: u32, templates: TemplateSettings) {
         self.spawner.borrow_mut().set_umask(Some(umask));
         self.templates.replace(templates);
     }
 
-    /// Says in the error log why `fault` is the client's, once a second for each client, and how many more there were: an
-    /// operator need not guess at a 400. The access log has them all. `path` is empty where it is not known.
+    /// Logs why `fault` is the client's, once a second for each client, and how many more there were. So an operator need
+    /// not guess at a 400. The access log has all of them. `path` is empty if it is not known.
     pub fn note(&self, link: &Link, id: Id, path: &[u8], fault: &Fault) {
         if !self.refused.is_first(link.remote_ip) {
             self.count_more();
@@ -105,7 +105,7 @@ impl Resources {
         self.errors.write(Level::Info, &about, &words);
     }
 
-    /// Counts a request whose reason is not logged; says a second later how many there were.
+    /// Counts a request whose reason is not logged. A second later, logs how many there were.
     fn count_more(&self) {
         if !self.refused.is_first_more() {
             return;
@@ -113,7 +113,7 @@ impl Resources {
         let (refused, errors) = (self.refused.clone(), self.errors.clone());
         let mut phase = self.phase.clone();
         tokio::task::spawn_local(async move {
-            // The event loop ends when its last task has.
+            // The event loop ends when its last task has ended.
             let _ = timeout(COUNTED, phase.wait_for(|p| *p != Phase::Serving)).await;
             let more = refused.take_more();
             let words =
@@ -122,8 +122,8 @@ impl Resources {
         });
     }
 
-    /// Whether a 503 goes into the error log: the first of each second. Overload must not be made worse by
-    /// a line for each request; the access log has them all.
+    /// Returns whether a 503 goes into the error log: the first of each second. A line for each request would make an
+    /// overload worse. The access log has all of them.
     pub fn says_busy(&self) -> bool {
         first_of_second(&self.busy)
     }

@@ -10,7 +10,7 @@ use galgo_service::body::{Body, Response};
 pub struct Respond {
     /// Status.
     pub status: u16,
-    /// Content-Type; `None` where there is no body.
+    /// Content-Type; `None` if there is no body.
     pub content_type: Option<String>,
     /// Fields added.
     pub headers: Vec<(String, String)>,
@@ -18,7 +18,7 @@ pub struct Respond {
     pub body: Arc<[u8]>,
 }
 
-/// The answer of a `respond` route.
+/// Returns the answer of a `respond` route.
 pub fn answer(respond: &Respond) -> Response {
     let mut response = Response::new(respond.status);
     response.fields = Fields::with_capacity(1 + respond.headers.len(), 128);

@@ -1,4 +1,4 @@
-//! Folders and programs that are held open from when the configuration is read.
+//! Folders and programs that are held open from the time when the configuration is read.
 
 use std::{
     ffi::OsString,
@@ -21,7 +21,7 @@ use crate::beneath;
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Magic numbers of file systems that answer by themselves (statfs(2)). Any other one may wait for another machine or
+/// Magic numbers of file systems that answer by themselves (statfs(2)). Other file systems may wait for another machine or
 /// process, as NFS and FUSE do.
 const LOCAL: [u32; 16] = [
     0xEF53,      // ext2, ext3, ext4
@@ -42,14 +42,13 @@ const LOCAL: [u32; 16] = [
     0x9FA0,      // proc
 ];
 
-/// Whether a file is on a file system that answers by itself.
+/// Returns whether a file is on a file system that answers by itself.
 pub(crate) fn is_local(file: impl AsFd) -> Result<bool, Errno> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // magic numbers have 32 bits
     Ok(LOCAL.contains(&(fstatfs(file)?.f_type as u32)))
 }
 
-/// A folder that is held open. Another descriptor is equal to it where both are of the same folder now, whatever
-/// is in it.
+/// A folder that is held open. Two descriptors are equal if both belong to the same folder now, whatever its contents.
 #[derive(Debug)]
 pub struct Folder {
     fd: OwnedFd,
@@ -74,7 +73,7 @@ impl Folder {
         })
     }
 
-    /// The same folder, by a descriptor of its own.
+    /// Duplicates the folder with a descriptor of its own.
     ///
     /// # Errors
     /// The system's error.
@@ -85,22 +84,22 @@ impl Folder {
         })
     }
 
-    /// A number that no other descriptor of this process has or gets.
+    /// Returns a number that no other descriptor of this process has or gets.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The user that the folder belongs to.
+    /// Returns the user that the folder belongs to.
     pub(crate) fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// Whether no other account can put something else, or mount something, on a name in it.
+    /// Returns whether no other account can replace a name in the folder, or mount something on it.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Its descriptor, for this thread to look into.
+    /// Returns the folder's descriptor, for this thread to look into.
     ///
     /// # Errors
     /// [`beneath::WAITS`]: this thread must not wait for its file system.
@@ -112,7 +111,7 @@ impl Folder {
         }
     }
 
-    /// Where it is, whatever was put in the place of the path that it was opened by.
+    /// Returns the folder's present path, even if another file has taken the path that it was opened by.
     pub fn path(&self) -> Option<PathBuf> {
         let name = beneath::name(self).ok()?;
         Some(OsString::from_vec(name.into_bytes()).into())
@@ -131,11 +130,11 @@ impl PartialEq for Folder {
     }
 }
 
-/// Opens a folder of the configuration as the base of openat2(2). A kernel or a sandbox without that is noticed now and not at
-/// the first request.
+/// Opens a folder of the configuration as the base of openat2(2). A kernel or a sandbox without openat2 is noticed now and not
+/// at the first request.
 ///
 /// # Errors
-/// It is no folder, or not to be used ([`trusted_path::resolve`]).
+/// The path is no folder, or must not be used ([`trusted_path::resolve`]).
 pub fn open(path: &Path) -> io::Result<Folder> {
     openat2(CWD, "/", FOLDER, Mode::empty(), ResolveFlags::empty()).map_err(explain)?;
     let found = trusted_path::resolve(path)?;
@@ -145,7 +144,7 @@ pub fn open(path: &Path) -> io::Result<Folder> {
     }
 }
 
-/// Opens a folder below another one; a symbolic link may not lead out of that.
+/// Opens a folder below another folder. A symbolic link must not lead out of the other folder.
 pub fn open_below(base: &Folder, path: &Path) -> io::Result<Folder> {
     let opened = beneath::open(base.at_hand()?, path.as_os_str().as_bytes(), FOLDER);
     opened.and_then(Folder::new).map_err(explain)
@@ -167,7 +166,7 @@ fn explain(errno: Errno) -> io::Error {
 pub enum CgiRoot {
     /// The folder and its descriptor (O_PATH), for openat2 with RESOLVE_BENEATH.
     Folder { path: PathBuf, fd: Folder },
-    /// The program; and its folder, if its file system may hang, or others may replace or mount something on the way.
+    /// The program, and its folder if its file system may hang, or others may replace or mount something on the path.
     Program {
         path: PathBuf,
         waits: Option<Folder>,
@@ -201,14 +200,14 @@ impl CgiRoot {
         }
     }
 
-    /// The folder of programs, or the program.
+    /// Returns the folder of programs, or the program.
     pub fn path(&self) -> &Path {
         match self {
             Self::Folder { path, .. } | Self::Program { path, .. } => path,
         }
     }
 
-    /// The folder of programs, or the folder the program is in.
+    /// Returns the folder of programs, or the folder of the program.
     pub fn folder(&self) -> &Path {
         match self {
             Self::Folder { path, .. } => path,

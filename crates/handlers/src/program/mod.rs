@@ -1,9 +1,9 @@
 //! Programs: a process, or an instance of a module, for each request.
 //!
-//! 1. take in the body if it goes to a file, else its beginning
-//! 2. wait for a permit
-//! 3. start the program
-//! 4. relay its response: see `reply`
+//! 1. Take in the body if it goes to a file, else its beginning
+//! 2. Wait for a permit
+//! 3. Start the program
+//! 4. Relay its response: see `reply`
 
 pub mod authorizer;
 pub mod cached;
