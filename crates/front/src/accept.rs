@@ -1,7 +1,7 @@
-//! Accepting connections, and which event loop serves them.
+//! Accepts connections, and chooses the event loop that serves each.
 //!
-//! Each event loop accepts from queues of its own, which the kernel fills, or one of them does for all
-//! ([`Listener::hands_over`]): that one hands each connection to the event loop that has fewest.
+//! Either each event loop accepts from its own queues, which the kernel fills. Or a single event loop accepts for all
+//! ([`Listener::hands_over`]), and hands each connection to the event loop that has fewest.
 
 use std::{
     cell::Cell,
@@ -25,24 +25,24 @@ use crate::{
     site::{NewSite, SiteService},
 };
 
-/// Connections accepted in a row before those that are there get their turn.
+/// Connections accepted in a row before existing connections get their turn.
 pub const IN_A_ROW: usize = 16;
-/// Connections beyond `max_connections` that are let in while idle ones are closed for them, or while no event loop has
-/// looked at them; beside those that each takes in a row.
+/// Connections beyond `max_connections` that may be open while idle connections close for them, or before an event loop has
+/// looked at them. Each other event loop may accept [`IN_A_ROW`] more.
 pub const CROWD: usize = 64;
-/// How long the closing of idle connections is waited for.
+/// Time to wait for idle connections to close.
 const SHED: Duration = Duration::from_millis(2);
-/// Without descriptors, accepting is tried again after this.
+/// Time until the next try to accept, if no descriptors were left.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Serves a connection on an event loop, in a task of its own.
 pub(crate) type Serve<S> = fn(Rc<EventLoop<S>>, Accepted);
 
-/// The listeners of one event loop; all are closed when it is dropped.
+/// The listeners of one event loop. Dropping this closes them.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners(Vec<Open>);
 
-/// A listener that a task accepts from.
+/// A listener and the means to close it: a task accepts its connections.
 #[derive(Debug)]
 struct Open {
     asked: Address,
@@ -51,7 +51,7 @@ struct Open {
 }
 
 impl Listeners {
-    /// Has the new site answer from now on. Closes what it does not name, and accepts from what is new.
+    /// Replaces the site by the new one. Closes listeners that the new site does not name, and accepts from new listeners.
     pub(crate) fn follow<S: SiteService>(
         &mut self,
         event_loop: &Rc<EventLoop<S>>,
@@ -104,7 +104,7 @@ impl<S: SiteService> Acceptor<S> {
         tokio::select! {
             biased;
             closed = closed => {
-                // A connection that was let in before the listener closed is served, unless the server ends.
+                // Serve connections that the kernel accepted before the listener closed, unless the server ends.
                 for _ in 0..if closed.is_ok() { BACKLOG } else { 0 } {
                     let Ok(come) = accept_one(&self.listener.fd) else { return };
                     self.place(come);
@@ -117,7 +117,7 @@ impl<S: SiteService> Acceptor<S> {
         }
     }
 
-    /// Accepts connections; never ends but by failing.
+    /// Accepts connections. Ends only with an error.
     async fn accept_all(&self) -> io::Result<()> {
         let shared = &self.event_loop.shared;
         let fd = register(self.listener.fd.as_raw_fd(), Interest::READABLE)?;
@@ -140,7 +140,8 @@ impl<S: SiteService> Acceptor<S> {
         }
     }
 
-    /// Serves a connection here; where no other event loop accepts from the listener, on the one that has fewest.
+    /// Serves a connection here. If no other event loop accepts from this listener, the event loop with fewest connections
+    /// serves it.
     fn place(&self, (fd, remote): (OwnedFd, Option<SocketAddr>)) {
         let accepted = Accepted {
             fd,
@@ -156,7 +157,7 @@ impl<S: SiteService> Acceptor<S> {
         let accepted = match least.filter(elsewhere) {
             None => accepted,
             Some(to) => match loops[to].hand(Handed::Connection(accepted)) {
-                // That event loop takes nothing any more.
+                // The other event loop takes nothing any more: serve the connection here.
                 Err(Handed::Connection(accepted)) => accepted,
                 _ => return,
             },
@@ -166,18 +167,18 @@ impl<S: SiteService> Acceptor<S> {
     }
 }
 
-/// Whether many connections are open that were asked to close and have not closed yet, or that no event loop has looked
-/// at. New ones wait in the kernel meanwhile: there might be no descriptor for what they need.
+/// Returns whether too many connections are open that were asked to close and have not closed yet, or that no event loop has
+/// looked at. If so, new connections wait in the kernel: there might be no descriptors for the files they need.
 fn is_crowded<S>(shared: &Shared<S>) -> bool {
     let Shared { loops, crowd, .. } = shared;
     let open: usize = loops.iter().map(|one| one.connections()).sum();
     open.saturating_sub(crowd.staying()) > CROWD + IN_A_ROW * (loops.len() - 1)
 }
 
-/// A connection could not be accepted. Most errors concern a connection that is gone already (accept(2)).
+/// Handles an error of accept(2). Most errors concern a connection that is gone already (accept(2)).
 async fn not_accepted<S>(shared: &Shared<S>, e: &io::Error) {
     if is_shortage(e) {
-        // Descriptors are reserved, so this is the whole system's shortage.
+        // This process has descriptors in reserve, so the whole system is short of them.
         if let Some(shed) = shared.crowd.any() {
             shared.shed(shed);
         }

@@ -1,7 +1,7 @@
-//! All connections by the address they come from, and which of them closes to make room for another.
+//! Groups all connections by the address they come from. If a new connection needs room, chooses the connection to close.
 //!
-//! Only a connection that waits for a request, or that has sent a piece of a head, is closed. Those of the address that has
-//! most connections go first, the longest waiting of them before the others.
+//! Only a connection that waits for a request, or that has sent only a piece of a head, is ever closed. The address with most
+//! connections goes first. Of its connections, the longest waiting is closed.
 
 use std::{
     cmp::Reverse,
@@ -14,37 +14,37 @@ use std::{
 
 use galgo_service::{lock::lock, peer::Peer};
 
-/// Since when a connection waits, in nanoseconds of the monotonic clock; [`BUSY`] while it does not.
+/// Start of a connection's wait, in nanoseconds of the monotonic clock; [`BUSY`] while the connection does not wait.
 pub(crate) type Since = Arc<AtomicU64>;
 /// A connection that does not wait.
 pub(crate) const BUSY: u64 = u64::MAX;
-/// So many connections of one address are looked at for one that waits: however many there are, making room costs the
-/// same. The next look begins behind those that were busy.
+/// Connections of one address that a single look covers, to find a connection that waits. With this limit, making room costs
+/// the same however many there are. The next look begins after the connections that were busy.
 const LOOKS: usize = 64;
-/// Looks at one address before the next one, where all that were looked at are busy.
+/// Looks at one address, if all the connections that they cover are busy, before the next address.
 const ROUNDS: usize = 4;
 
-/// All connections of the server.
+/// The connections of the whole server.
 #[derive(Debug, Default)]
 pub(crate) struct Crowd(Mutex<AddressGroups>);
 
 #[derive(Debug, Default)]
 struct AddressGroups {
     groups: HashMap<Peer, Group>,
-    /// Connections, but for those that were asked to close.
+    /// Number of connections, except for those asked to close.
     stay: usize,
 }
 
-/// Those of one address.
+/// The connections of one address.
 #[derive(Debug, Default)]
 struct Group {
-    /// Many clients ask from this address: it is that of a web server or proxy in front of us.
+    /// Whether many clients ask from this address, because it belongs to a web server or proxy in front of us.
     exempt: bool,
-    /// In the order they came.
+    /// Connections that stay, in the order in which they came.
     all: BTreeMap<u64, CountedConnection>,
-    /// Those that were asked to close.
+    /// Connections that were asked to close.
     leave: BTreeMap<u64, CountedConnection>,
-    /// The number of the next one.
+    /// The number of the next connection.
     next: u64,
     /// The number at which the next look begins.
     from: u64,
@@ -56,34 +56,34 @@ struct CountedConnection {
     at: Location,
 }
 
-/// Where a connection is.
+/// The place of a connection among all event loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
     /// The index of the event loop that serves it.
     pub event_loop: usize,
-    /// Its entry in the idle pool there.
+    /// Entry of the connection in that event loop's idle pool.
     pub entry: usize,
 }
 
 /// A connection that is asked to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shed {
-    /// Where it is.
+    /// The connection's event loop and entry.
     pub at: Location,
-    /// Since when it waits. It stays if it does not any longer.
+    /// Start of the connection's wait. If the connection no longer waits since then, it stays.
     pub since: u64,
     peer: Peer,
     key: u64,
 }
 
-/// Whether there is room for a connection.
+/// Answer to the question whether there is room for a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// There is.
+    /// There is room.
     Enough,
-    /// There is once this one has closed.
+    /// There will be room once this connection has closed.
     Instead(Shed),
-    /// There is none.
+    /// There is no room.
     Nowhere,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Member<'c> {
 }
 
 impl Crowd {
-    /// Adds a connection of `peer`. It counts for nothing if `peer` is `exempt`.
+    /// Adds a connection of `peer`. The connection does not count if `peer` is `exempt`.
     pub(crate) fn join(&self, peer: Peer, exempt: bool, since: Since, at: Location) -> Member<'_> {
         let key = self
             .lock()
@@ -108,12 +108,12 @@ impl Crowd {
         }
     }
 
-    /// The connection that closes first, whoever needs the room.
+    /// Chooses the connection to close first, for any purpose.
     pub(crate) fn any(&self) -> Option<Shed> {
         self.lock().shed(0, None)
     }
 
-    /// A connection that was asked to close has become busy, and stays.
+    /// Notes that a connection that was asked to close has become busy, and stays.
     pub(crate) fn stays(&self, shed: &Shed) {
         let mut state = self.lock();
         let group = state.groups.get_mut(&shed.peer);
@@ -125,7 +125,7 @@ impl Crowd {
         }
     }
 
-    /// Connections that have joined, but for those that were asked to close.
+    /// Returns the number of connections that have joined, except for those asked to close.
     pub(crate) fn staying(&self) -> usize {
         self.lock().stay
     }
@@ -136,7 +136,7 @@ impl Crowd {
 }
 
 impl Member<'_> {
-    /// Whether there is room for this one among at most `all` connections, and `each` of one address.
+    /// Returns whether there is room for this connection among at most `all` connections, and `each` of one address.
     pub(crate) fn room(&self, all: usize, each: usize) -> Room {
         let mut state = self.crowd.lock();
         let group = state.groups.get(&self.peer);
@@ -151,25 +151,25 @@ impl Member<'_> {
         shed.map_or(Room::Nowhere, Room::Instead)
     }
 
-    /// How many of so many requests at once of its address are this connection's: as many as each other connection's.
+    /// Returns this connection's share of `requests` at once of its address: each of its connections has the same share.
     pub(crate) fn share_of(&self, requests: usize) -> usize {
         let state = self.crowd.lock();
         let weight = state.groups.get(&self.peer).map_or(0, Group::weight);
         match weight {
-            // Many clients ask over it.
+            // An exempt connection carries requests of many clients.
             0 => usize::MAX,
             connections => requests / connections,
         }
     }
 
-    /// Whether it was asked to close, so that another one has room.
+    /// Returns whether this connection was asked to close, so that another connection has room.
     pub(crate) fn makes_room(&self) -> bool {
         let state = self.crowd.lock();
         let group = state.groups.get(&self.peer);
         group.is_some_and(|group| group.leave.contains_key(&self.key))
     }
 
-    /// The client behind the connection turns out to be another.
+    /// Moves the connection to another peer, because that turns out to be its client.
     pub(crate) fn is_of(&mut self, peer: Peer, exempt: bool) {
         let mut state = self.crowd.lock();
         if let Some(one) = state.leave(self.peer, self.key) {
@@ -207,8 +207,8 @@ impl AddressGroups {
         one
     }
 
-    /// The connection that has to close for an address that has `own` connections: one of the address that has most, and at
-    /// least as many; of those that have equally many the asking address itself goes last.
+    /// Chooses a connection to close for an address that has `own` connections. The address with most connections gives one up,
+    /// if it has at least as many. Among addresses with equally many the asking address goes last.
     fn shed(&mut self, own: usize, comes: Option<Peer>) -> Option<Shed> {
         let groups = self.groups.iter();
         let large = groups.filter(|(_, group)| group.exempt || group.weight() >= own);
@@ -240,7 +240,7 @@ impl Group {
         if self.exempt { 0 } else { self.all.len() }
     }
 
-    /// The connection that waits longest: since when, and its number.
+    /// Returns the start of the longest wait among the connections of one look, and that connection's number.
     fn oldest(&mut self) -> Option<(u64, u64)> {
         let (before, from) = (self.all.range(..self.from), self.all.range(self.from..));
         let mut last = 0;
@@ -261,7 +261,8 @@ impl Group {
 mod tests {
     use super::*;
 
-    /// Connections of addresses: of each, who it is and since when it waits. Their entries are numbered.
+    /// Adds connections of addresses. `all` has the address of each connection and the start of its wait. The entries are
+    /// numbered.
     fn crowd<'c>(crowd: &'c Crowd, all: &[(u8, u64)]) -> Vec<Member<'c>> {
         let join = |(entry, (who, since)): (usize, &(u8, u64))| {
             let since = Arc::new(AtomicU64::new(*since));
@@ -285,14 +286,14 @@ mod tests {
     #[test]
     fn who_has_most_makes_room() {
         for (all, wanted) in [
-            // The last one has just come.
+            // The last connection of each row has just come.
             (&[(1, 5), (1, 4), (2, 1), (2, BUSY)][..], &[1, 2, 0][..]),
             (&[(1, 5), (1, 4), (1, 6), (2, 1), (2, BUSY)], &[1, 0, 3, 2]),
             (&[(1, BUSY), (1, 4), (2, 1), (3, BUSY)], &[1, 2]),
-            // An address that has more than all others takes nothing from them.
+            // An address that has more connections than all others takes nothing from them.
             (&[(1, BUSY), (2, 1), (1, BUSY)], &[]),
             (&[(1, 9), (2, 1), (1, BUSY)], &[0, 1]),
-            // A front server's go last.
+            // Connections of a front server go last.
             (&[(0, 1), (0, 2), (0, 3), (1, 4), (2, BUSY)], &[3, 0, 1, 2]),
             (&[(1, 4), (1, 3), (0, BUSY)], &[1, 0]),
         ] {
@@ -317,7 +318,7 @@ mod tests {
         let Room::Instead(first) = comes.room(4, 2) else {
             panic!("no room");
         };
-        // One that leaves does not count any longer, unless it stays after all.
+        // A connection that leaves does not count any longer, unless it stays after all.
         assert_eq!((first.at.entry, comes.room(3, 2)), (2, Room::Enough));
         let makes_room = || members.iter().map(Member::makes_room).collect::<Vec<_>>();
         assert_eq!(makes_room(), [false, false, true, false]);

@@ -1,5 +1,5 @@
-//! What connections have of the event loop that serves them. No request touches what other threads write, but the site
-//! and what it answers from.
+//! State that connections share with their event loop. A request touches nothing that other threads write, except the site and
+//! the data that the site answers from.
 
 use std::{
     cell::{Cell, RefCell},
@@ -24,12 +24,12 @@ use crate::{
 /// The state of one event loop, which one thread runs.
 #[derive(Debug)]
 pub struct EventLoop<S: SiteService> {
-    /// What it shares with the others.
+    /// State that this event loop shares with the other event loops.
     pub(crate) shared: Arc<Shared<S>>,
     site: RefCell<Rc<S>>,
-    /// A site took the place of another.
+    /// Notified when a site took the place of another.
     pub(crate) reloaded: Notify,
-    /// Its index in [`Shared::loops`].
+    /// Index of this event loop in [`Shared::loops`].
     pub(crate) index: usize,
     /// Makes request ids.
     pub(crate) ids: Ids,
@@ -40,28 +40,29 @@ pub struct EventLoop<S: SiteService> {
     /// Connections on which a request was refused for want of capacity.
     pub(crate) throttle: RetryThrottle,
     date: RefCell<(u64, Rc<str>)>,
-    /// In which second since the epoch it was last logged that a connection was closed because of who opened it.
+    /// Second since the epoch of the last log line about a connection that was refused because its peer may not name clients,
+    /// or did not. See [`EventLoop::says_unannounced`].
     unannounced: Cell<u64>,
-    /// Clients of whose handshakes it was logged in this second why they failed.
+    /// Clients whose failed handshakes were logged in this second.
     pub(crate) told: NamedClients,
-    /// No task begins any more.
+    /// Whether the event loop ends: no task begins any more.
     pub(crate) ending: Cell<bool>,
     /// Bytes that connections have freed since the system had some back.
     freed: Cell<usize>,
     lines: RefCell<Vec<u8>>,
-    /// Those of logs that routes have of their own.
+    /// Lines of logs that belong to single routes.
     own_lines: RefCell<Vec<(Arc<OwnLog>, Vec<u8>)>>,
 }
 
-/// Access log lines are handed to the log's thread this often, or when this many bytes have gathered.
+/// Access log lines are handed to the log's thread this often, or as soon as this many bytes have gathered.
 const LOG_EVERY: Duration = Duration::from_millis(20);
 const LOG_BYTES: usize = 32 << 10;
-/// Memory is given back to the system so long after this many bytes were freed.
+/// Memory is given back to the system this long after this many bytes were freed.
 const MUCH: usize = 16 << 20;
 const FREED: Duration = Duration::from_secs(1);
 
 impl<S: SiteService> EventLoop<S> {
-    /// The event loop at `index`, whose requests `site` answers.
+    /// Creates the event loop at `index`. `site` answers its requests.
     pub fn new(shared: Arc<Shared<S>>, index: usize, site: S) -> Rc<Self> {
         Rc::new(Self {
             shared,
@@ -82,14 +83,14 @@ impl<S: SiteService> EventLoop<S> {
         })
     }
 
-    /// What answers a request that begins now.
+    /// Returns the site that answers a request that begins now.
     pub(crate) fn site(&self) -> Rc<S> {
         self.site.borrow().clone()
     }
 
-    /// Another site answers the requests that begin from now on.
+    /// Replaces the site, for requests that begin from now on.
     pub(crate) fn replace(&self, make: impl FnOnce(&S) -> S) {
-        // What was logged before goes where the site before says.
+        // Lines that were logged before go to the logs of the previous site.
         self.flush_log();
         let next = Rc::new(make(&self.site()));
         let before = self.site.replace(next);
@@ -97,9 +98,9 @@ impl<S: SiteService> EventLoop<S> {
         drop(before);
     }
 
-    /// The value of the Date field, made once a second.
+    /// Returns the value of the Date field, which is made once a second.
     pub(crate) fn date(&self) -> Rc<str> {
-        // A clock that costs little: it may be some milliseconds late.
+        // This clock costs little, and may be some milliseconds late.
         let now = clock_gettime(ClockId::RealtimeCoarse).tv_sec;
         let second = u64::try_from(now).unwrap_or_default();
         let mut date = self.date.borrow_mut();
@@ -110,13 +111,14 @@ impl<S: SiteService> EventLoop<S> {
         date.1.clone()
     }
 
-    /// Whether a connection that was closed because of who opened it goes into the error log: the first of each second.
+    /// Returns whether the error log shall mention a connection that was refused because its peer is no trusted proxy, or sent
+    /// no PROXY header. True for the first such connection of each second.
     pub(crate) fn says_unannounced(&self) -> bool {
         first_of_second(&self.unannounced)
     }
 
-    /// A connection frees so many bytes that it has held for its client. Once they are many, the system has them back, as the
-    /// allocator keeps what others might need.
+    /// Notes that a connection frees this many bytes that it has held for its client. Once the bytes are many, gives them back
+    /// to the system, because the allocator would keep them for later use.
     pub(crate) fn frees(self: &Rc<Self>, bytes: usize) {
         let before = self.freed.get();
         self.freed.set(before + bytes);
@@ -125,10 +127,10 @@ impl<S: SiteService> EventLoop<S> {
         }
         let event_loop = self.clone();
         tokio::task::spawn_local(async move {
-            // Others of the same client end now, too.
+            // Wait, because other connections of the same client end now, too.
             tokio::time::sleep(FREED).await;
             event_loop.freed.set(0);
-            // Without a thread it is tried when as much has been freed again.
+            // If there is no thread, the next try comes after as many bytes were freed again.
             let _ = off_loop("memory", give_back_memory).await;
         });
     }
@@ -152,7 +154,7 @@ impl<S: SiteService> EventLoop<S> {
         }
     }
 
-    /// Logs a request where its route says.
+    /// Logs a request in the log of its route.
     fn log_own(self: &Rc<Self>, log: &Arc<OwnLog>, entry: &AccessEntry) {
         let mut all = self.own_lines.borrow_mut();
         let first = all.is_empty();
@@ -186,7 +188,7 @@ impl<S: SiteService> EventLoop<S> {
         });
     }
 
-    /// How long a request has taken that began then; zero where no access log says so.
+    /// Returns the time since a request began; zero if no access log needs it.
     pub(crate) fn taken(&self, began: Instant) -> Duration {
         let site = self.site.borrow();
         let settings = site.settings();

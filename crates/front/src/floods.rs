@@ -11,8 +11,7 @@ use galgo_service::log::Level;
 
 use crate::{event_loop::EventLoop, site::SiteService};
 
-/// Turns that a connection uses up within [`WITHIN`] before its client is named: each took a millisecond
-/// or more.
+/// Turns that a connection uses up within [`WITHIN`] before its client is named. Each such turn took a millisecond or more.
 const MANY: u32 = 20;
 const WITHIN: Duration = Duration::from_secs(1);
 
@@ -20,13 +19,13 @@ const WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Floods {
     client: Cell<Option<IpAddr>>,
-    /// Since when they are counted, and how many there were.
+    /// Start of the count, and the number of turns since.
     since: Cell<Option<Instant>>,
     turns: Cell<u32>,
 }
 
 impl Floods {
-    /// None yet, of a connection from `remote`.
+    /// Starts a count for a connection from `remote`.
     pub(crate) fn new(remote: Option<SocketAddr>) -> Self {
         Self {
             client: Cell::new(remote.map(|at| at.ip())),
@@ -35,7 +34,7 @@ impl Floods {
         }
     }
 
-    /// The client behind the connection has this address.
+    /// Sets the address of the client behind the connection.
     pub(crate) fn come_from(&self, client: Option<IpAddr>) {
         self.client.set(client);
     }
@@ -63,7 +62,7 @@ impl Floods {
         self.turns.get() == MANY
     }
 
-    /// Says who it is: at most once a second for each address and event loop.
+    /// Logs the client's address: at most once a second for each address and event loop.
     #[cold]
     fn name(&self, event_loop: &EventLoop<impl SiteService>) {
         let client = self.client.get();

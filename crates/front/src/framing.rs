@@ -1,4 +1,4 @@
-//! How the end of a response's body is marked (RFC 9112, 6.3), and which bytes of a program's output belong to it.
+//! Marks the end of a response's body (RFC 9112, 6.3), and decides which bytes of a program's output belong to it.
 
 use galgo_proto::h1::Version;
 use galgo_service::{
@@ -6,14 +6,15 @@ use galgo_service::{
     request::Request,
 };
 
-/// Bytes of a body that are read though they are not sent (HEAD, 204, 304), so that the program does not block. One that
-/// prints more may never end: it is not read further.
+/// Bytes of a body that are read although they are not sent (HEAD, 204, 304), so that the program does not block. A program
+/// that prints more may never end, so galgo reads no further.
 pub(crate) const MOST_DROPPED: usize = 16 << 20;
 
-/// The status of a response behind which the program has the connection (RFC 9110, 15.2.2). No other kind of response has it.
+/// The status of a response after which the program has the connection (RFC 9110, 15.2.2). No other kind of response has this
+/// status.
 pub(crate) const SWITCHING: u16 = 101;
 
-/// How the end of a body is marked (RFC 9112, 6.3).
+/// The mark of the end of a body (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// No body belongs to this response (HEAD, 204, 304).
@@ -26,7 +27,7 @@ pub(crate) enum Framing {
 }
 
 impl Framing {
-    /// How much of `len` bytes of output has a place behind the `sent` bytes of a body.
+    /// Returns how many of `len` bytes of output fit after the `sent` bytes of a body.
     pub(crate) fn fitting(self, len: usize, sent: u64, output: &mut Output) -> usize {
         match self {
             Self::Bodiless => 0,
@@ -61,8 +62,7 @@ pub(crate) fn program_framing(request: &Request<'_>, status: u16, output: &Outpu
     }
 }
 
-/// What a program says of the length of a body that is not sent, to HEAD or beside 304, is passed on
-/// (RFC 9110, 8.6).
+/// Passes on the length that a program gives for a body that is not sent, to HEAD or with 304 (RFC 9110, 8.6).
 pub(crate) fn promise(response: &mut Response, framing: Framing, output: &Output) {
     if let (Framing::Bodiless, Some(n)) = (framing, output.content_length)
         && response.status != 204

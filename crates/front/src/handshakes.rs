@@ -1,8 +1,8 @@
-//! Handshakes of TLS, by address in turn.
+//! Handshakes of TLS: the addresses of clients take turns.
 //!
-//! A handshake costs the event loop as much as many requests. So the event loop does one step of one handshake, then looks at
-//! everything else that it has to do, then does the next step: of another address, if one waits. An address that begins a
-//! thousand at once waits for itself.
+//! A handshake costs the event loop as much as many requests. So the event loop does one step of one handshake, and then all
+//! its other work, before the next step. The next step is for another address, if one waits. An address that begins a thousand
+//! handshakes at once delays only itself.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     turns: RefCell<Turns<Rc<Ticket>>>,
-    /// A step was done.
+    /// Notified when a step was done.
     done: Notify,
 }
 
@@ -39,7 +39,7 @@ struct QueuedHandshake<'h> {
 }
 
 impl Handshakes {
-    /// Does a handshake with a client at `peer`, a step at each of its turns.
+    /// Runs a handshake with a client at `peer`, one step at each of its turns.
     pub(crate) async fn in_turn<T>(&self, peer: Peer, handshake: impl Future<Output = T>) -> T {
         let mut handshake = pin!(handshake);
         let mut place = QueuedHandshake {
@@ -55,12 +55,12 @@ impl Handshakes {
         .await
     }
 
-    /// Gives turns; never ends. It runs apart from the tasks of connections: whenever it does, those that had something to
-    /// do have had their turn.
+    /// Gives turns; never ends. This task runs apart from the tasks of connections. Whenever it runs, all connections that had
+    /// something to do have had their turn.
     pub(crate) async fn run(&self) {
         loop {
             self.done.notified().await;
-            // A ticket that only the queue has is that of a connection that has ended.
+            // If only the queue holds a ticket, the connection has ended.
             let waits = |ticket: &Rc<Ticket>| Rc::strong_count(ticket) > 1;
             let next = self.turns.borrow_mut().next(waits);
             if let Some(ticket) = next {
@@ -96,7 +96,7 @@ impl QueuedHandshake<'_> {
 }
 
 impl Drop for QueuedHandshake<'_> {
-    /// A connection that has ended leaves its turn to the next one.
+    /// Passes the turn on if the connection ends while it has the turn.
     fn drop(&mut self) {
         let ticket = self.ticket.as_ref();
         if ticket.is_some_and(|ticket| ticket.has_turn.get()) {
@@ -105,12 +105,12 @@ impl Drop for QueuedHandshake<'_> {
     }
 }
 
-/// Whose turn it is: the policy.
+/// The policy that decides which handshake has the next turn.
 #[derive(Debug)]
 struct Turns<T> {
-    /// It is the turn of one of them.
+    /// Whether a handshake has the turn.
     taken: bool,
-    /// Addresses that wait, the next one first; each once.
+    /// Addresses that wait, each once, the next address first.
     order: VecDeque<Peer>,
     by: HashMap<Peer, VecDeque<T>>,
 }
@@ -126,7 +126,7 @@ impl<T> Default for Turns<T> {
 }
 
 impl<T> Turns<T> {
-    /// Takes the turn, if no other has it.
+    /// Takes the turn. Returns false if a handshake has it already.
     fn take(&mut self) -> bool {
         !std::mem::replace(&mut self.taken, true)
     }
@@ -139,7 +139,7 @@ impl<T> Turns<T> {
         line.push_back(one);
     }
 
-    /// A turn is over: who has the next one, of those that still wait.
+    /// Ends a turn, and chooses the next handshake among those still waiting.
     fn next(&mut self, waits: impl Fn(&T) -> bool) -> Option<T> {
         while let Some(peer) = self.order.pop_front() {
             let Entry::Occupied(mut line) = self.by.entry(peer) else {
@@ -168,8 +168,8 @@ mod tests {
         Peer::of(Some([10, 0, 0, n].into()))
     }
 
-    /// Who waits, by a letter for the address and one for the handshake, a capital one for one that has ended; and in which order
-    /// they have their turns.
+    /// Each word is a handshake that waits: a letter for its address, and a letter for the handshake, which is a capital if the
+    /// handshake has ended. The second column is the order of turns.
     #[test]
     fn a_table_of_turns() {
         for (waiting, turns) in [
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Each handshake has steps that are ready at once: they are done one at a time, those of two addresses in turn.
+    /// The steps of each handshake are ready at once. They run one at a time, and two addresses take turns.
     #[test]
     fn steps_are_done_in_turn_and_those_that_end_hold_up_nobody() {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -234,7 +234,7 @@ mod tests {
         runtime.block_on(both);
         let log = log.borrow();
         assert_eq!(log.len(), 8, "{log}");
-        // The other address has both of its turns before the first one's last.
+        // The other address has both its turns before the last turn of the first address.
         assert!(log.rfind('x') < log.rfind('c'), "{log}");
         assert!(log.find('x') < log.find('c'), "{log}");
     }

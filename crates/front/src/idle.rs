@@ -1,9 +1,10 @@
-//! The idle pool: the connections of an event loop that wait for a request, the longest idle first. Which of them makes room
-//! for another is decided in `crowd`, and done here.
+//! The idle pool: the connections of an event loop that wait for a request, the longest idle first. `crowd` decides which
+//! connection makes room for another; this module closes it.
 //!
-//! Every request makes its connection busy and idle again, so that costs no allocation, no timer and no read of what other
-//! threads write: a connection has an entry for its whole life, which is linked into a list while it is idle. All
-//! connections of a list may wait equally long, so its first is the first to time out, and one timer serves them all.
+//! Every request makes its connection busy and idle again. So the change costs no allocation, no timer and no read of data that
+//! other threads write. A connection has an entry for its whole life; the entry is linked into a list while the connection is
+//! idle. All connections of a list may wait equally long, so the first of a list times out first, and one timer serves the
+//! whole list.
 
 use std::{
     cell::{RefCell, RefMut},
@@ -17,21 +18,22 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::crowd::{BUSY, Since};
 
-/// What an idle connection waits for: which list it is in. Each begins and ends at an entry that no connection has.
+/// The request that an idle connection waits for, which chooses its list. Each list begins and ends at an entry that no
+/// connection has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AwaitedRequest {
-    /// Its first request, which may be on its way.
+    /// The first request of the connection, which may be on its way.
     First,
-    /// Another one.
+    /// A later request.
     Next,
 }
 
-/// So many entries are the ends of lists.
+/// Entries that are the ends of lists.
 const LISTS: usize = 2;
 /// The shortest pause between two looks for connections that have been idle too long.
 const LEAST: Duration = Duration::from_millis(10);
 
-/// Nanoseconds of a clock that is exact to a few milliseconds: it is asked for each request.
+/// Returns the nanoseconds of a clock that is exact to a few milliseconds. It is cheap, because every request reads it.
 fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     nanos(Duration::try_from(now).unwrap_or_default())
@@ -48,7 +50,7 @@ pub(crate) struct IdlePool {
 pub(crate) struct IdleEntry<'a> {
     idle: &'a IdlePool,
     at: usize,
-    /// Since when it waits, for other event loops to read.
+    /// Start of the connection's wait, for other event loops to read.
     since: Since,
 }
 
@@ -68,13 +70,13 @@ struct Node {
     after: usize,
     /// Nanoseconds; [`BUSY`] at the ends of a list, and while the connection does not wait.
     since: u64,
-    /// It must close.
+    /// Whether the connection must close.
     ended: bool,
     waker: Option<Waker>,
 }
 
 impl IdlePool {
-    /// An entry for a connection, which is busy at first.
+    /// Returns an entry for a connection, which is busy at first.
     pub(crate) fn lease(&self) -> IdleEntry<'_> {
         let mut entries = self.entries.borrow_mut();
         let at = entries.free.pop().unwrap_or(entries.all.len());
@@ -89,8 +91,8 @@ impl IdlePool {
         }
     }
 
-    /// Closes the connection of that entry, if it waits since then. False: it has become busy, or closed, since another
-    /// event loop looked.
+    /// Closes the connection at entry `at`, if it has waited since `since`. Returns false if the connection has become busy or
+    /// has closed after another event loop looked at it.
     pub(crate) fn shed(&self, at: usize, since: u64) -> bool {
         let entries = self.entries.borrow_mut();
         let waits = since != BUSY && entries.all.get(at).is_some_and(|one| one.since == since);
@@ -100,7 +102,7 @@ impl IdlePool {
         waits
     }
 
-    /// Closes all of a list that are idle now.
+    /// Closes all connections that are idle in a list now.
     pub(crate) fn end_all(&self, list: AwaitedRequest) {
         while self.end_first(list, |_| true) {}
     }
@@ -119,7 +121,7 @@ impl IdlePool {
         }
     }
 
-    /// Ends the connection that is idle longest, if `ends` says so of its time. False: there is none such.
+    /// Ends the connection that is idle longest, if `ends` returns true for the start of its wait. Returns false if none ended.
     fn end_first(&self, list: AwaitedRequest, ends: impl Fn(u64) -> bool) -> bool {
         let entries = self.entries.borrow_mut();
         let at = entries.all[list as usize].after;
@@ -130,7 +132,7 @@ impl IdlePool {
         true
     }
 
-    /// Since when the first of the list is idle.
+    /// Returns since when the first connection of the list is idle.
     fn first_since(&self, list: AwaitedRequest) -> u64 {
         let entries = self.entries.borrow();
         entries.all[entries.all[list as usize].after].since
@@ -149,12 +151,12 @@ fn end(mut entries: RefMut<'_, Entries>, at: usize) {
 }
 
 impl<'a> IdleEntry<'a> {
-    /// The number of the entry, and since when the connection waits.
+    /// Returns the number of the entry, and the shared start of the connection's wait.
     pub(crate) fn mark(&self) -> (usize, Since) {
         (self.at, self.since.clone())
     }
 
-    /// The connection is idle from now on.
+    /// Makes the connection idle from now on.
     pub(crate) fn enter(&self, list: AwaitedRequest) -> IdleWait<'_, 'a> {
         let mut entries = self.idle.entries.borrow_mut();
         self.begin(&mut entries);
@@ -162,15 +164,15 @@ impl<'a> IdleEntry<'a> {
         IdleWait(self)
     }
 
-    /// A piece of a head has come: the connection may have to make room for others still, but it does not time out here,
-    /// for `head_timeout` runs.
+    /// Notes that a piece of a head has come. The connection may still have to make room for others. But it does not time out
+    /// here, because `head_timeout` applies.
     pub(crate) fn hears(&self) -> IdleWait<'_, 'a> {
         self.begin(&mut self.idle.entries.borrow_mut());
         IdleWait(self)
     }
 
-    /// What `said` resolves to; `None` where that takes longer than until `by`, or another connection needs the room, even if both
-    /// come together.
+    /// Waits for `said`. Returns `None` if that takes longer than until `by`, or if another connection needs the room, even if
+    /// both come at the same time.
     pub(crate) async fn in_time<T>(&self, said: impl Future<Output = T>, by: Instant) -> Option<T> {
         let waiting = self.hears();
         let said = tokio::select! {
@@ -198,7 +200,7 @@ impl Drop for IdleEntry<'_> {
 }
 
 impl IdleWait<'_, '_> {
-    /// Whether this connection must close, whatever has come meanwhile: it does not count any longer.
+    /// Returns whether this connection must close, whatever has come meanwhile: it is no longer counted.
     pub(crate) fn is_ended(&self) -> bool {
         self.0.idle.entries.borrow().all[self.0.at].ended
     }
@@ -248,7 +250,7 @@ impl Entries {
         self.all[ends].before = at;
     }
 
-    /// Does nothing for an entry that is in no list.
+    /// Unlinks an entry. Does nothing if the entry is in no list.
     fn unlink(&mut self, at: usize) {
         let (before, after) = (self.all[at].before, self.all[at].after);
         self.all[before].after = after;
@@ -292,7 +294,7 @@ mod tests {
         let a = entries[0].enter(AwaitedRequest::Next);
         idle.end_first(AwaitedRequest::Next, |_| true);
         assert_eq!([&c, &d, &a].map(is_ended), [true, false, false]);
-        // Being ended and leaving do not take another's waiting.
+        // A connection that was ended and leaves does not end the wait of another.
         drop(c);
         idle.end_first(AwaitedRequest::Next, |_| true);
         assert_eq!([&d, &a].map(is_ended), [true, false]);

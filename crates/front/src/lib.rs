@@ -1,21 +1,21 @@
-//! The front: everything that speaks with clients. It knows nothing of what answers their requests but the trait
+//! The front: everything that speaks with clients. All that it knows of the code that answers their requests is the trait
 //! [`Service`](galgo_service::service::Service).
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`settings`] | what a front is configured with |
-//! | [`site`] | what answers the requests of an event loop |
-//! | [`listener`], [`accept`] | listening sockets; accepting, and which event loop has a connection |
-//! | [`shared`], [`event_loop`] | what the event loops share; what connections have of their own one |
-//! | `crowd`, `idle` | which connection makes room for another; those that wait for a request |
-//! | `framing` | how the end of a response's body is marked |
+//! | [`settings`] | the configuration of a front |
+//! | [`site`] | the site that answers the requests of an event loop |
+//! | [`listener`], [`accept`] | listening sockets; accepting, and choosing the event loop of each connection |
+//! | [`shared`], [`event_loop`] | state that all event loops share; state of one event loop |
+//! | `crowd`, `idle` | the choice of a connection that makes room; connections that wait for a request |
+//! | `framing` | the way in which the end of a response's body is marked |
 //! | `linger` | closing so that the last response arrives |
 //! | `floods` | names clients that keep an event loop busy with small things |
-//! | `handshakes` | handshakes of TLS, by address in turn |
+//! | `handshakes` | handshakes of TLS, in which addresses take turns |
 //! | `throttle` | clients that were told 503 and ask again at once |
 //! | `conn` | one connection, request by request |
 //! | `http2` | one connection, many requests at once |
-//! | [`mod@run`] | an event loop as it runs |
+//! | [`mod@run`] | the main loop of an event loop |
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod accept;

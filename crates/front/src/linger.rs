@@ -5,11 +5,11 @@ use std::time::Duration;
 use galgo_io::{buf::Buf, transport::Transport};
 use tokio::time::{Instant, timeout_at};
 
-/// A connection that is closed with unread data lingers this long, so that the response arrives.
+/// Longest time for which a connection with unread data stays open, so that the response arrives.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Closes so that what was sent arrives: unread data would make the kernel send a reset, which may overtake the response
-/// (RFC 9112, 9.6).
+/// Closes so that sent data arrives. Unread data would make the kernel send a reset, which may overtake the response (RFC 9112,
+/// 9.6).
 pub(crate) async fn linger(sock: &Transport) {
     if sock.end_output().is_err() {
         return;

@@ -17,7 +17,7 @@ use crate::settings::{Listen, Speaks};
 
 /// Connections that the kernel may hold before they are accepted; capped by `net.core.somaxconn`.
 pub const BACKLOG: i32 = 4096;
-/// How often listening is tried that fails although the port could be bound.
+/// Tries to listen that may fail although the port could be bound.
 const LISTEN_TRIES: u32 = 1000;
 
 /// A socket that listens.
@@ -25,24 +25,24 @@ const LISTEN_TRIES: u32 = 1000;
 pub struct Listener {
     /// The socket.
     pub fd: OwnedFd,
-    /// Its address as it was asked for.
+    /// The address that the configuration asked for.
     pub asked: Address,
-    /// The same with the real port.
+    /// The same address with the real port.
     pub listen: Listen,
-    /// Its event loop is the only one that accepts from it, and hands connections to the others.
+    /// Whether only one event loop accepts from this listener, and hands connections to the others.
     pub hands_over: bool,
 }
 
 impl Listener {
-    /// Listens on a TCP port. `shares`: other event loops listen there as well, each with a queue of its own
+    /// Listens on a TCP port. `shares`: other event loops listen on the same port, each with a queue of its own
     /// ([`Listener::another`]).
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Any error of the system calls.
     pub fn tcp(at: SocketAddr, speaks: Speaks, shares: bool) -> io::Result<Self> {
         let (fd, address) = listen_tcp(at)?;
         if shares {
-            // Not before it listens: another server that is about to would join.
+            // Not before the socket listens: otherwise another server that is about to listen could join.
             sys::sockopt::set_socket_reuseport(&fd, true)?;
         }
         Ok(Self {
@@ -53,10 +53,10 @@ impl Listener {
         })
     }
 
-    /// Listens on a Unix socket that is bound already, as `listen` asks.
+    /// Listens on a Unix socket that is bound already, with the address and protocol of `listen`.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Any error of the system calls.
     pub fn unix(fd: OwnedFd, listen: &Listen) -> io::Result<Self> {
         sys::listen(&fd, BACKLOG)?;
         Ok(Self {
@@ -67,11 +67,11 @@ impl Listener {
         })
     }
 
-    /// Goes on with a socket that listens already. `hands_over`: there is not one such socket of that address for each event
-    /// loop.
+    /// Takes over a socket that listens already. `hands_over`: the event loops do not each have a socket of their own for that
+    /// address.
     ///
     /// # Errors
-    /// It is no listening stream socket, or whatever else the system says.
+    /// `fd` is not a listening stream socket, or any error of the system calls.
     pub fn adopted(
         fd: OwnedFd,
         asked: Address,
@@ -94,11 +94,11 @@ impl Listener {
         })
     }
 
-    /// The same address for another event loop, with a queue of its own (SO_REUSEPORT). `None` where this one hands its
-    /// connections over.
+    /// Opens a listener on the same address for another event loop, with a queue of its own (SO_REUSEPORT). `None` if this
+    /// listener's event loop hands its connections over.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Any error of the system calls.
     pub fn another(&self) -> io::Result<Option<Self>> {
         let at = match &self.listen.address {
             Address::Tcp(at) if !self.hands_over => at,
@@ -116,7 +116,7 @@ impl Listener {
         }))
     }
 
-    /// The address that all its connections have on our side.
+    /// Returns the address that every connection of this listener has on our side, if it is always the same.
     pub(crate) fn only_address(&self) -> Option<SocketAddr> {
         match self.listen.address {
             Address::Tcp(at) if !at.ip().is_unspecified() => Some(at),
@@ -125,10 +125,10 @@ impl Listener {
     }
 }
 
-/// Where a socket listens.
+/// Returns the address on which a socket listens.
 ///
 /// # Errors
-/// It is no listening stream socket of TCP, or with a file; or whatever else the system says.
+/// `fd` is not a listening stream socket of TCP, or of a path; or any error of the system calls.
 pub fn address(fd: impl AsFd) -> io::Result<Address> {
     let fd = fd.as_fd();
     let unfit = |words: &str| Err(io::Error::other(words.to_owned()));
@@ -151,17 +151,17 @@ pub fn address(fd: impl AsFd) -> io::Result<Address> {
     }
 }
 
-/// A stream socket that does not block and that no program inherits.
+/// Creates a stream socket that does not block and that no program inherits.
 ///
 /// # Errors
-/// Whatever the system says.
+/// Any error of the system calls.
 pub fn new_socket(family: sys::AddressFamily) -> Result<OwnedFd, Errno> {
     let flags = sys::SocketFlags::CLOEXEC | sys::SocketFlags::NONBLOCK;
     sys::socket_with(family, sys::SocketType::STREAM, flags, None)
 }
 
-/// Of two servers at once both may bind (SO_REUSEADDR, socket(7)), and each may be in the way of the other as it
-/// begins to listen. So both try again, until one finds that the other listens.
+/// Binds and listens. Two servers may bind the same port at once (SO_REUSEADDR, socket(7)), and each may keep the other from
+/// listening. So both try again, until one server finds that the other listens.
 fn listen_tcp(at: SocketAddr) -> io::Result<(OwnedFd, Address)> {
     let mut tries = 0;
     loop {
@@ -190,7 +190,7 @@ fn tcp_socket(at: SocketAddr) -> io::Result<OwnedFd> {
         // `[::]` and `0.0.0.0` are two listeners: a client's address then has one spelling only.
         sys::sockopt::set_ipv6_v6only(&fd, true)?;
     }
-    // Accepted sockets inherit it: a response is never held back for an acknowledgement.
+    // Accepted sockets inherit this option: a response is never held back for an acknowledgement.
     sys::sockopt::set_tcp_nodelay(&fd, true)?;
     Ok(fd)
 }
@@ -201,10 +201,10 @@ mod tests {
 
     use super::*;
 
-    /// Two servers begin to listen at the same moment: one does, and the other is told.
+    /// Two servers begin to listen at the same moment: only one succeeds, and the other gets an error.
     #[test]
     fn of_two_servers_at_once_one_listens() {
-        // An address that no other test has: its ports are free.
+        // No other test has this address, so its ports are free.
         let [_, a, b, c] = std::process::id().to_be_bytes();
         let ip = std::net::Ipv4Addr::new(127, a | 128, b, c.clamp(1, 254));
         let meet = Barrier::new(2);

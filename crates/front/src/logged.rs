@@ -1,5 +1,5 @@
-//! Requests that are over, one way or another, whatever their client speaks: each has one line in the access log, and only here
-//! it is written.
+//! Logs requests that are over, in any way and over any protocol. Each request has one line in the access log, and only this
+//! module writes it.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -10,11 +10,11 @@ use galgo_service::{
 
 use crate::{event_loop::EventLoop, site::SiteService};
 
-/// A request that is being answered. The end of the server may drop it: then it is logged, and its
-/// client sees that the response was cut.
+/// A request that is being answered. If the end of the server drops it, it is logged, and its client sees that the response was
+/// cut.
 pub(crate) struct Unfinished<'l, S: SiteService> {
     pub(crate) event_loop: &'l Rc<EventLoop<S>>,
-    /// The connection, where nothing else would tell the client.
+    /// The connection, if nothing else would tell the client.
     pub(crate) sock: Option<Rc<Transport>>,
     pub(crate) entry: Rc<RefCell<AccessEntry>>,
     pub(crate) over: bool,
@@ -38,7 +38,8 @@ impl<S: SiteService> Drop for Unfinished<'_, S> {
     }
 }
 
-/// A response whose body was there has been sent, with so many bytes of that. The error: with so many it was cut.
+/// Logs a response whose whole body was at hand. `bytes`: how many bytes of the body were sent; `Err`: the response was cut
+/// after that many.
 pub(crate) fn sent<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
     request: &Request<'_>,
@@ -54,14 +55,14 @@ pub(crate) fn sent<S: SiteService>(
     event_loop.log(&entry);
 }
 
-/// The client has left before there was a response.
+/// Logs a request whose client has left before there was a response.
 pub(crate) fn left<S: SiteService>(event_loop: &Rc<EventLoop<S>>, request: &Request<'_>) {
     let mut entry = request.entry.borrow_mut();
     entry.total = event_loop.taken(request.began);
     event_loop.log(&entry);
 }
 
-/// The entry of what is no request.
+/// Creates the log entry of a message that is not a request.
 pub(crate) fn refused<S: SiteService>(
     event_loop: &EventLoop<S>,
     link: &Link,
@@ -74,7 +75,7 @@ pub(crate) fn refused<S: SiteService>(
     }
 }
 
-/// What was no request has been answered, with so many bytes of body.
+/// Logs the answer to a message that is not a request, with this many bytes of body.
 pub(crate) fn refusal_sent<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
     mut entry: AccessEntry,
@@ -85,15 +86,15 @@ pub(crate) fn refusal_sent<S: SiteService>(
     event_loop.log(&entry);
 }
 
-/// The log line of a request whose program may still be ending: it is written when that is over, or when the server ends
-/// before.
+/// The log line of a request whose program may still be ending. The line is written when the program has ended, or earlier if
+/// the server ends first.
 pub(crate) struct DeferredLogLine<S: SiteService> {
     event_loop: Rc<EventLoop<S>>,
     entry: Rc<RefCell<AccessEntry>>,
 }
 
 impl<S: SiteService> DeferredLogLine<S> {
-    /// Of a request whose response is over, with so many bytes of body.
+    /// Creates the line of a request whose response is over, with this many bytes of body.
     pub(crate) fn new(event_loop: &Rc<EventLoop<S>>, request: &Request<'_>, sent: u64) -> Self {
         let mut entry = request.entry.borrow_mut();
         entry.bytes = sent;
@@ -104,9 +105,9 @@ impl<S: SiteService> DeferredLogLine<S> {
         }
     }
 
-    /// The response has been sent. Its program may go on to its end.
+    /// Lets the program go on to its end, because its response has been sent.
     pub(crate) fn finish(self, output: Output) {
-        // A program whose output is not read to its end may fail for that.
+        // If the output is not read to its end, the program may fail because of that.
         let whole = output.producer.output_ended();
         let source = output.source;
         output.producer.finish(Box::new(move |exit| {
@@ -117,7 +118,7 @@ impl<S: SiteService> DeferredLogLine<S> {
         }));
     }
 
-    /// The response was cut, by a client that has `gone` or by something else: its program is ended.
+    /// Ends the program of a response that was cut. `gone`: the client has left.
     pub(crate) fn abandon(self, output: Output, gone: bool) {
         let exited = move |exit| self.entry.borrow_mut().exit = exit;
         output.producer.abandon(gone, Box::new(exited));

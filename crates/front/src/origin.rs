@@ -1,4 +1,4 @@
-//! Who asks, where a trusted proxy passes a request on.
+//! The client of a request that a trusted proxy passes on.
 
 use std::rc::Rc;
 
@@ -11,18 +11,18 @@ use galgo_service::{fault::Fault, link::Link, log::Level};
 
 use crate::{event_loop::EventLoop, site::SiteService};
 
-/// What trusted proxies say of the client whose request came over `link`: it asked that host, over the link returned. `None`:
-/// they say nothing.
+/// Reads the fields in which trusted proxies describe the client of a request that came over `link`. Returns the link to that
+/// client, and stores the host that the client asked for in `head`. `None`: the proxies do not describe the client.
 ///
 /// # Errors
-/// What they say cannot be read.
+/// The fields cannot be read.
 pub(crate) fn origin(
     event_loop: &EventLoop<impl SiteService>,
     trusted: &Trusted,
     link: &Link,
     head: &mut Rc<Head>,
 ) -> Result<Option<Link>, Fault> {
-    // A proxy that may name clients by the PROXY protocol has to be listed, too, to be believed in what it passes on.
+    // A proxy may name clients by the PROXY protocol. Its fields count only if it is trusted, too.
     if link.announced_by.is_some_and(|peer| !trusted.covers(peer)) {
         return Ok(None);
     }

@@ -1,4 +1,4 @@
-//! An event loop as it runs: it takes what other threads hand it, and ends idle connections.
+//! The main loop of an event loop: it takes messages from other threads, and ends idle connections.
 
 use std::{io, rc::Rc};
 
@@ -11,22 +11,23 @@ use crate::{
     shared::Handed, site::SiteService,
 };
 
-/// Once the server drains, a connection may wait for its first request for this part of `shutdown_grace`: the request may be
-/// on its way, and its client would not ask again. A browser may hold one open for later, so it is not all of that time.
+/// While the server drains, a connection may wait for its first request for this part of `shutdown_grace`. The request may be
+/// on its way, and its client would not ask again. A browser may hold a connection open for later, so the wait is not the whole
+/// time.
 const TENTH: u32 = 10;
 
-/// What an event loop runs on, for one thread.
+/// Creates the runtime of an event loop, for one thread.
 ///
 /// # Errors
-/// The kernel has no descriptors or no memory for it.
+/// The kernel has no descriptors or no memory for the runtime.
 pub fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
-/// Runs an event loop on this thread until the server drains and its last request is over, or until `shutdown_grace` has
-/// passed then. `beside` runs beside the requests, and is not waited for.
+/// Runs an event loop on this thread until the server drains and its last request is over, or until `shutdown_grace` has passed
+/// since it began to drain. `beside` runs beside the requests; its end is not awaited.
 pub fn run<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
     runtime: &Runtime,
@@ -36,7 +37,7 @@ pub fn run<S: SiteService>(
     let mut local = tokio::task::LocalSet::new();
     let entered = runtime.enter();
     local.spawn_local(take(event_loop.clone(), given));
-    // Apart from the tasks, so that it is looked at only when it has something to do.
+    // Apart from the other tasks, so that these are polled only when they have something to do.
     let mut keeper = tokio::task::LocalSet::new();
     let kept = keeper.spawn_local(keep(event_loop.clone(), beside));
     runtime.block_on(async {
@@ -54,7 +55,7 @@ pub fn run<S: SiteService>(
     drop(entered);
 }
 
-/// Serves what other threads hand to this event loop, until the server drains.
+/// Serves the messages that other threads hand to this event loop, until the server drains.
 async fn take<S: SiteService>(
     event_loop: Rc<EventLoop<S>>,
     mut given: mpsc::UnboundedReceiver<Handed<S>>,
@@ -76,7 +77,7 @@ async fn take<S: SiteService>(
         }
     }
     drop(listeners);
-    // Other event loops may have handed it connections a moment ago.
+    // Other event loops may have handed over connections a moment ago.
     given.close();
     while let Some(handed) = given.recv().await {
         match handed {
@@ -94,7 +95,7 @@ fn shed_one<S: SiteService>(event_loop: &EventLoop<S>, shed: &Shed) {
     }
 }
 
-/// What an event loop does beside its requests, until `shutdown_grace` has passed after it began to drain.
+/// Does the work beside requests, until `shutdown_grace` has passed since the event loop began to drain.
 async fn keep<S: SiteService>(event_loop: Rc<EventLoop<S>>, beside: impl Future<Output = ()>) {
     let mut phase = event_loop.shared.phase.clone();
     let ends = async {

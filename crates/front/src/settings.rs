@@ -1,4 +1,4 @@
-//! What a front is configured with: listeners, limits, clocks, and whose word about a client counts.
+//! Configuration of a front: listeners, limits, clocks, and the proxies that are trusted to name clients.
 
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
@@ -9,46 +9,47 @@ use galgo_service::{log::LogFormat, spool::Spool};
 /// The settings of all event loops.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where to listen: a listener that is not named here is closed.
+    /// Addresses to listen on. A listener that is not named here is closed.
     pub listen: Vec<Listen>,
     /// Connection limits and clocks.
     pub http: Http,
-    /// The proxies whose word about a client counts.
+    /// The proxies that are trusted to name their clients.
     pub trusted: Trusted,
-    /// Connections at once: of all clients, and of one address.
+    /// Connections at once: the limit for all clients, and the limit for one address.
     pub max_connections: (usize, usize),
-    /// Where bytes of request bodies are charged that wait in memory.
+    /// The budget that pays for bytes of request bodies in memory.
     pub spool: Arc<Spool>,
-    /// How long requests may go on once the server drains.
+    /// Time for which requests may go on once the server drains.
     pub shutdown_grace: Duration,
-    /// What is agreed upon with clients of listeners that speak TLS; `None`: there are none.
+    /// The TLS configuration of listeners that speak TLS; `None`: no listener does.
     pub tls: Option<tls::TlsServer>,
-    /// Some program may be given a client's connection: clients of HTTP/2 are told that they may ask (RFC 8441, 3).
+    /// Whether some program may be given a client's connection. If so, clients of HTTP/2 are told that they may ask (RFC 8441,
+    /// 3).
     pub upgrades: bool,
     /// Format of the access log; `None`: there is none.
     pub access_log: Option<LogFormat>,
-    /// Routes have access logs of their own.
+    /// Whether routes have access logs of their own.
     pub own_logs: bool,
 }
 
-/// One listener. Read from `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`, with `https://`, `h2c+`, `proxy+`, `fastcgi+` or `scgi+` in front of
-/// it where that is spoken.
+/// A listener. Parsed from `127.0.0.1:8080`, `[::1]:8080` or `unix:/path`, which speak HTTP/1. A prefix names any other
+/// protocol: `https://`, `h2c+`, `proxy+`, `fastcgi+` or `scgi+`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
     /// TCP address or path of a Unix socket.
     pub address: Address,
-    /// What is spoken there.
+    /// The protocol of its connections.
     pub speaks: Speaks,
 }
 
-/// What is spoken on the connections of a listener.
+/// The protocol of a listener's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaks {
     /// HTTP/1.
     Http,
-    /// HTTP/2 or HTTP/1 in TLS, as the client likes (`https://127.0.0.1:8443`, `https://unix:/path`).
+    /// HTTP/2 or HTTP/1 in TLS, as the client chooses (`https://127.0.0.1:8443`, `https://unix:/path`).
     Https,
-    /// HTTP/2 without TLS, by clients that know that (RFC 9113, 3.3; `h2c+127.0.0.1:8080`).
+    /// HTTP/2 without TLS, for clients that know that the server speaks it (RFC 9113, 3.3; `h2c+127.0.0.1:8080`).
     H2c,
     /// A PROXY protocol v2 header, then HTTP/1 (`proxy+127.0.0.1:8080`, `proxy+unix:/path`).
     Proxied,
@@ -61,23 +62,23 @@ pub enum Speaks {
 /// Connection limits and clocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Http {
-    /// From the first byte of a request head to its last.
+    /// Time from the first byte of a request head to its last.
     pub head_timeout: Duration,
-    /// An idle kept-alive connection is closed after this.
+    /// Time after which an idle kept-alive connection is closed.
     pub keep_alive: Duration,
-    /// How slow a client may be: `min_rate`, `busy_rate`, `rate_grace`.
+    /// Limits on how slow a client may be: `min_rate`, `busy_rate`, `rate_grace`.
     pub rates: Rates,
-    /// Connections at once; the oldest without a request makes room.
+    /// Connections at once. Beyond that, the oldest connection without a request makes room.
     pub max_connections: usize,
-    /// Connections of one address; 0: half of all.
+    /// Connections of one address; 0: half of `max_connections`.
     pub max_connections_per_client: usize,
-    /// Bytes of a request head.
+    /// Limit on the bytes of a request head.
     pub max_head: usize,
-    /// Fields of a request head.
+    /// Limit on the fields of a request head.
     pub max_fields: usize,
-    /// Bytes of a request target.
+    /// Limit on the bytes of a request target.
     pub max_target: usize,
-    /// `%2F` in a path counts as `/`; else it is a 400.
+    /// Whether `%2F` in a path counts as `/`; if not, it is a 400.
     pub encoded_slash: bool,
 }
 
@@ -102,7 +103,7 @@ impl Default for Http {
 }
 
 impl Http {
-    /// The limits of a request head.
+    /// Returns the limits of a request head.
     pub fn head_limits(&self) -> HeadLimits {
         HeadLimits {
             bytes: self.max_head,
@@ -122,7 +123,7 @@ const SPOKEN: [(&str, Speaks); 5] = [
 ];
 
 impl Speaks {
-    /// What an entry of `listen` says is spoken there, and the address that follows.
+    /// Splits an entry of `listen` into its protocol and the address that follows.
     pub fn of(text: &str) -> (Self, &str) {
         let spoken = SPOKEN.iter().find_map(|&(prefix, speaks)| {
             let rest = text.strip_prefix(prefix)?;
@@ -131,7 +132,7 @@ impl Speaks {
         spoken.unwrap_or((Self::Http, text))
     }
 
-    /// What stands in front of the address.
+    /// Returns the prefix that stands in front of the address.
     pub fn prefix(self) -> &'static str {
         let spoken = SPOKEN.iter().find(|(_, speaks)| *speaks == self);
         spoken.map_or("", |(prefix, _)| prefix)
@@ -139,7 +140,7 @@ impl Speaks {
 }
 
 impl Listen {
-    /// Its address as a person would type it into a browser.
+    /// Returns the address as a person would type it into a browser.
     pub fn url(&self) -> String {
         match (&self.address, self.speaks) {
             (Address::Tcp(at), Speaks::Https) => format!("https://{at}"),

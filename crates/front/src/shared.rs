@@ -1,4 +1,4 @@
-//! What the event loops of a server share, and what they hand each other.
+//! State that the event loops of a server share, and the messages that they hand each other.
 
 use std::{
     net::SocketAddr,
@@ -18,35 +18,35 @@ use crate::{
     site::NewSite,
 };
 
-/// What all event loops share, whatever is configured.
+/// State that all event loops share and no configuration changes.
 #[derive(Debug)]
 pub struct Shared<S> {
     /// The logs.
     pub logs: Logs,
-    /// All event loops, each at its index.
+    /// The event loops, by index.
     pub loops: Vec<Handle<S>>,
-    /// All connections, by the address they come from.
+    /// The connections of the server, by the address they come from.
     pub(crate) crowd: Crowd,
-    /// Whether the server is still taking requests.
+    /// The phase of the server: it tells whether requests are still taken.
     pub phase: watch::Receiver<Phase>,
 }
 
-/// An event loop, as other threads reach it.
+/// The handle of an event loop, for other threads.
 #[derive(Debug)]
 pub struct Handle<S> {
     connections: Connections,
     give: mpsc::UnboundedSender<Handed<S>>,
 }
 
-/// What an event loop is handed.
+/// A message to an event loop.
 pub enum Handed<S> {
-    /// A site for the requests to come.
+    /// A site for later requests.
     Site(NewSite<S>),
     /// A connection to serve.
     Connection(Accepted),
     /// Another connection needs room: this one closes if it is still idle.
     Shed(Shed),
-    /// To be dropped when the event loop comes to it ([`all_come_to`]).
+    /// Dropped when the event loop gets to this message ([`all_come_to`]).
     Probe(Arc<oneshot::Sender<()>>),
 }
 
@@ -55,25 +55,25 @@ pub enum Handed<S> {
 pub struct Accepted {
     /// The socket.
     pub fd: OwnedFd,
-    /// The client; `None` for a Unix socket.
+    /// The client's address; `None` for a Unix socket.
     pub remote: Option<SocketAddr>,
-    /// Our address, where it is the same for all connections of the listener.
+    /// Our address, if it is the same for all connections of the listener.
     pub local: Option<SocketAddr>,
-    /// What is spoken on it.
+    /// The protocol of the connection.
     pub speaks: Speaks,
 }
 
-/// How many connections an event loop has. A cache line for each: they change with every connection.
+/// The number of connections of an event loop. It has a cache line of its own, because it changes with every connection.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Connections(AtomicUsize);
 
-/// A connection, counted among those of its event loop until this is dropped.
+/// A connection that is counted for its event loop until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted<'l>(&'l Connections);
 
 impl<S> Shared<S> {
-    /// No connection has come yet.
+    /// Creates the shared state, without connections.
     pub fn new(logs: Logs, loops: Vec<Handle<S>>, phase: watch::Receiver<Phase>) -> Self {
         Self {
             logs,
@@ -83,29 +83,29 @@ impl<S> Shared<S> {
         }
     }
 
-    /// Has a connection closed. False where its event loop has ended.
+    /// Has a connection closed. Returns false if its event loop has ended.
     pub(crate) fn shed(&self, shed: Shed) -> bool {
         let given = self.loops[shed.at.event_loop].hand(Handed::Shed(shed));
         given.is_ok()
     }
 
-    /// Whether each connection ends with the request that it has.
+    /// Returns whether each connection ends with its current request.
     pub(crate) fn draining(&self) -> bool {
         self.reached(Phase::HandedOver)
     }
 
-    /// Whether connections that have had a request, and have none now, end.
+    /// Returns whether a connection ends if it has had a request, and has none now.
     pub(crate) fn ends_idle(&self) -> bool {
         self.reached(Phase::Draining)
     }
 
     fn reached(&self, phase: Phase) -> bool {
-        // Asked several times a request: one load, as long as there was no other phase.
+        // Called several times a request. As long as the phase has never changed, this is one load.
         !matches!(self.phase.has_changed(), Ok(false)) && *self.phase.borrow() >= phase
     }
 }
 
-/// Ends when each of these event loops has come to what it was handed before, and knows of the phase of now.
+/// Resolves when each of these event loops has processed all that it was handed before, and knows the current phase.
 pub fn all_come_to<S>(loops: &[Handle<S>]) -> oneshot::Receiver<()> {
     let (probe, dropped) = oneshot::channel();
     let probe = Arc::new(probe);
@@ -116,7 +116,7 @@ pub fn all_come_to<S>(loops: &[Handle<S>]) -> oneshot::Receiver<()> {
 }
 
 impl<S> Handle<S> {
-    /// An event loop without connections, and where it is handed some.
+    /// Creates an event loop's handle without connections, and the receiver of its messages.
     pub fn new() -> (Self, mpsc::UnboundedReceiver<Handed<S>>) {
         let (give, given) = mpsc::unbounded_channel();
         let handle = Self {
@@ -126,10 +126,10 @@ impl<S> Handle<S> {
         (handle, given)
     }
 
-    /// Hands it something to do.
+    /// Hands a message to the event loop.
     ///
     /// # Errors
-    /// It takes nothing any more, for the server drains: what it was to be handed.
+    /// The event loop takes nothing any more, because the server drains. The error holds the message.
     pub fn hand(&self, handed: Handed<S>) -> Result<(), Handed<S>> {
         let is_connection = matches!(handed, Handed::Connection(_));
         if is_connection {
@@ -142,17 +142,17 @@ impl<S> Handle<S> {
         given.map_err(|refused| refused.0)
     }
 
-    /// How many connections it has.
+    /// Returns how many connections the event loop has.
     pub(crate) fn connections(&self) -> usize {
         self.connections.0.load(Ordering::Relaxed)
     }
 
-    /// It has one connection more, which [`Handle::counted`] takes over.
+    /// Counts one more connection, which [`Handle::counted`] takes over.
     pub(crate) fn count(&self) {
         self.connections.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection that has been counted already.
+    /// Takes over a connection that has been counted already.
     pub(crate) fn counted(&self) -> Counted<'_> {
         Counted(&self.connections)
     }

@@ -1,4 +1,4 @@
-//! What answers the requests of an event loop.
+//! The site of an event loop, which answers its requests.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use tokio::sync::oneshot;
 
 use crate::{listener::Listener, settings::Settings};
 
-/// What answers the requests of one event loop, as it is configured. A request holds the site that it began with, so what
-/// is behind a site is dropped with the last request of it.
+/// Answers the requests of one event loop, as configured. A request keeps the site that it began with. So a site and its
+/// resources are dropped with its last request.
 pub trait SiteService: Service + 'static {
-    /// How clients are spoken with.
+    /// Returns the settings for connections with clients.
     fn settings(&self) -> &Settings;
 }
 
-/// A site that takes the place of another. It is made on the thread of its event loop.
+/// A site that is to replace the current site. It is made on the thread of its event loop.
 pub struct NewSite<S> {
-    /// Makes it, given the one before.
+    /// Makes the new site, given the current one.
     pub make: Box<dyn FnOnce(&S) -> S + Send>,
-    /// The listeners that it is the first to name.
+    /// The listeners that only the new site names.
     pub listeners: Vec<Listener>,
-    /// Dropped when the event loop has it.
+    /// Dropped once the event loop has the new site.
     pub taken: Arc<oneshot::Sender<()>>,
 }

@@ -1,9 +1,9 @@
 //! The retry throttle: for clients that were told 503 and ask again at once.
 //!
-//! The 503 itself is never put off. But a client that answers it with its next request multiplies the load: each refusal
-//! costs the processor that programs need. So the event loop reads a connection on which a request was refused again at a
-//! tick of its clock, and only so many of them at each tick: a request that comes sooner waits in the kernel, and costs
-//! nothing.
+//! The 503 itself is never put off. But a client that answers it with its next request multiplies the load: each refusal costs
+//! processor time that programs need. So after a refusal, the event loop reads the connection again only at a tick of its
+//! clock, and reads a limited number of such connections at each tick. A request that comes sooner waits in the kernel, and
+//! costs nothing.
 
 use std::cell::Cell;
 
@@ -19,7 +19,7 @@ const _: () = assert!(MOST_TICKS as u128 * tick::LENGTH.as_millis() == 1000);
 /// The pauses of one event loop's connections.
 #[derive(Debug, Default)]
 pub(crate) struct RetryThrottle {
-    /// The last tick that a connection waits for, and how many do.
+    /// The last tick that connections wait for, and how many wait for it.
     tick: Cell<u64>,
     taken: Cell<u32>,
 }
@@ -33,7 +33,7 @@ impl RetryThrottle {
         }
     }
 
-    /// The tick to wait for: the next one that is not taken.
+    /// Chooses the tick to wait for: the next tick that has room.
     fn take(&self, now: u64) -> u64 {
         let (tick, taken) = match self.tick.get() {
             tick if tick <= now => (now + 1, 0),
@@ -58,7 +58,7 @@ mod tests {
             ticks[usize::try_from(throttle.take(0)).unwrap()] += 1;
         }
         assert_eq!(ticks, [0, EACH_TICK, EACH_TICK, 1]);
-        // A connection that comes later waits for a tick that is still to come.
+        // A connection that comes later waits for a later tick.
         assert_eq!(throttle.take(2), 3);
         assert_eq!(throttle.take(7), 8);
     }

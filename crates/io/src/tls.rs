@@ -1,7 +1,7 @@
 //! TLS (RFC 8446, RFC 5246) on a connection that was accepted: the session, and the certificates that servers show.
 //!
-//! The rustls library does the work, with AWS-LC for the arithmetic: of the maintained providers it is the fastest, and it
-//! alone offers a key exchange by default that a quantum computer does not break (X25519MLKEM768).
+//! The rustls library does the work, with AWS-LC for the arithmetic. AWS-LC is the fastest of the maintained providers. It
+//! alone offers by default a key exchange that a quantum computer does not break (X25519MLKEM768).
 
 mod certificates;
 mod clients;

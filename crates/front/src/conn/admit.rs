@@ -1,4 +1,4 @@
-//! Which connections are served: whose word about clients counts, and for whom there is room.
+//! Admits connections: decides which peers may name clients, and whether there is room.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ use crate::{
     site::SiteService,
 };
 
-/// Counts a connection among those of its address.
+/// Counts a connection for its address.
 pub(super) fn joins<'l>(
     event_loop: &'l EventLoop<impl SiteService>,
     lease: &IdleEntry<'l>,
@@ -26,7 +26,7 @@ pub(super) fn joins<'l>(
 ) -> Member<'l> {
     let ip = accepted.remote.map(|at| at.ip());
     let (peer, (entry, since)) = (Peer::of(ip), lease.mark());
-    // Only a web server in front of us may speak these.
+    // Only a web server in front of us may speak these protocols.
     let gateway = matches!(accepted.speaks, Speaks::FastCgi | Speaks::Scgi);
     let at = Location {
         event_loop: event_loop.index,
@@ -36,7 +36,7 @@ pub(super) fn joins<'l>(
     event_loop.shared.crowd.join(peer, exempt, since, at)
 }
 
-/// Whether the peer at that address speaks for many clients: a trusted proxy does, and one behind a Unix socket.
+/// Returns whether the peer at that address speaks for many clients: a trusted proxy does, and a peer behind a Unix socket.
 pub(super) fn speaks_for_many(
     event_loop: &EventLoop<impl SiteService>,
     ip: Option<IpAddr>,
@@ -44,8 +44,8 @@ pub(super) fn speaks_for_many(
     ip.is_none() || event_loop.site().settings().trusted.covers(ip)
 }
 
-/// Whether there is room for one more connection of its address, and for one more of all; makes some by closing one that
-/// waits.
+/// Returns whether there is room for one more connection of its address, and for one more of all. Makes room if it can, by
+/// closing a connection that waits for a request.
 pub(super) fn has_room(event_loop: &EventLoop<impl SiteService>, member: &Member<'_>) -> bool {
     let (all, each) = event_loop.site().settings().max_connections;
     let shared = &event_loop.shared;
@@ -56,18 +56,18 @@ pub(super) fn has_room(event_loop: &EventLoop<impl SiteService>, member: &Member
     }
 }
 
-/// Every connection is busy: says so and closes.
+/// Tells a client that every connection is busy, and closes.
 pub(super) fn refuse(accepted: Accepted) {
     if !matches!(accepted.speaks, Speaks::Http | Speaks::Proxied) {
         return;
     }
     const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    // A peer that does not take these few bytes loses them.
+    // If the socket does not take these few bytes at once, they are lost.
     let _ = rustix::io::write(&accepted.fd, BUSY);
 }
 
-/// Whether the peer may speak for clients: over FastCGI and SCGI it says who they are, and so does a header of the PROXY
-/// protocol. Who may connect to a Unix socket is decided by its mode.
+/// Returns whether the peer may name clients, as FastCGI, SCGI and a header of the PROXY protocol do. On a Unix socket its mode
+/// decides which peers may connect.
 pub(super) fn may_speak(
     event_loop: &EventLoop<impl SiteService>,
     speaks: Speaks,
@@ -96,8 +96,8 @@ pub(super) fn may_speak(
     known
 }
 
-/// Says that a connection came without the PROXY header that its listener wants. The access log has no request of it, and
-/// an operator who sets up a proxy needs the reason.
+/// Logs that a connection came without the PROXY header that its listener requires. The access log does not show the
+/// connection, and an operator who sets up a proxy needs the reason.
 pub(super) fn unannounced(event_loop: &EventLoop<impl SiteService>, link: &Link, fault: &Fault) {
     if matches!(fault, Fault::Client(..)) && event_loop.says_unannounced() {
         let words =
@@ -107,7 +107,7 @@ pub(super) fn unannounced(event_loop: &EventLoop<impl SiteService>, link: &Link,
     }
 }
 
-/// Says why a handshake failed, where there is something to say: no request of that connection is in the access log.
+/// Logs why a handshake failed, if a reason is known: the access log has no request of that connection.
 pub(super) fn unencrypted(
     event_loop: &EventLoop<impl SiteService>,
     link: &Link,

@@ -1,27 +1,27 @@
-//! The end of a request: what is left of its body, and what becomes of the connection.
+//! The end of a request: reads the rest of its body, and decides the future of the connection.
 
 use galgo_io::turn;
 use galgo_service::client::Next;
 
 use super::{body::RequestBody, input::Input};
 
-/// What becomes of the connection after a response.
+/// What to do with the connection after a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
-    /// The next request may come.
+    /// Wait for the next request.
     KeepAlive,
-    /// It is closed once the response has arrived.
+    /// Close the connection once the response has arrived.
     Close,
-    /// It is closed: the client said that it sends nothing behind this request.
+    /// Close the connection: the client said that it sends nothing after this request.
     Over,
-    /// The response was cut: it is closed so that the client sees that.
+    /// Reset the connection, because the response was cut and the client has to see that.
     Reset,
 }
 
-/// What the service left unread of a request body is taken in up to this size, so that the connection can go on.
+/// Limit on the rest of a request body that is read and dropped after the response, so that the connection can go on.
 pub(super) const DRAIN: u64 = 256 << 10;
 
-/// Takes in what is left of a request body, so that the next head is found behind it.
+/// Reads and drops the rest of a request body, so that the next head is at the front of the buffer.
 pub(super) async fn rest_of_body(input: &mut Input, body: &mut RequestBody) -> After {
     let start = body.taken();
     loop {

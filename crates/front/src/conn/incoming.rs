@@ -17,9 +17,9 @@ use super::{
     body::{AHEAD, Frame, RequestBody},
     input::{BODY_READ, GONE, Input, LEFT, RESET},
 };
-/// The most that is read ahead of a running request: pipelined requests beyond it wait in the kernel.
+/// The most bytes that are read ahead of a running request. Further pipelined requests wait in the kernel.
 const READ_AHEAD: usize = 64 << 10;
-/// The most that is moved at once to a program that has the connection: as much as a pipe holds that was not widened.
+/// The most bytes that are moved at once to a program that has the connection: as many as a pipe of the default size holds.
 const OPEN_PIECE: usize = 64 << 10;
 
 /// The client of one request on a connection.
@@ -27,18 +27,18 @@ const OPEN_PIECE: usize = 64 << 10;
 pub(super) struct ConnectionClient<'c> {
     /// The connection.
     pub input: &'c mut Input,
-    /// How far its body has been taken in.
+    /// State of the request body: how far it has been taken in.
     pub body: RequestBody,
-    /// Data that was looked at ahead, without framing; it goes back to the front of the buffer.
+    /// Data that was looked at early, without framing. It goes back to the front of the buffer.
     ahead: Vec<u8>,
-    /// A `100 Continue` is owed before the body is read.
+    /// Whether a `100 Continue` is owed before the body is read.
     pub owes_continue: bool,
-    /// What the client understands.
+    /// The HTTP version that the client understands.
     pub version: Version,
 }
 
 impl<'c> ConnectionClient<'c> {
-    /// The client of the request that has just come over `input`.
+    /// Creates the client of the request that has just come over `input`.
     pub(super) fn new(input: &'c mut Input, body: RequestBody, version: Version) -> Self {
         Self {
             input,
@@ -49,7 +49,7 @@ impl<'c> ConnectionClient<'c> {
         }
     }
 
-    /// Reads what a client sends to a program that has its connection. There is no buffer while it sends nothing.
+    /// Reads data for a program that has the client's connection. There is no buffer while the client sends nothing.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let Input {
             sock,
@@ -67,12 +67,12 @@ impl<'c> ConnectionClient<'c> {
 
     fn interim(&self, head: &[u8]) {
         if self.input.wire.is_http() {
-            // Nothing has been sent yet that could fill the socket's buffer; what fails here fails again.
+            // Nothing was sent yet that could fill the socket's buffer. If this write fails, a later write fails, too.
             let _ = self.input.sock.try_write(head);
         }
     }
 
-    /// Reads a body of unknown length until it is whole, or much of it is in `ahead`.
+    /// Reads a body of unknown length until it is whole, or [`AHEAD`] bytes of it are in `ahead`.
     fn poll_unframed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         while self.ahead.len() < AHEAD {
             match self.body.next(&mut self.input.buf)? {
@@ -80,7 +80,7 @@ impl<'c> ConnectionClient<'c> {
                     self.ahead.extend_from_slice(&self.input.buf.bytes()[..n]);
                     self.body.take(&mut self.input.buf, n);
                 }
-                // No more room than as much again as has come: a client that sends little must not take much.
+                // Make room for no more bytes than have come so far: a client that sends little must not occupy much memory.
                 Next::More => {
                     let want = self.ahead.len().min(BODY_READ);
                     ready!(self.input.poll_fill_body(want, cx))?;
@@ -196,19 +196,19 @@ impl Client for ConnectionClient<'_> {
         })
     }
 
-    /// Takes in what the client pipelines meanwhile, up to a bound.
+    /// Reads pipelined requests while a request runs, up to a bound.
     fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let input = &mut *self.input;
         if !input.sock.sock().is_watched() && input.wire.is_http() {
-            // Most answers come before the next tick, and the event loop need not hear of the connection at all. What a
-            // front server says meanwhile, as ABORT, is about the request.
+            // Most answers come before the next tick, so the event loop need not even register the connection. But a front
+            // server's messages meanwhile, such as ABORT, concern the request.
             ready!(input.tick.poll(cx));
         }
         while !input.half_closed && input.buf.len() < READ_AHEAD {
             match ready!(input.sock.poll_read_idle(&mut input.buf, cx)) {
                 Ok(0) => return Poll::Ready(input.half_close()),
                 Ok(_) => self.body.overhear(&mut input.buf)?,
-                // It is asked again with the next tick.
+                // Try again with the next tick.
                 Err(e) if is_short(&e) => ready!(input.tick.poll(cx)),
                 Err(_) => return Poll::Ready(Err(GONE)),
             }
@@ -249,11 +249,12 @@ impl Client for ConnectionClient<'_> {
     }
 
     fn can_upgrade(&self) -> bool {
-        // RFC 9110, 7.8: in HTTP/1.0 Upgrade is ignored.
+        // RFC 9110, 7.8: Upgrade is ignored in HTTP/1.0.
         self.version == Version::Http11 && self.speaks_http() && self.body.is_over()
     }
 
-    /// It may be silent for as long as the program's clocks allow.
+    /// Opens the connection to the program. From now on the client may be silent for as long as the program's time limits
+    /// allow.
     fn upgrade(&mut self) {
         self.body.open();
         self.input.allowance = RateAllowance::endless();
@@ -278,7 +279,7 @@ mod tests {
     use super::*;
     use galgo_io::{rate_allowance::Rates, transport::Transport};
 
-    /// A connection on which the client has sent `said`, and closed its side if it `ends`.
+    /// Makes a connection on which the client has sent `said`, and has closed its side if `ends`.
     fn input(said: &[u8], ends: bool) -> (UnixStream, Input) {
         let (mut client, ours) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
@@ -297,7 +298,7 @@ mod tests {
         )
     }
 
-    /// Splices a body of 10 bytes: what came, and why there was no more.
+    /// Splices a body of 10 bytes. Returns the bytes that came, and the reason why there were no more.
     async fn spliced(incoming: &mut ConnectionClient<'_>) -> (Vec<u8>, Fault) {
         let client: &mut dyn Client = incoming;
         let (mut reader, writer) = std::io::pipe().unwrap();

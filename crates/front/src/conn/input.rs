@@ -1,4 +1,4 @@
-//! What comes over a connection: request heads and bodies, out of one buffer.
+//! The receiving side of a connection: request heads and bodies, out of one buffer.
 
 use std::{
     future::poll_fn,
@@ -19,30 +19,31 @@ use tokio::time::{Sleep, sleep};
 
 use super::wire::WireFormat;
 
-/// What one read of a body asks for.
+/// Bytes that one read of a body asks for.
 pub(super) const BODY_READ: usize = 64 << 10;
 
-/// Most responses begin sooner, and simple clients that half-close take no interim response.
+/// Time until a half-closed client is probed. Most responses begin sooner, and simple clients that half-close accept no interim
+/// response.
 const PROBED: Duration = Duration::from_millis(500);
 
 /// The receiving side of a connection.
 #[derive(Debug)]
 pub(super) struct Input {
-    /// Received and not yet used.
+    /// Bytes that were received and not yet used.
     pub buf: Buf,
-    /// Where more comes from.
+    /// The transport that more bytes come from.
     pub sock: Rc<Transport>,
-    /// How slow the client may be.
+    /// The limit on how slow the client may be.
     pub allowance: RateAllowance,
-    /// The client has shut down its sending side.
+    /// Whether the client has shut down its sending side.
     pub half_closed: bool,
-    /// What is spoken. Only a client that speaks HTTP may half-close and go on reading.
+    /// The format of the connection. Only a client that speaks HTTP may half-close and go on reading.
     pub wire: WireFormat,
-    /// A read was tried, and is awaited.
+    /// Whether a read was tried and now waits for data.
     waits: bool,
-    /// When a client that has half-closed is probed.
+    /// Time to probe a client that has half-closed.
     pub(super) probe: Option<Pin<Box<Sleep>>>,
-    /// A client whose request is complete is not watched before this tick.
+    /// The tick before which a client with a complete request is not watched.
     pub(super) tick: tick::Wait,
 }
 
@@ -51,7 +52,7 @@ pub(super) const LEFT: Fault = Fault::Gone("the client left before its request b
 pub(super) const RESET: Fault = Fault::Gone("the connection was reset by the client");
 
 impl Input {
-    /// What comes from a client over `sock`.
+    /// Creates the receiving side of a connection with a client over `sock`.
     pub(super) fn new(sock: Rc<Transport>, allowance: RateAllowance) -> Self {
         Self {
             buf: Buf::default(),
@@ -65,14 +66,14 @@ impl Input {
         }
     }
 
-    /// A request is awaited, and answered within this allowance.
+    /// Begins to wait for a request, which is answered within this allowance.
     pub(super) fn begin(&mut self, rates: &Rates) {
         self.allowance.begin(rates);
         self.tick = tick::Wait::default();
         self.probe = None;
     }
 
-    /// Reads more into the buffer within the client's allowance. 0: the client sends no more.
+    /// Reads more into the buffer within the client's allowance. Returns 0 if the client sends no more.
     pub(super) async fn fill(&mut self, want: usize) -> Result<usize, Fault> {
         poll_fn(|cx| self.poll_fill(want, cx)).await
     }
@@ -106,12 +107,12 @@ impl Input {
         })
     }
 
-    /// Whether all that the client has sent so far was taken.
+    /// Returns whether everything that the client has sent so far was taken.
     pub(super) fn is_drained(&self) -> bool {
         self.buf.is_empty() && self.sock.sock().is_drained()
     }
 
-    /// As `Client::poll_gone`.
+    /// Implements `Client::poll_gone`.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         if self.sock.sock().poll_gone(cx).is_ready() {
             return Poll::Ready(Err(GONE));
@@ -124,26 +125,27 @@ impl Input {
         Poll::Ready(self.half_close())
     }
 
-    /// A client that has half-closed is probed if no response begins within [`PROBED`].
+    /// Schedules a probe of a half-closed client, for the case that no response begins within [`PROBED`].
     pub(super) fn probe_later(&mut self) {
         if self.wire.is_http() && self.probe.is_none() {
             self.probe = Some(Box::pin(sleep(PROBED)));
         }
     }
 
-    /// An interim response means nothing to a client that is still there (RFC 9110, 15.2), and makes the kernel of one that
-    /// is gone send a reset.
+    /// Probes a half-closed client with an interim response. It means nothing to a client that is still there (RFC 9110, 15.2).
+    /// If the client is gone, its kernel answers with a reset.
     fn poll_probe(&mut self, cx: &mut Context<'_>) {
         if let Some(probe) = &mut self.probe
             && probe.as_mut().poll(cx).is_ready()
         {
             self.probe = None;
-            // Nothing has been sent yet that could fill the socket's buffer; what fails here fails again.
+            // Nothing was sent yet that could fill the socket's buffer. If this write fails, a later write fails, too.
             let _ = self.sock.try_write(b"HTTP/1.1 102 Processing\r\n\r\n");
         }
     }
 
-    /// A client that speaks HTTP may shut down its sending side and read on; a front server that closes is gone.
+    /// Notes that the peer has shut down its sending side. A client that speaks HTTP may read on; a front server that closes is
+    /// gone.
     pub(super) fn half_close(&mut self) -> Result<(), Fault> {
         self.half_closed = true;
         if self.wire.is_http() {

@@ -15,18 +15,18 @@ pub(super) struct ConnectionSender {
     pub(super) sock: Rc<Transport>,
     pub(super) allowance: RateAllowance,
     pub(super) wire: WireFormat,
-    /// Bytes of files that have been written.
+    /// Bytes of files that have been written for this response.
     pub(super) sent: u64,
-    /// The end of the response has been written.
+    /// Whether the end of the response has been written.
     pub(super) ended: bool,
-    /// The exit status of the program that answers, as far as it is known: a front server is told.
+    /// The exit status of the program that answers, as far as it is known, for a front server.
     pub(super) status: u32,
-    /// The connection ends with the response, which leaves with its end in one segment.
+    /// Whether the connection ends with the response. If so, the last bytes and that end leave in one segment.
     pub(super) closing: bool,
 }
 
 impl ConnectionSender {
-    /// The sending side of `sock`.
+    /// Creates the sending side of `sock`.
     pub(super) fn new(sock: Rc<Transport>, allowance: RateAllowance) -> Self {
         Self {
             sock,
@@ -39,7 +39,7 @@ impl ConnectionSender {
         }
     }
 
-    /// A request came: its response stands on the `wire`.
+    /// Begins the response to a new request, in the format of `wire`.
     pub(super) fn begin(&mut self, wire: WireFormat) {
         self.allowance.reset();
         self.wire = wire;
@@ -49,7 +49,7 @@ impl ConnectionSender {
         self.closing = false;
     }
 
-    /// Writes `parts` of a response, and its end with the `last` of them.
+    /// Writes `parts` of a response. With the `last` parts, writes the end of the response, too.
     pub(super) async fn write(&mut self, parts: &mut [IoSlice<'_>], last: bool) -> io::Result<()> {
         let Self {
             sock, allowance, ..
@@ -63,7 +63,7 @@ impl ConnectionSender {
         Ok(())
     }
 
-    /// Writes the end of a response, where it has one of its own and that has not been written.
+    /// Writes the end of a response, if its format marks the end and that was not written yet.
     pub(super) async fn end(&mut self) -> io::Result<()> {
         if self.ended || !matches!(self.wire, WireFormat::FastCgi { .. }) {
             Ok(())
@@ -72,7 +72,7 @@ impl ConnectionSender {
         }
     }
 
-    /// Writes a part of a response that more follows.
+    /// Writes a part of a response that is not the last.
     pub(super) async fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
         let parts = &mut [IoSlice::new(bytes)];
         match self.wire {

@@ -1,26 +1,26 @@
-//! The input of a FastCGI request, out of its records.
+//! Parses the input of a FastCGI request out of its records.
 
 use galgo_io::{buf::Buf, turn};
 use galgo_proto::fcgi::{self, HEADER, Header, MANAGEMENT, Outcome, RecordType};
 use galgo_service::{client::Next, fault::Fault};
 
-/// Bytes of answers that wait for the running request to end; a front server asks for less.
+/// Limit on the bytes of answers that wait for the running request to end. Front servers ask for less.
 const MOST_OWED: usize = 4 << 10;
 
 pub(super) const BROKEN: Fault = Fault::Client(400, "the front server breaks the FastCGI protocol");
 
-/// How far the input of a FastCGI request has been taken in.
+/// Progress in the input of a FastCGI request.
 #[derive(Debug)]
 pub(super) struct Stdin {
     id: u16,
-    /// What is left of CONTENT_LENGTH, where there is one.
+    /// Bytes that are left of CONTENT_LENGTH, if there is one.
     pub(super) left: Option<u64>,
     /// Bytes of the current record that are input.
     content: usize,
-    /// Bytes that mean nothing: padding, and records of other requests.
+    /// Bytes to skip: padding, and records of other requests.
     skip: usize,
     ended: bool,
-    /// Answers to other records, to be sent after the response.
+    /// Answers to other records, which are sent after the response.
     pub(super) owed: Vec<u8>,
 }
 
@@ -36,12 +36,12 @@ impl Stdin {
         }
     }
 
-    /// Whether the last record of input has been taken.
+    /// Returns whether the last record of input has been taken.
     pub(super) fn is_over(&self) -> bool {
         self.ended && self.skip == 0
     }
 
-    /// `n` bytes at the front of the buffer have been taken.
+    /// Notes that `n` bytes at the front of the buffer have been taken.
     pub(super) fn take(&mut self, n: usize) {
         self.content -= n;
         if let Some(left) = &mut self.left {

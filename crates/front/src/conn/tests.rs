@@ -1,4 +1,4 @@
-//! The request loop, over a pair of sockets and with a service of a few lines: no listener, no thread and no process.
+//! Tests of the request loop, over a pair of sockets and with a service of a few lines: no listener, no thread and no process.
 
 use std::{os::unix::net::UnixStream, sync::Arc, time::Duration};
 
@@ -19,11 +19,11 @@ use tokio::{sync::watch, task::LocalSet, time::timeout};
 use super::*;
 use crate::shared::{Handle, Shared};
 
-/// No test takes so long.
+/// A time limit that no test comes near.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Answers with the method and the path, and reads no body. The rest is said by the path: `/upgrade` gives the client an
-/// [`Echo`] to speak with, `/left` takes the client for gone.
+/// Answers with the method and the path, and reads no body. Two paths have a meaning: `/upgrade` gives the client an [`Echo`]
+/// to speak with, `/left` treats the client as gone.
 #[derive(Debug)]
 struct Names {
     settings: Settings,
@@ -85,7 +85,7 @@ impl SiteService for Names {
     }
 }
 
-/// Says in upper case what the client says, to its end.
+/// Echoes the client's words in upper case, until the client ends.
 #[derive(Debug, Default)]
 struct Echo {
     out: Out,
@@ -180,7 +180,7 @@ impl Caller {
         assert_eq!(self.end.try_write(bytes).unwrap(), Some(bytes.len()));
     }
 
-    /// What comes, up to a response that ends like this.
+    /// Reads until the bytes end with `end`, and returns them all.
     async fn hears(&mut self, end: &str) -> String {
         while !self.heard.bytes().ends_with(end.as_bytes()) {
             let more = self.end.fill(&mut self.heard, 0).await.unwrap();
@@ -193,7 +193,7 @@ impl Caller {
         text(&std::mem::take(&mut self.heard))
     }
 
-    /// What comes until the connection ends.
+    /// Reads until the connection ends, and returns everything.
     async fn hears_all(mut self) -> String {
         while let Ok(1..) = self.end.fill(&mut self.heard, 0).await {}
         text(&self.heard)
@@ -204,7 +204,7 @@ impl Caller {
     }
 }
 
-/// Without the date.
+/// Returns the bytes as text, without the Date field.
 fn text(heard: &Buf) -> String {
     let text = String::from_utf8_lossy(heard.bytes()).into_owned();
     let lines = text.split_inclusive("\r\n");
@@ -277,7 +277,7 @@ fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nServer: galgo\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
-/// As [`ok`], of a response with which the connection ends.
+/// Returns the same as [`ok`], for a response with which the connection ends.
 fn last(body: &str) -> String {
     ok(body).replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
 }
@@ -288,7 +288,7 @@ fn pipelined_requests_are_answered_in_order() {
         client.says("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nHEAD /2 HTTP/1.1\r\nHost: a\r\n\r\nGET /3");
         let two = ok("Get /1") + &ok("Head /2").replace("Head /2", "");
         assert_eq!(client.hears("Content-Length: 7\r\n\r\n").await, two);
-        // The head of the third one comes in pieces.
+        // The head of the third request comes in pieces.
         client.says(" HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(client.hears("/3").await, ok("Get /3"));
         assert_eq!(client.asked(), ["Get /1", "Head /2", "Get /3"]);
@@ -326,7 +326,7 @@ fn a_body_that_is_not_read_is_no_request() {
         assert_eq!(client.hears("/3").await, ok("Get /3"));
         assert_eq!(client.asked(), ["Post /1", "Post /2", "Get /3"]);
     });
-    // One that is too long to take in ends the connection, and its response says so.
+    // A body that is too long to take in ends the connection, and its response says so.
     serves(async |client| {
         let length = end::DRAIN + 1;
         client.says(format!(

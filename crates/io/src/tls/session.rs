@@ -80,8 +80,8 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// Calls `fill` to read from the socket until `buf` has got some of the client's data. `fill` appends what it reads to the
-    /// buffer that it is given. Returns 0 if the client has ended its side.
+    /// Calls `fill` to read from the socket until `buf` has got some of the client's data. `fill` appends encrypted bytes to
+    /// its argument. Returns 0 if the client has ended its side.
     pub(crate) fn poll_read(
         &mut self,
         sock: &Sock,
