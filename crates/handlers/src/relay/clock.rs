@@ -12,31 +12,31 @@ use tokio::time::Instant;
 
 use crate::program_settings::CgiOptions;
 
-/// The clocks of one request, looked at with every [`tick`].
+/// The clocks of one request, checked with every [`tick`].
 #[derive(Debug)]
 pub struct Clocks {
     first: Option<Instant>,
     total: Instant,
     moved: Instant,
     lengths: [Duration; 3],
-    /// What has moved since the clocks were looked at.
+    /// Movement since the last check.
     since: Moved,
-    /// The tick with which they are looked at next.
+    /// Tick of the next check.
     tick: tick::Wait,
-    /// What became of the program or connection that was too late.
+    /// Words for the error: what happened to the late program or connection.
     after: &'static str,
 }
 
-/// Longer than any connection lasts.
+/// A time longer than any connection lasts.
 const CENTURY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// Whether anything has moved. When is asked with the next tick: reading a clock for each piece would cost more than
-/// the rest of this.
+/// Movement since the last check. The time of the movement is taken at the next tick: reading a clock for each piece would cost
+/// more than everything else here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Moved {
     Nothing,
     Something,
-    /// A piece of the request body, among others.
+    /// A piece of the request body moved, perhaps among others.
     Body,
 }
 
@@ -59,33 +59,32 @@ impl Clocks {
         }
     }
 
-    /// How long a response head may take.
+    /// Returns how long a response head may take.
     pub fn first_length(&self) -> Duration {
         self.lengths[0]
     }
 
-    /// The response head is whole: the first clock stops.
+    /// Stops the first clock, because the response head is complete.
     pub fn first_byte(&mut self) {
         self.first = None;
     }
 
-    /// A byte moved, in either direction.
+    /// Notes that a byte moved, in either direction.
     pub fn moved(&mut self) {
         self.since = self.since.max(Moved::Something);
     }
 
-    /// A byte of the request body moved: the first clock begins again, for a slow upload is not the
-    /// program's fault.
+    /// Notes that a byte of the request body moved. The first clock restarts, because a slow upload is not the program's fault.
     pub fn body_moved(&mut self) {
         self.since = Moved::Body;
     }
 
-    /// The program has the client's connection: only a silent one ends it, however long it lasts.
+    /// Stops the clock of the total time, because the program now has the client's connection. Only silence ends the program.
     pub fn only_idle(&mut self) {
         self.total = Instant::now() + CENTURY;
     }
 
-    /// How long a program may go on whose output is no longer read: what is left of the total time, where it `finishes`.
+    /// Returns how long a program may go on after its output is no longer read: the rest of the total time if it `finishes`.
     pub fn patience(&self, finishes: bool, otherwise: Duration) -> Duration {
         if finishes {
             self.total.saturating_duration_since(Instant::now())
@@ -94,18 +93,18 @@ impl Clocks {
         }
     }
 
-    /// Another task waits for them from now on.
+    /// Lets another task wait for the clocks from now on.
     pub fn change_task(&mut self) {
         self.tick = tick::Wait::default();
     }
 
-    /// Waits until one of the clocks has run out, and says which. The task may give up and begin again many times between two
+    /// Waits until a clock runs out, and returns its fault. The task may drop this future and begin again many times between two
     /// ticks.
     pub fn ring(&mut self) -> impl Future<Output = Fault> {
         poll_fn(|cx| self.poll_ring(cx))
     }
 
-    /// As [`Clocks::ring`], polled.
+    /// Does the same as [`Clocks::ring`], as a poll function.
     pub fn poll_ring(&mut self, cx: &Context<'_>) -> Poll<Fault> {
         loop {
             ready!(self.tick.poll(cx));
@@ -115,7 +114,7 @@ impl Clocks {
         }
     }
 
-    /// Which clock has run out.
+    /// Returns the fault of the clock that has run out.
     fn look(&mut self, now: Instant) -> Option<Fault> {
         let [first, idle, total] = self.lengths;
         let since = std::mem::replace(&mut self.since, Moved::Nothing);
@@ -148,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// As when a program goes on by itself after its client has left.
+    /// A program goes on in another task after its client has left, for example.
     #[tokio::test]
     async fn another_task_hears_a_clock_that_one_had_waited_for() {
         let on_a_loop = LocalSet::new();

@@ -1,4 +1,4 @@
-//! Moving bytes between a client and a program: all directions watched at once.
+//! Moves bytes between a client and a program, watching all directions at the same time.
 
 pub(crate) mod clock;
 pub(crate) mod pipes;

@@ -12,29 +12,29 @@ use rustix::{
 
 use crate::relay::stdin::ProgramInput;
 
-/// The three standard streams: the program's ends, and ours.
+/// Pipes for the three standard streams: the program's ends, and the server's.
 pub(crate) struct Pipes {
-    /// `None` where it reads nothing.
+    /// Standard input; `None` if the program reads nothing.
     stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
     pub(crate) ours: ServerEnds,
 }
 
-/// Ours, non-blocking.
+/// The server's ends, non-blocking.
 pub(crate) struct ServerEnds {
     pub(crate) stdin: ProgramInput,
-    /// Standard input of a program that may be given the connection: nothing is written to it before.
+    /// Standard input of a program that may get the connection: nothing is written to it before that.
     pub(crate) held: Option<ProgramInput>,
-    /// What the program reads, if that is a file.
+    /// File that the program reads as standard input, if any.
     pub(crate) file: Option<Stored>,
     pub(crate) stdout: Sock,
     pub(crate) stderr: Sock,
 }
 
 impl Pipes {
-    /// `upgrades`: it may be given the connection. `is_anothers`: the program runs as another user, and may open its standard streams
-    /// by name all the same (`/dev/stdin`). Nobody else reaches them.
+    /// Makes the pipes. `upgrades`: the program may get the connection. `is_anothers`: the program runs as another user, and may
+    /// open its standard streams by name nonetheless (`/dev/stdin`). No other process reaches them.
     pub(crate) fn new(
         file: Option<Stored>,
         body: BodyLen,
@@ -61,7 +61,7 @@ impl Pipes {
             match (&stdin, &file) {
                 (Some(stdin), None) => fchmod(stdin, pipe)?,
                 (Some(stdin), Some(file)) if file.is_memory() => fchmod(stdin, body)?,
-                // An event loop waits for no disk: a body there has no name for another user.
+                // An event loop does not wait for a disk: another user cannot open such a body by name.
                 _ => {}
             }
             fchmod(&stdout, pipe)?;
@@ -82,14 +82,14 @@ impl Pipes {
         })
     }
 
-    /// The program's ends; `null` where it gets no body.
+    /// Returns the program's ends; standard input is `null` if the program gets no body.
     pub(crate) fn stdio<'p>(&'p self, null: &'p OwnedFd) -> [BorrowedFd<'p>; 3] {
         let stdin = self.stdin.as_ref().unwrap_or(null);
         [stdin.as_fd(), self.stdout.as_fd(), self.stderr.as_fd()]
     }
 }
 
-/// A pipe whose end `ours` never waits; the program's is as programs expect theirs.
+/// Makes a pipe whose end `ours` never blocks. The program's end blocks, as programs expect.
 pub(crate) fn pipe(
     ours: impl Fn(&(OwnedFd, OwnedFd)) -> &OwnedFd,
 ) -> std::io::Result<(OwnedFd, OwnedFd)> {

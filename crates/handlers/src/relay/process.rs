@@ -1,4 +1,4 @@
-//! A process, watched without being waited for.
+//! Watches a process without blocking.
 
 use std::{
     future::poll_fn,
@@ -17,31 +17,31 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// A process, registered with the event loop only when it has to be waited for.
+/// A process. It is registered with the event loop only when the server has to wait for it.
 #[derive(Debug)]
 pub(super) struct Process {
     state: ProcessState,
-    /// Since when it is known to have exited, and nothing has been printed.
+    /// Time since which the process has exited and nothing was printed.
     quiet: Option<Instant>,
-    /// Its permit to run, until it is given back; and how far it runs behind the programs of others.
+    /// Permit to run, until it is given back. `priority` tells how far the process runs behind the programs of other clients.
     pub(super) permit: Option<Permit>,
     priority: Priority,
-    /// When it is looked at how far it should.
+    /// Tick of the next check of the priority.
     tick: tick::Wait,
 }
 
 #[derive(Debug)]
 enum ProcessState {
     Idle(Child),
-    /// The number of its descriptor, before it: the event loop must forget it before that is closed.
+    /// The descriptor's number comes before the process, because the event loop must forget the descriptor before it is closed.
     Watched(AsyncFd<RawFd>, Child),
-    /// It was reaped, and may have left others behind.
+    /// The process was reaped, and may have left other processes behind.
     Left(Child),
     Gone,
 }
 
 impl ProcessState {
-    /// The process, until it was reaped.
+    /// Returns the process until it is reaped.
     fn child(&self) -> Option<&Child> {
         match self {
             Self::Idle(child) | Self::Watched(_, child) => Some(child),
@@ -58,9 +58,9 @@ impl ProcessState {
             other => other,
         };
         match self {
-            // Readiness of a pidfd does not go away.
+            // A pidfd stays readable once it is.
             Self::Watched(fd, child) if !child.is_remote() => drop(fd.readable().await),
-            // A helper tells other things first, and may have told of the end with the start.
+            // A helper reports other things first, and may have reported the end along with the start.
             Self::Watched(fd, child) => {
                 while !child.has_exited().unwrap_or(true) {
                     let Ok(mut ready) = fd.readable().await else {
@@ -69,7 +69,7 @@ impl ProcessState {
                     ready.clear_ready();
                 }
             }
-            // The event loop has no room for it: it is looked at with every tick.
+            // The event loop has no room for the process: check it with every tick.
             Self::Idle(child) => {
                 while !child.has_exited().unwrap_or(true) {
                     tick::next().await;
@@ -91,8 +91,9 @@ impl Process {
         }
     }
 
-    /// Waits until the process has exited and nothing was [printed](Self::printed) for `grace`. Most exit before they need to be
-    /// watched, and are never registered with the event loop. Given up and begun again it goes on where it was.
+    /// Waits until the process has exited and nothing was [printed](Self::printed) for `grace`. Most processes exit before they
+    /// need to be watched, and are never registered with the event loop. A caller may drop this future and call again: the wait
+    /// goes on where it was.
     pub(super) async fn exited_for(&mut self, grace: Duration) {
         if let ProcessState::Idle(_) = self.state {
             tick::next().await;
@@ -109,7 +110,7 @@ impl Process {
         sleep_until(since + grace).await;
     }
 
-    /// Has it run behind the programs of others, if its address crowds them by now.
+    /// Lowers the priority of the process if its client's address has come to crowd other clients.
     fn look_around(&mut self) {
         let Some(permit) = &self.permit else { return };
         let priority = priority(permit.crowds_now());
@@ -122,34 +123,34 @@ impl Process {
         }
     }
 
-    /// Output has come: of those that the process has left running, if it has exited.
+    /// Notes that output has come. If the process has exited, it comes from processes that it left running.
     pub(super) fn printed(&mut self) {
         if let Some(since) = &mut self.quiet {
             *since = Instant::now();
         }
     }
 
-    /// Whether those that it leaves behind in its group go on as it is reaped.
+    /// Returns whether the rest of the process's group goes on after the process is reaped.
     pub(super) fn leaves_its_group(&self) -> bool {
         self.state.child().is_none_or(Child::leaves_its_group)
     }
 
-    /// Whether a helper tells how it ends.
+    /// Returns whether a helper reports the end of the process.
     pub(super) fn is_remote(&self) -> bool {
         self.state.child().is_some_and(Child::is_remote)
     }
 
-    /// Whether the process will do nothing more, though it has not exited yet.
+    /// Returns whether the process will do nothing more, though it has not exited yet.
     pub(super) fn is_exiting(&self) -> bool {
         self.state.child().is_some_and(Child::is_exiting)
     }
 
-    /// Waits until the process has exited; it is not reaped by this.
+    /// Waits until the process has exited, without reaping it.
     pub(super) async fn exited(&mut self) {
         self.state.exited().await;
     }
 
-    /// Reaps the process where it has exited. What is left of its group goes on until it is signalled, or this is dropped.
+    /// Reaps the process if it has exited. The rest of its group goes on until it is signalled, or until this is dropped.
     pub(super) fn reap(&mut self) -> Option<Exit> {
         let exit = match &mut self.state {
             ProcessState::Idle(child) | ProcessState::Watched(_, child) => child.try_wait_alone(),
@@ -157,7 +158,7 @@ impl Process {
         };
         let exit = exit.transpose()?;
         self.state = match std::mem::replace(&mut self.state, ProcessState::Gone) {
-            // What it has left running is known by that, also outside of its group.
+            // The child identifies the processes that it left running, even outside its group.
             ProcessState::Idle(child) | ProcessState::Watched(_, child) => {
                 ProcessState::Left(child)
             }
@@ -166,12 +167,12 @@ impl Process {
         exit.ok()
     }
 
-    /// Whether it was reaped and has left others of its group behind.
+    /// Returns whether the process was reaped and has left others of its group behind.
     pub(super) fn left_others(&self) -> bool {
         matches!(&self.state, ProcessState::Left(child) if child.left_others())
     }
 
-    /// The group of a process that was reaped, while those it has left behind are in it; 0 where only its helper knows that.
+    /// Returns the group of a reaped process while leftover processes are in it; 0 if only the helper knows the group.
     pub(super) fn group(&mut self) -> Option<i32> {
         let ProcessState::Left(child) = &mut self.state else {
             return None;
@@ -184,7 +185,7 @@ impl Process {
     }
 
     pub(super) fn signal(&self, signal: i32) {
-        // It fails only where the group has ended already.
+        // Signalling fails only if the group has already ended.
         let _ = match &self.state {
             ProcessState::Idle(child)
             | ProcessState::Watched(_, child)
@@ -194,7 +195,7 @@ impl Process {
     }
 }
 
-/// What is wrong with a response whose output has ended, by how its program did: nothing, where that exited by itself.
+/// Returns the fault of a response whose output has ended: none if the program exited by itself.
 pub(crate) fn unfinished(exit: Exit) -> Option<Fault> {
     match exit.status {
         Status::Code(_) => None,
@@ -205,12 +206,13 @@ pub(crate) fn unfinished(exit: Exit) -> Option<Fault> {
     }
 }
 
-/// How a program stands to those of others at its start. Only one that runs for longer has to leave a processor to them.
+/// Returns the priority of a program at its start, compared with those of other clients. Only a program that runs longer has to
+/// leave a processor to them.
 pub(crate) fn at_start(permit: &Permit) -> Priority {
     priority(permit.crowds()).min(Priority::Idle)
 }
 
-/// How the programs of an address stand to those of others.
+/// Returns the priority of an address's programs, compared with those of other clients.
 fn priority(crowds: Crowding) -> Priority {
     match crowds {
         Crowding::None => Priority::Normal,

@@ -1,5 +1,5 @@
-//! A running program and everything that must be watched at once: its input, output and error, the
-//! client, the process itself and the clocks. Never "write everything, then read".
+//! A running program. The server watches its input, output and error, the client, the process itself and the clocks, all at the
+//! same time. It never "writes everything, then reads".
 
 mod waiting;
 
@@ -37,61 +37,61 @@ use crate::{program_settings::CgiOptions, relay::pipes::ServerEnds};
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
-/// A program that has printed as much as a pipe usually holds will print more than most: from then on its output is left
-/// in the pipe, to be spliced.
+/// Output after which galgo expects much more: a usual pipe was filled once. From then on the output stays in the pipe, to be
+/// spliced.
 const BULK: usize = pool::SIZE;
-/// A process that dies of a signal closes its output first. Within this the signal is known, or the process is seen
-/// to be exiting, or there is none.
+/// Time to learn of a signal after the end of output, because a process that dies of a signal closes its output first. Within
+/// this time the signal is known, or the process is seen to be exiting, or there is no signal.
 const VERDICT: Duration = Duration::from_millis(20);
-/// How long a process may go on after it closed its output, before it is told to end.
+/// Time that a process may go on after it closed its output, before it is told to end.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// What the log says of programs that leave processes behind with their standard output.
+/// Log message about programs that leave processes behind with their standard output.
 const HELD_OPEN: &str = "the program exited, and a process that it left running held standard output open and printed nothing for 5 s; \
     start such a process with \">/dev/null &\"";
 
-/// Whether that was said already.
+/// Whether that message was already given.
 #[derive(Debug, Clone, Copy)]
 enum HeldOpen {
     Untold,
     Told,
 }
 
-/// Where a program came from that was not executed.
+/// Origin of a program that was forked from a template instead of being executed.
 pub(crate) trait Origin: std::fmt::Debug {
-    /// The program has ended; `signalled`: the server told it to.
+    /// Reports that the program has ended; `signalled`: the server told it to.
     fn ended(self: Box<Self>, exit: &Exit, signalled: bool);
 }
 
 #[derive(Debug)]
 pub(crate) struct RunningProgram {
     pub(super) pump: Pump,
-    /// How it ended, once that has been asked.
+    /// Exit of the program, once it is known.
     exit: Option<Exit>,
-    /// Where it came from, when it was started warm.
+    /// Origin of the program, if it was started warm.
     origin: Option<Box<dyn Origin>>,
     signalled: bool,
-    /// Output was given up: what the program has left running holds it open, and is silent.
+    /// Set if the server stopped waiting for output, because leftover processes hold it open and are silent.
     held_open: Option<HeldOpen>,
-    /// What becomes its standard input when the program is given the connection.
+    /// Future standard input, if the program gets the connection.
     held: Option<ProgramInput>,
     pub(crate) stdout: Option<Sock>,
-    /// Its standard input, where that is a file: closed when the program is gone.
+    /// File that is the program's standard input, if any: closed with this struct.
     _file: Option<Stored>,
-    /// Output read and not yet sent.
+    /// Output that was read and not sent yet.
     pub out: Out,
-    /// Output that comes behind it, and waits for a slow client.
+    /// Output that follows `out`, and waits for a slow client.
     pub(crate) spill: Spill,
     kill_grace: Duration,
     run_to_completion: bool,
     splices: bool,
     read: usize,
-    /// There is much output: it is left in its pipe, which has been widened.
+    /// Whether there is much output: it stays in its pipe, which has been widened.
     bulk: bool,
 }
 
 impl RunningProgram {
-    /// `origin`: the template it was forked from; `None` where it was executed. Its clocks were started before it was.
+    /// `origin` is the template that the program was forked from; `None` if it was executed. `clocks` run since before its start.
     pub(crate) fn new(
         (child, origin): (Child, Option<Box<dyn Origin>>),
         ours: ServerEnds,
@@ -124,14 +124,14 @@ impl RunningProgram {
         }
     }
 
-    /// The response head says whether the program has the client's connection from now on.
+    /// Acts on the response head, which says whether the program has the client's connection from now on.
     pub(crate) fn upgrade(&mut self, granted: bool) {
         let Some(mut held) = self.held.take() else {
             return;
         };
         if granted {
             self.pump.stdin = held;
-            // Without its client it has no peer to speak with.
+            // Without its client the program has no peer.
             self.run_to_completion = false;
             self.pump.clocks.only_idle();
         } else {
@@ -143,7 +143,7 @@ impl RunningProgram {
         &mut self.pump.clocks
     }
 
-    /// Output read and not yet sent, and what logs its standard error.
+    /// Returns the output that was read and not sent yet, and the log of standard error.
     pub(crate) fn output_and_log(&mut self) -> (&mut Out, &mut StderrLog) {
         (&mut self.out, &mut self.pump.errors.log)
     }
@@ -157,7 +157,7 @@ impl RunningProgram {
         client: &mut dyn Client,
     ) -> Result<OutputEvent, Fault> {
         if !self.spill.is_empty() {
-            // Boxed: output that waits is that of few requests.
+            // Box the future, because few requests have output that waits.
             return Box::pin(self.pull(client)).await;
         }
         let Some(sock) = &self.stdout else {
@@ -195,21 +195,20 @@ impl RunningProgram {
         Ok(event)
     }
 
-    /// Output has come.
+    /// Notes that output has come.
     fn heard(&mut self) {
         self.pump.clocks.moved();
         self.pump.process.printed();
     }
 
-    /// Takes what output is there already, without waiting, until `out` holds `most` bytes or the
-    /// output ends.
+    /// Takes available output without waiting, until `out` holds `most` bytes or the output ends.
     pub(crate) fn drain_ready(&mut self, most: usize) {
         while let Some(sock) = &self.stdout
             && self.out.len() < most
             && self.spill.is_empty()
         {
             match sock.try_read(self.out.buffer()) {
-                // The next read meets an error again.
+                // The next read meets the error again.
                 Ok(None) | Err(_) => return,
                 Ok(Some(0)) => self.stdout = None,
                 Ok(Some(_)) => self.out.keep_all(),
@@ -217,8 +216,8 @@ impl RunningProgram {
         }
     }
 
-    /// The response is over. Waits for the process in the background, ends it where it does not end
-    /// by itself, and hands its exit to `done`.
+    /// Ends a complete response. In the background, waits for the process, ends it if it does not end by itself, and hands its
+    /// exit to `done`.
     pub(crate) fn finish(mut self, done: impl FnOnce(Option<Exit>) + 'static) {
         self.tell_held_open();
         self.stdout = None;
@@ -233,8 +232,8 @@ impl RunningProgram {
         tokio::task::spawn_local(self.end(patience, done));
     }
 
-    /// The request has failed or the client is gone: ends the process group, TERM first, in the
-    /// background; or, with `run_to_completion`, lets the program finish and discards its output.
+    /// Ends a failed request, or a request without its client. In the background, ends the process group, TERM first. With
+    /// `run_to_completion`, lets the program finish instead and discards its output.
     pub(crate) fn abandon(mut self, client_left: bool, done: impl FnOnce(Option<Exit>) + 'static) {
         self.tell_held_open();
         let finish = client_left && self.may_finish();
@@ -254,12 +253,12 @@ impl RunningProgram {
         }
     }
 
-    /// Whether the program may finish after its response or its client: only with the whole of its input.
+    /// Returns whether the program may finish after its response or its client: only if its input is complete.
     fn may_finish(&self) -> bool {
         self.run_to_completion && self.held.is_none() && self.pump.stdin.has_ended()
     }
 
-    /// Waits for the process and those that it leaves behind in its group, and ends both where they do not end by themselves.
+    /// Waits for the process and the rest of its group, and ends both if they do not end by themselves.
     async fn end(mut self, patience: Duration, done: impl FnOnce(Option<Exit>)) {
         let until = Instant::now() + patience;
         let exit = self.wait_or_end(patience).await;
@@ -272,7 +271,7 @@ impl RunningProgram {
         self.pump.errors.finish();
     }
 
-    /// TERM for those that the process has left behind, unless they have had it with the process, and KILL after the grace.
+    /// Sends TERM to leftover processes, unless they received it along with the process, and KILL after the grace period.
     async fn end_group(&mut self, until: Instant) {
         if !self.signalled && self.group_left_by(until).await {
             return;
@@ -282,7 +281,7 @@ impl RunningProgram {
         };
         let names = match group {
             0 => "processes in its sandbox".to_owned(),
-            // Every process of the machine is looked at.
+            // This lists every process of the machine, so do it off the event loop.
             group => {
                 let members = off_loop("members", move || group_members(group)).await;
                 members.map(names).unwrap_or_default()
@@ -296,14 +295,14 @@ impl RunningProgram {
             self.pump.process.signal(KILL);
             how = "KILL, for TERM did not end it within kill_grace";
         }
-        // Only processes that had ended already: their parent has not asked for them yet.
+        // Without names, only zombies were left: their parent has not waited for them yet.
         if !names.is_empty() {
             let words = format!("what it had left running was ended: {names} ({how})");
             self.pump.errors.log.source.write(Level::Info, &words);
         }
     }
 
-    /// Whether all those that the process has left behind are gone by then.
+    /// Waits until then for the end of all leftover processes, and returns whether they ended.
     async fn group_left_by(&mut self, until: Instant) -> bool {
         while self.pump.process.group().is_some() {
             if Instant::now() >= until {
@@ -318,8 +317,8 @@ impl RunningProgram {
         true
     }
 
-    /// The program's response is no response. Gives it a moment to exit and to say why on standard
-    /// error, unless it must `end` at once, and tells both: for the log and for its author.
+    /// Handles an invalid response. Gives the program a moment to exit and to tell why on standard error, unless it must `end` at
+    /// once. Returns both, for the log and for the program's author.
     pub(crate) async fn post_mortem(&mut self, end: bool) -> (Option<Exit>, String) {
         self.stdout = None;
         let patience = if end { Duration::ZERO } else { LINGER };
@@ -350,7 +349,7 @@ impl RunningProgram {
         }
     }
 
-    /// Waits for the process to exit; after `patience` it gets TERM, and KILL after the grace.
+    /// Waits for the process to exit. After `patience` sends TERM, and KILL after the grace period.
     async fn wait_or_end(&mut self, patience: Duration) -> Option<Exit> {
         if !self.exited_within(patience).await {
             self.signalled = true;
@@ -381,21 +380,21 @@ impl RunningProgram {
         if let Some(permit) = &self.pump.process.permit {
             permit.used(exit.user + exit.system);
         }
-        // Not before it has exited: what it tells then, its template is to hear.
+        // Tell the template only after the exit, because it acts on the program's exit.
         if let Some(origin) = self.origin.take() {
             origin.ended(&exit, self.signalled);
         }
         self.exit
     }
 
-    /// Its output has ended: how it exits, if that is soon.
+    /// Returns how the program exits, if that is soon after the end of its output.
     pub(crate) async fn exit(&mut self) -> Option<Exit> {
         if self.reap().is_none() {
-            // The moment between the end of output and that of the process is short, but for one that its helper tells of.
+            // The time between the end of output and the exit is short, unless a helper has to report the exit.
             if !self.pump.process.is_remote() {
                 tokio::task::yield_now().await;
             }
-            // On a machine that has much else to do its last steps may take long.
+            // On a busy machine the last steps of a process may take long.
             if self.reap().is_none()
                 && !self.exited_within(VERDICT).await
                 && self.pump.process.is_exiting()
@@ -406,8 +405,8 @@ impl RunningProgram {
         self.reap()
     }
 
-    /// Its output has ended: whether that was the end of a document, or a signal ended the program
-    /// before it had printed all of one, or what it has left running may still have something to print.
+    /// Returns a fault if the end of output was not the end of a document. Either a signal ended the program before it had
+    /// printed everything, or leftover processes may still have something to print.
     pub(crate) async fn killed(&mut self) -> Option<Fault> {
         if self.held_open.is_some() {
             self.held_open = Some(HeldOpen::Told);
@@ -417,7 +416,7 @@ impl RunningProgram {
     }
 }
 
-/// Processes for the log: some of their names and ids.
+/// Names some processes with their ids, for the log.
 fn names(members: Vec<(i32, Vec<u8>)>) -> String {
     const NAMED: usize = 5;
     let more = members.len().saturating_sub(NAMED);
@@ -442,7 +441,7 @@ async fn come(sock: &Sock, bulk: bool, out: &mut Out) -> io::Result<WaitingInput
     }
 }
 
-/// Output could not be waited for, or read: it has not ended.
+/// Returns the fault for output that could not be waited for, or read: it has not ended.
 pub(crate) fn unreadable(e: &io::Error) -> Fault {
     if is_short(e) {
         SHORT

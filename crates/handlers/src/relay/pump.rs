@@ -1,5 +1,5 @@
-//! What goes on while a program's output is awaited or sent: its input, its standard error, the client, the process itself
-//! and the clocks.
+//! Serves everything but a program's output while that is awaited or sent: its input, its standard error, the client, the process
+//! itself and the clocks.
 
 use std::{
     io::{self, IoSlice},
@@ -26,7 +26,7 @@ pub(super) enum PumpEnd {
     Exited,
 }
 
-/// All of a running program but its standard output.
+/// The parts of a running program, except its standard output.
 #[derive(Debug)]
 pub(super) struct Pump {
     pub(super) process: Process,
@@ -36,8 +36,8 @@ pub(super) struct Pump {
 }
 
 impl Pump {
-    /// Feeds the request body, logs standard error, watches the client, the process and the clocks. Ends
-    /// with a fault, or when the client half-closes, or when the process has exited and nothing was printed for `grace`.
+    /// Feeds the request body, logs standard error, watches the client, the process and the clocks. Ends with a fault, or when
+    /// the client half-closes, or when the process has exited and nothing was printed for `grace`.
     pub(super) async fn run(
         &mut self,
         client: &mut dyn Client,
@@ -57,11 +57,11 @@ impl Pump {
     }
 }
 
-/// A body of which so much is still to come goes from the client's socket to the program's pipe without a copy. From 64 KB
-/// on that takes three quarters of the processor time, from 256 KB on a half and less; at 16 KB it is about even.
+/// Least rest of a body to splice from the client's socket to the program's pipe without a copy. From 64 KB on splicing takes
+/// three quarters of the processor time, from 256 KB on a half and less. At 16 KB it is about even.
 const SPLICE_BODY: usize = 64 << 10;
 
-/// Takes in more of a body: into the buffer, or into the program's pipe at once.
+/// Takes in more of a body, either into the buffer or directly into the program's pipe.
 async fn more(stdin: &mut ProgramInput, client: &mut dyn Client) -> Result<Fed, Fault> {
     let least = match transfer() {
         Transfer::Cheapest => SPLICE_BODY,
@@ -84,13 +84,13 @@ async fn more(stdin: &mut ProgramInput, client: &mut dyn Client) -> Result<Fed, 
 }
 
 pub(crate) enum Fed {
-    /// A piece of it moved on.
+    /// A piece of the body moved on.
     Moved,
     /// The client has shut down its sending side.
     HalfClosed,
 }
 
-/// The rest of a request body does not arrive: its reader must not take that for its end.
+/// Returns the fault for a body whose rest does not arrive: its reader must not take that for the end.
 pub(crate) fn unfed(e: &io::Error) -> Fault {
     if is_short(e) {
         SHORT
@@ -99,7 +99,7 @@ pub(crate) fn unfed(e: &io::Error) -> Fault {
     }
 }
 
-/// Moves a piece of the request body to standard input; without one to move, watches the client.
+/// Moves a piece of the request body to standard input; watches the client if there is no piece to move.
 pub(crate) async fn feed(stdin: &mut ProgramInput, client: &mut dyn Client) -> Result<Fed, Fault> {
     match client.next()? {
         Next::More => more(stdin, client).await,
@@ -109,7 +109,7 @@ pub(crate) async fn feed(stdin: &mut ProgramInput, client: &mut dyn Client) -> R
         }
         Next::Data(n) => {
             let Some(pipe) = stdin.pipe() else {
-                // The program reads no more: what still comes is taken and dropped.
+                // The program reads no more: take the rest of the body and drop it.
                 client.take(n);
                 return Ok(Fed::Moved);
             };

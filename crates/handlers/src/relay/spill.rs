@@ -1,5 +1,5 @@
-//! Output that its client has not taken yet: a little in memory, more in a file. So a program ends, and gives its permit
-//! back, while a client that reads slowly is still being answered.
+//! Holds output that the client has not taken yet: a little in memory, more in a file. Thus a program ends and gives its permit
+//! back while a slow client still receives the response.
 
 use std::{collections::VecDeque, io};
 
@@ -10,32 +10,32 @@ use galgo_service::{
     spool::{Charge, Full, SpoolShare, Stored, Task},
 };
 
-/// Of one response so much waits in a file; more stays with its program.
+/// Limit for a response's output in a file; the rest stays with the program.
 const MOST: u64 = 4 << 20;
 /// Pieces that wait in memory before one goes to the file.
 const HELD: usize = 2;
-/// What one response takes in memory: these, one that is written, and one that is sent.
+/// Memory for one response: the waiting pieces, one that is being written, and one that is being sent.
 const MEMORY: u64 = (HELD as u64 + 2) * pool::SIZE as u64;
 /// Output between a program and its client. The oldest is in `front`, the next in the file, the rest in `back`.
 #[derive(Debug, Default)]
 pub(crate) struct Spill {
-    /// Where the file is made; `None`: no output may wait.
+    /// Where to make the file; `None` if no output may wait.
     pub(crate) spool: Option<SpoolShare>,
-    /// Its share of what may wait in memory.
+    /// The response's share of the memory for waiting output.
     charge: Option<Charge>,
     front: Vec<u8>,
     file: SpillFile,
     back: VecDeque<Vec<u8>>,
-    /// The file takes no more.
+    /// Whether the file takes no more.
     full: bool,
-    /// The client reads slower than output comes.
+    /// Whether the client reads slower than output comes.
     pub(super) slow: bool,
 }
 
 #[derive(Debug, Default)]
 struct SpillFile {
     stored: Option<Stored>,
-    /// What is under way with it; `stored` is there, too.
+    /// Pending operation on the file; it holds `stored` meanwhile.
     task: Option<Task<(Option<Stored>, FileEvent)>>,
     read: u64,
     written: u64,
@@ -51,13 +51,13 @@ impl Spill {
         self.front.is_empty() && self.file.is_empty() && self.back.iter().all(Vec::is_empty)
     }
 
-    /// Whether the client took what it was sent at once.
+    /// Notes whether the client took all output at once.
     pub(crate) fn sent_at_once(&mut self, at_once: bool) {
         self.slow = !(at_once && self.is_empty());
     }
 
-    /// Takes the share of a response that waits in memory, and so many `more` bytes; false: all together have as much as
-    /// they may.
+    /// Reserves memory for this response's waiting output, and for `more` bytes. Returns false if all responses together are at
+    /// their limit.
     pub(crate) fn reserve(&mut self, more: usize) -> bool {
         let Some(spool) = &self.spool else {
             return false;
@@ -66,13 +66,14 @@ impl Spill {
         charge.reach(MEMORY + more as u64)
     }
 
-    /// Reads output that comes in while the client lets a write wait; how much, 0: it has ended. A caller that gives up may ask again.
+    /// Reads output while the client lets a write wait. Returns the number of bytes; 0 if the output has ended. A caller may drop
+    /// this future and call again.
     pub(super) async fn gather(&mut self, from: Option<&Sock>) -> io::Result<usize> {
         let from = self.begin(from).await;
         from.read_later(self.back()).await
     }
 
-    /// Waits until output that comes by `from` should wait here, and can.
+    /// Waits until output from `from` should wait here, and can.
     pub(crate) async fn begin<'s>(&mut self, from: Option<&'s Sock>) -> &'s Sock {
         let (Some(from), true) = (from, self.spool.is_some()) else {
             return std::future::pending().await;
@@ -88,7 +89,7 @@ impl Spill {
         from
     }
 
-    /// Where the next output goes.
+    /// Returns the buffer for the next output.
     pub(crate) fn back(&mut self) -> &mut Vec<u8> {
         if self.is_back_full() {
             self.back.push_back(pool::take());
@@ -101,7 +102,7 @@ impl Spill {
         self.back.back().is_none_or(pool::is_full)
     }
 
-    /// Waits until there is room for more, for ever where only the client can make it.
+    /// Waits until there is room for more; forever if only the client can make room.
     async fn room(&mut self) {
         while self.back.len() >= HELD && self.is_back_full() {
             if self.file.task.is_none() && !self.write() {
@@ -112,7 +113,7 @@ impl Spill {
         }
     }
 
-    /// Begins to write the oldest piece of `back`. False: there is no room for it.
+    /// Starts to write the oldest piece of `back`. Returns false if the file has no room for it.
     fn write(&mut self) -> bool {
         let room = |piece: &Vec<u8>| self.file.written + piece.len() as u64 <= MOST;
         let (Some(spool), false, true) =
@@ -148,7 +149,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Waits for what is under way with the file.
+    /// Waits for the pending operation on the file.
     async fn done(&mut self) -> io::Result<()> {
         let Some(task) = &mut self.file.task else {
             return Ok(());
@@ -161,7 +162,7 @@ impl Spill {
                 pool::give(piece);
             }
             FileEvent::Wrote(piece, Err(_full)) => {
-                // Nothing is lost: it is sent from memory, and the program waits for its client.
+                // No output is lost: the piece is sent from memory, and the program waits for its client.
                 self.full = true;
                 self.back.push_front(piece);
             }
@@ -177,7 +178,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Moves the oldest piece into `out`, which is empty. A caller that gives up may ask again.
+    /// Moves the oldest piece into `out`, which is empty. A caller may drop this future and call again.
     pub(crate) async fn pull(&mut self, out: &mut Out) -> Result<OutputEvent, Fault> {
         while self.front.is_empty() && !self.file.is_empty() {
             let read = async {
@@ -196,7 +197,7 @@ impl Spill {
             self.front = self.back.pop_front().unwrap_or_default();
         }
         if self.file.is_empty() {
-            // All of it was read: its room is used again.
+            // The whole file was read: reuse its room.
             (self.file.read, self.file.written) = (0, 0);
         }
         *out = Out::whole(std::mem::take(&mut self.front));

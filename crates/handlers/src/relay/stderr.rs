@@ -1,4 +1,4 @@
-//! Standard error of a program: whole lines to the error log, capped and escaped.
+//! Logs standard error of a program as whole lines, capped and escaped.
 
 use std::convert::Infallible;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::transfer::PIPE_MOST;
 
-/// Standard error of a running program: its pipe, and its way to the log.
+/// Standard error of a running program: its pipe and its log.
 #[derive(Debug)]
 pub(super) struct StderrPipe {
     sock: Option<Sock>,
@@ -18,7 +18,7 @@ pub(super) struct StderrPipe {
     began: Instant,
 }
 
-/// Reads of standard error after the process is gone: a pipe holds no more.
+/// Limit for reads of standard error after the process has ended: a pipe holds no more.
 const DRAINS: usize = PIPE_MOST / pool::SIZE;
 
 impl StderrPipe {
@@ -31,8 +31,8 @@ impl StderrPipe {
         }
     }
 
-    /// Logs what comes on standard error, forever. Begins when the first tick is over: most programs are by
-    /// then, and what they said is read at their end; the event loop never hears of their pipe.
+    /// Logs standard error, forever. Begins after the first tick: most programs have ended by then, and their standard error is
+    /// read at their end. The event loop never hears of their pipes.
     pub(super) async fn drain(&mut self) -> Infallible {
         while self.began.elapsed() < tick::LENGTH {
             tick::next().await;
@@ -40,7 +40,7 @@ impl StderrPipe {
         while let Some(sock) = &self.sock {
             let read = match sock.read_later(&mut self.buf).await {
                 Ok(n) => Ok(Some(n)),
-                // The event loop may have no room for it: it is looked at with the next tick.
+                // The event loop may have no room for the pipe: try again with the next tick.
                 Err(_) => {
                     tick::next().await;
                     sock.try_read(&mut self.buf)
@@ -55,9 +55,9 @@ impl StderrPipe {
         std::future::pending().await
     }
 
-    /// The program has ended: logs what is still in the pipe.
+    /// Logs the rest of the pipe, after the program has ended.
     pub(super) fn finish(&mut self) {
-        // Bounded: a process that has left the group may still be writing.
+        // Limit the reads, because a process that has left the group may still be writing.
         for _ in 0..DRAINS {
             let Some(sock) = &self.sock else { break };
             match sock.try_read(&mut self.buf) {
@@ -80,16 +80,16 @@ impl Drop for StderrPipe {
     }
 }
 
-/// Standard error of one request, on its way to the log.
+/// The log of one request's standard error.
 #[derive(Debug)]
 pub(crate) struct StderrLog {
     lines: Lines,
-    /// Names the program in the log.
+    /// Name of the program in the log.
     pub(crate) source: LogSource,
 }
 
 impl StderrLog {
-    /// At most `most` bytes are added to the log.
+    /// Makes a log that takes at most `most` bytes.
     pub(crate) fn new(most: usize, source: LogSource) -> Self {
         let lines = Lines::new(most);
         Self { lines, source }
@@ -108,24 +108,24 @@ impl StderrLog {
     }
 }
 
-/// Cuts what a program writes to standard error into lines.
+/// Splits a program's standard error into lines.
 #[derive(Debug)]
 pub(crate) struct Lines {
     part: Vec<u8>,
     /// Bytes that may still be added to the log.
     left: usize,
     capped: bool,
-    /// The last lines, for the page that shows a failure to its author.
+    /// The last lines, for the page that shows a failure to the program's author.
     tail: Vec<u8>,
 }
 
-/// A longer line is logged in pieces.
+/// Length at which a line is logged in pieces.
 const LINE: usize = 4 << 10;
-/// What is kept for the failure page.
+/// Bytes that are kept for the failure page.
 const TAIL: usize = 4 << 10;
 
 impl Lines {
-    /// At most `most` bytes are added to the log: what stands before each line counts, too, and so does escaping.
+    /// Limits the growth of the log to `most` bytes. The prefix of each line counts, too, and so does escaping.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             part: Vec::new(),
@@ -135,7 +135,7 @@ impl Lines {
         }
     }
 
-    /// Takes `bytes` and hands each line that is now whole to `log`, which says how many bytes the log grew by.
+    /// Takes `bytes` and hands each complete line to `log`, which returns how many bytes the log grew by.
     pub(crate) fn take(&mut self, bytes: &[u8], log: &mut dyn FnMut(&str) -> usize) {
         for piece in bytes.split_inclusive(|&b| b == b'\n') {
             if self.capped {
@@ -149,7 +149,7 @@ impl Lines {
         }
     }
 
-    /// The end of what was written, escaped but for line ends.
+    /// Returns the last lines, escaped except for line ends.
     pub(crate) fn tail(&self) -> String {
         self.tail
             .split(|&b| b == b'\n')
@@ -158,7 +158,7 @@ impl Lines {
             .join("\n")
     }
 
-    /// Hands over the line that has begun: it is whole, or long, or the program has ended.
+    /// Hands over the current line, because it is complete, or long, or the program has ended.
     pub(crate) fn flush(&mut self, log: &mut dyn FnMut(&str) -> usize) {
         let line = escape(self.part.trim_ascii_end());
         self.part.clear();
@@ -188,7 +188,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// What a log gets where `prefix` bytes stand before each line.
+    /// Returns the lines of a log that puts `prefix` bytes before each line.
     fn logged(most: usize, prefix: usize, writes: &[&[u8]]) -> Vec<String> {
         let mut lines = Lines::new(most);
         let mut out = Vec::new();
@@ -233,7 +233,7 @@ mod tests {
         let out = logged(1000, 48, &[&b"x\n".repeat(10_000)]);
         assert_eq!(out.len(), 1000_usize.div_ceil(49) + 1);
         assert!(out[out.len() - 1].contains("max_stderr"));
-        // So does what escaping adds.
+        // Bytes that escaping adds count, too.
         let out = run(1000, &[&b"\x01\x01\x01\x01\n".repeat(10_000)]);
         let bytes: usize = out.iter().map(String::len).sum();
         assert!(bytes < 1100, "{bytes}");

@@ -1,9 +1,9 @@
-//! Standard input of a program: the write end of its pipe, and whether the request body has ended.
+//! Standard input of a program: the write end of its pipe, and the state of the request body.
 
 use galgo_io::sock::Sock;
 
-/// Standard input of a program. Only [`end`](Self::end) lets the program see the end of its input: a request that is given up
-/// must not make the part of its body that has come look like all of it.
+/// Standard input of a program. Only [`end`](Self::end) lets the program see the end of its input. If a request is given up, the
+/// part of its body that has come must not look complete.
 #[derive(Debug)]
 pub(crate) struct ProgramInput {
     pipe: Option<Sock>,
@@ -11,7 +11,7 @@ pub(crate) struct ProgramInput {
 }
 
 impl ProgramInput {
-    /// A pipe to a program.
+    /// Makes the input from a pipe to a program.
     pub(crate) fn piped(pipe: Sock) -> Self {
         Self {
             pipe: Some(pipe),
@@ -19,7 +19,7 @@ impl ProgramInput {
         }
     }
 
-    /// The program has its whole input already: a file, or nothing.
+    /// Makes the input of a program that has its whole input already: a file, or nothing.
     pub(crate) fn whole() -> Self {
         Self {
             pipe: None,
@@ -27,29 +27,29 @@ impl ProgramInput {
         }
     }
 
-    /// The pipe, while the program may read.
+    /// Returns the pipe, while the program may read.
     pub(crate) fn pipe(&self) -> Option<&Sock> {
         self.pipe.as_ref()
     }
 
-    /// The body is complete: the program sees the end of its input.
+    /// Ends the complete body: the program sees the end of its input.
     pub(crate) fn end(&mut self) {
         (self.pipe, self.ended) = (None, true);
     }
 
-    /// The program reads no more.
+    /// Closes the pipe, because the program reads no more.
     pub(crate) fn unread(&mut self) {
         self.pipe = None;
     }
 
-    /// Whether the program has got, or can still get, all of the body.
+    /// Returns whether the program has received, or can still receive, the whole body.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 }
 
 impl Drop for ProgramInput {
-    /// The program, and any process that it has left running, is ended by other means. Until then the pipe stays open.
+    /// Keeps the pipe open until the program, and any process that it left running, is ended by other means.
     fn drop(&mut self) {
         if let Some(pipe) = self.pipe.take() {
             galgo_spawn::keep_until_unread(pipe.into_fd());

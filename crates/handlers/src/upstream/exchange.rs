@@ -1,5 +1,5 @@
-//! One request and its response on one connection to an application. Both directions, the client and the clocks are watched at
-//! the same time.
+//! A request and its response on one connection to an application. Both directions, the client and the clocks are watched at the
+//! same time.
 
 mod over;
 mod taken;

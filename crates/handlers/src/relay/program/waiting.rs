@@ -1,4 +1,4 @@
-//! What goes on while a client lets a write wait.
+//! Keeps a program going while a client lets a write wait.
 
 use std::pin::Pin;
 
@@ -14,7 +14,7 @@ use super::{
 };
 
 impl RunningProgram {
-    /// The next output that waits becomes that which is sent.
+    /// Moves the next spilled output to `out`, which is sent.
     pub(super) async fn pull(&mut self, client: &mut dyn Client) -> Result<OutputEvent, Fault> {
         tokio::select! {
             biased;
@@ -27,12 +27,12 @@ impl RunningProgram {
         self.spill.pull(&mut self.out).await
     }
 
-    /// The process has exited: gives its permit back, if there is room for the output that its client has not read yet.
+    /// After the process's exit, gives its permit back if memory can hold the output that the client has not read yet.
     fn over(&mut self) {
-        // What is in its pipe will come into memory.
+        // The contents of the pipe will come into memory.
         let pipe = self.stdout.as_ref().map_or(0, |_| PIPE_MOST);
-        // Processes it has left running do not hold the permit: a client could prolong that at will.
-        // Before Linux 6.9 those would end as the process is reaped, in the middle of what they print.
+        // Leftover processes do not hold the permit, because a client could prolong that at will. Before Linux 6.9, reaping the
+        // process would end them while they print.
         let may_reap = self.stdout.is_none() || self.pump.process.leaves_its_group();
         if may_reap && self.reap().is_some() && self.spill.reserve(pipe) {
             self.pump.process.permit = None;
@@ -50,9 +50,9 @@ impl RunningProgram {
                 biased;
                 () = &mut io => return Ok(()),
                 ended = self.pump.run(client, EXIT_GRACE) => match ended? {
-                    // The write itself will show whether the client still reads.
+                    // The write itself shows whether the client still reads.
                     PumpEnd::HalfClosed => {}
-                    // Nothing is left to watch but the write.
+                    // Only the write is left to watch.
                     PumpEnd::Exited => {
                         self.over();
                         io.await;
@@ -62,14 +62,14 @@ impl RunningProgram {
                 read = self.spill.gather(self.stdout.as_ref()) => match read {
                     Ok(0) => self.stdout = None,
                     Ok(_) => self.heard(),
-                    // The next read meets it again.
+                    // The next read meets the error again.
                     Err(_) => self.spill.spool = None,
                 },
             }
         }
     }
 
-    /// Output may wait for the client in `spool`, and large output, where it `splices`, in its pipe (`Producer::take_pipe`).
+    /// Lets output wait for the client in `spool`. If it `splices`, large output waits in its pipe (`Producer::take_pipe`).
     pub(crate) fn streams(&mut self, spool: &SpoolShare, splices: bool) {
         if splices {
             self.splices = transfer() != Transfer::Copied;
@@ -83,7 +83,7 @@ impl RunningProgram {
         self.spill.spool = Some(spool.clone());
     }
 
-    /// `None` where output waits already: it was in the pipe before what is there now, and comes first.
+    /// Takes the pipe; `None` if output waits already, because that output came before the pipe's contents and is sent first.
     pub(crate) fn take_pipe(&mut self) -> Option<Sock> {
         if self.spill.is_empty() {
             self.stdout.take()
