@@ -1,5 +1,5 @@
-//! What one reading of the configuration made. Requests that began with it end with it, while others begin
-//! with the next; with the last of them it is dropped, and with it the programs that only it asked for.
+//! The objects made from one reading of the configuration. Requests that began with a site end with it, while later requests
+//! begin with the next site. The last of its requests drops the site, and with it the programs that only this site used.
 
 use std::{io, sync::Arc};
 
@@ -28,37 +28,37 @@ use crate::{
     hosts::HostFolders,
 };
 
-/// A configuration, and what was opened and started for it.
+/// A configuration, with everything that was opened and started for it.
 #[derive(Debug)]
 pub struct Site {
     /// The configuration.
     pub config: Config,
-    /// What the handlers of all event loops share.
+    /// State that the handlers of all event loops share.
     pub shared: HandlersShared,
-    /// What starts programs.
+    /// The starters of programs and modules.
     pub starters: ProgramStarters,
     /// The port of the first listener that speaks TLS.
     pub https_port: Option<u16>,
-    /// The certificates that clients are shown; `None`: no listener speaks TLS.
+    /// The certificates that listeners show to clients; `None`: no listener speaks TLS.
     pub shown: Option<Arc<Shown>>,
-    /// Proofs that hosts are ours; `None`: no authority asks for any.
+    /// Proofs that hosts are ours; `None`: no authority asks for proofs.
     pub answers: Option<Arc<Answers>>,
-    /// Folders of hosts that were asked for.
+    /// Folders of hosts that requests have named.
     pub hosts: HostFolders,
-    /// Permits of routes with a limit of their own.
+    /// Permits of routes with their own limit.
     route_limits: Vec<(Arc<Route>, Arc<ConcurrencyLimit>)>,
-    /// Programs that stay.
+    /// Persistent programs: applications and workers.
     upstreams: Vec<UpstreamUse>,
 }
 
-/// A program that stays, and what it is asked for.
+/// A persistent program, with the route and the role that use it.
 #[derive(Debug)]
 struct UpstreamUse {
-    /// The requests of this route,
+    /// The route whose requests go to the program.
     route: Arc<Route>,
-    /// in this role.
+    /// The role of those requests.
     role: Role,
-    /// Who is asked.
+    /// The program.
     upstream: Arc<Upstream>,
 }
 
@@ -69,8 +69,8 @@ impl UpstreamUse {
 }
 
 impl Site {
-    /// As configured. What is the same as in the site `before` goes on: a user who is known by a route that did
-    /// not change is known by it still. No application is asked over a socket yet.
+    /// Makes a site of a configuration. Objects that are the same as in the site `before` are kept: if a route did not change,
+    /// its users stay logged in. No application has a connection yet.
     pub fn new(mut config: Config, before: Option<&Self>, logs: &Logs) -> Self {
         if let Some(before) = before {
             keep_routes(&mut config, &before.config);
@@ -94,7 +94,7 @@ impl Site {
         }
     }
 
-    /// Makes what asks programs that stay; `owners` start those that run as other users.
+    /// Makes the upstreams of persistent programs; `owners` start the programs that run as other users.
     ///
     /// # Errors
     /// The sockets of workers could not be made.
@@ -121,7 +121,7 @@ impl Site {
         Ok(self)
     }
 
-    /// The workers that `before` has not started.
+    /// Returns the workers that `before` has not started.
     pub fn worker_pools(&self, before: Option<&Self>, log: &ErrorLog) -> Vec<WorkerPool> {
         let new = |asked: &&UpstreamUse| before.is_none_or(|before| !before.asks(&asked.upstream));
         let new = self.upstreams.iter().filter(new);
@@ -136,15 +136,14 @@ impl Site {
         .collect()
     }
 
-    /// Whether it has workers of its own to start.
+    /// Whether the site has its own workers to start.
     pub fn has_workers(&self) -> bool {
         self.upstreams
             .iter()
             .any(|asked| asked.upstream.has_workers())
     }
 
-    /// Another takes its place: what that one asks, too, begins anew, one worker after the other; the rest
-    /// keeps no connection any longer.
+    /// Hands over to `next`: restarts, one by one, workers that both sites use, and closes the idle connections of the others.
     pub fn succeeded_by(&self, next: &Self) {
         for asked in &self.upstreams {
             if next.asks(&asked.upstream) {
@@ -155,7 +154,7 @@ impl Site {
         }
     }
 
-    /// No more requests come: no connection is kept for one.
+    /// Closes idle connections, because no more requests come.
     pub fn close(&self) {
         self.upstreams.iter().for_each(|a| a.upstream.close());
         self.starters.wasm.close();
@@ -167,7 +166,7 @@ impl Site {
             .any(|asked| Arc::ptr_eq(&asked.upstream, upstream))
     }
 
-    /// The limit of a route on its own programs at once.
+    /// Returns the limit of a route's own programs at once.
     pub fn limit_of(&self, route: &Arc<Route>) -> Option<&Arc<ConcurrencyLimit>> {
         self.route_limits
             .iter()
@@ -175,10 +174,10 @@ impl Site {
             .map(|(_, limit)| limit)
     }
 
-    /// The application that is asked for a route in this role.
+    /// Returns the application of a route in this role.
     ///
     /// # Errors
-    /// There is none: a fault of ours.
+    /// There is none, which is our own fault.
     pub fn upstream(&self, route: &Arc<Route>, role: Role) -> Result<&Arc<Upstream>, Fault> {
         let asked = self.asked(route, role);
         asked.ok_or_else(|| Fault::Internal("a route has no upstream".into()))
@@ -190,7 +189,7 @@ impl Site {
     }
 }
 
-/// What handlers share by this configuration; what is the same as `before` goes on.
+/// Makes the state that handlers share; objects that are the same as `before` are kept.
 pub fn shared(config: &Config, before: Option<&HandlersShared>) -> HandlersShared {
     let spool = Spool::new(&config.spool, before.map(|before| &*before.spool));
     HandlersShared {
@@ -207,8 +206,8 @@ pub fn shared(config: &Config, before: Option<&HandlersShared>) -> HandlersShare
     }
 }
 
-/// What starts programs by this configuration; what is the same as `before` goes on. `helpers`: programs of routes that ask for
-/// one are started by a helper.
+/// Makes the starters of programs and modules; objects that are the same as `before` are kept. `helpers`: a helper starts the
+/// programs of routes that ask for one.
 pub fn starters(
     config: &Config,
     before: Option<&ProgramStarters>,
@@ -223,10 +222,10 @@ pub fn starters(
     }
 }
 
-/// What runs modules by this configuration, but for those that workers of helpers run: what one of these sees is its own.
+/// Returns the needs of the modules that this server runs. Workers of helpers run the other modules, each with its own profile.
 fn modules(config: &Config, helpers: bool) -> Needs {
     let mut profiles: Vec<GuestAccess> = Vec::new();
-    // Programs of hosts have the usual one.
+    // Programs of hosts have the default profile.
     profiles.extend(config.sites.iter().map(|_| GuestAccess::default()));
     for route in &config.routes {
         if let Some(cgi) = route.programs()
@@ -243,9 +242,9 @@ fn modules(config: &Config, helpers: bool) -> Needs {
     }
 }
 
-/// Puts routes of `before` in the place of equal ones.
+/// Replaces routes by equal routes of `before`.
 fn keep_routes(config: &mut Config, before: &Config) {
-    // Every program is started with these.
+    // Every program starts with these two settings.
     if (&config.path, config.umask) != (&before.path, before.umask) {
         return;
     }

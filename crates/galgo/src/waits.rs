@@ -1,4 +1,5 @@
-//! What threads find for an event loop, because a file system may hang ([`galgo_handlers::waiting`]).
+//! Lookups that threads do for an event loop, because a file system may hang
+//! ([`galgo_handlers::waiting`]).
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -17,7 +18,7 @@ use crate::{
     site::Site,
 };
 
-/// What becomes of a request for paths on a file system that may hang.
+/// Decides, in a thread, the paths to try for a request if the file system may hang.
 pub(crate) async fn tried_by_thread(
     head: &Head,
     found: &Match<'_, '_>,
@@ -35,7 +36,7 @@ pub(crate) async fn tried_by_thread(
     Ok(tried.await?.unwrap_or(Tried::AsItIs))
 }
 
-/// What is served for a host now.
+/// Returns the folder of a host as it is now.
 pub(crate) fn host_folder(
     site: &Site,
     sites: &Sites,
@@ -46,7 +47,7 @@ pub(crate) fn host_folder(
     site.hosts.host(sites, host, &site.config, now, gone)
 }
 
-/// The same of a host whose file system may hang. It has threads of its own.
+/// Like `host_folder`, for a host whose file system may hang. Each host has its own threads.
 pub(crate) async fn host_by_thread(
     site: &Arc<Site>,
     sites: &Sites,
@@ -55,7 +56,7 @@ pub(crate) async fn host_by_thread(
 ) -> Result<Result<Option<Arc<HostFolder>>, String>, Fault> {
     let mut hasher = DefaultHasher::new();
     host.hash(&mut hasher);
-    // The numbers of users are below.
+    // Smaller numbers are ids of users.
     let owner = hasher.finish() | 1 << 63;
     let (own, name) = (site.clone(), host.to_owned());
     let looks = waiting::for_owner(owner, move || {

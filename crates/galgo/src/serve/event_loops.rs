@@ -62,8 +62,8 @@ impl EventLoops {
     }
 }
 
-/// Starts one event loop for each element of `given`: its spawner, and the receiver of what it is handed. Nothing can fail on the
-/// new threads, because everything that can fail is done here.
+/// Starts an event loop for each element of `given`: its spawner, and the receiver of its connections and sites. Nothing can fail
+/// on the new threads, because everything that can fail is done here.
 ///
 /// # Errors
 /// The kernel has no descriptor, no memory or no thread for an event loop.

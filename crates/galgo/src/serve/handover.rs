@@ -47,7 +47,7 @@ const LONGEST: usize = 8 << 10;
 /// An item to hand over: the first word, the words after it, and the descriptor.
 pub(super) type Item = (&'static [u8], Vec<u8>, OwnedFd);
 
-/// One end of the pair of sockets.
+/// An end of the pair of sockets.
 #[derive(Debug)]
 pub(super) struct HandoverSocket(OwnedFd);
 

@@ -72,7 +72,7 @@ pub struct Inherited {
 #[derive(Debug, Clone, Default)]
 pub struct Passed(Arc<Vec<PassedSocket>>);
 
-/// One socket of the service manager.
+/// A socket of the service manager.
 #[derive(Debug)]
 pub(super) struct PassedSocket {
     pub(super) name: String,
@@ -156,8 +156,8 @@ impl Inherited {
     }
 }
 
-/// Whether this process was started to replace another one, according to this variable. Processes inherit variables further than
-/// intended. So the socket, too, has to come from the process that the variable names; that process may have ended already.
+/// Whether this process was started to replace the process that this variable names. Processes inherit variables further than
+/// intended, so the socket, too, has to come from that process. The process may have ended already.
 fn replaces(variable: &str) -> bool {
     let told = env::var(variable).ok().and_then(|pid| pid.parse().ok());
     told.is_some() && told == galgo_spawn::first_is_from()

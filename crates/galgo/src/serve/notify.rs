@@ -172,7 +172,7 @@ mod tests {
                 async || std::future::poll_fn(|cx| Poll::Ready(fed.as_mut().poll(cx))).await;
             tokio::time::sleep(Duration::from_millis(5)).await;
             assert!(polled().await.is_pending());
-            // One event loop hangs, however long that takes.
+            // An event loop hangs, however long that takes.
             drop(last(&mut given[0]));
             tokio::time::sleep(Duration::from_millis(50)).await;
             assert!(polled().await.is_pending());

@@ -241,7 +241,7 @@ impl RunningServer {
     pub(super) fn reload(&mut self, config: Result<Config, String>) -> Result<NextSite, NotTaken> {
         match (config, &self.visible) {
             (Ok(config), _) => self.prepare_next(config),
-            // The file may be hidden from this process, but not from another one.
+            // The file may be hidden from this process alone.
             (Err(words), Some(_)) => Err(NotTaken::Hidden(words)),
             (Err(words), None) => Err(words.into()),
         }
@@ -430,7 +430,7 @@ fn is_named(config: &Config, bound: &Bound) -> bool {
     listeners.any(|listen| listen.address == bound.asked)
 }
 
-/// Restores settings that cannot change while the server runs; returns the names of those that would have changed.
+/// Restores settings that cannot change while the server runs; returns the names of the changed ones.
 fn keep_fixed(config: &mut Config, before: &Config) -> Vec<&'static str> {
     let mut fixed = Vec::new();
     if let (Some(now), Some(was)) = (&mut config.tls.automatic, &before.tls.automatic) {

@@ -1,21 +1,21 @@
-//! Another process takes the place of this one: the binary that is now where this one was started from, with the same
-//! arguments, user and working directory.
+//! Upgrades: another process replaces this one. It executes the binary that is now at this one's path, with the same arguments,
+//! user and working directory.
 //!
-//! 1. start it, with one end of a pair of sockets  2. hand it the listeners  3. wait until it is ready, or says why it is
-//!    not  4. let it go on, and drain
+//! 1. start the process, with one end of a pair of sockets  2. hand the listeners over  3. wait until the process is ready, or
+//!    reports a failure  4. let it serve, and drain
 //!
-//! A thread does the first three, while the event loops serve. If the new process is told to end while this one drains, it waits
-//! for this one: a service manager kills what is left when the process that it knows has ended.
+//! A thread does the first three steps, while the event loops serve. If the new process is told to end while this one drains, the
+//! new process waits: a service manager kills the remaining processes when the process that it knows has ended.
 //!
-//! The new process gets a copy of every listener's descriptor, with the address that the configuration names the listener by, the
-//! lock of a Unix socket's file, and the sockets that a service manager has passed. Both processes accept from the same queues in
-//! the kernel, so no connection is in neither. The old process is in the phase `HandedOver` then: connections end with the request
-//! that they have or with the next one.
+//! The new process gets a copy of every listener's descriptor, with the address that names the listener in the configuration. It
+//! also gets the lock of a Unix socket's file, and the sockets that a service manager has passed. Both processes accept from the
+//! same queues in the kernel, so no connection is lost. The old process is in the phase `HandedOver` then: connections end with
+//! the current or the next request.
 //!
-//! If a spawner has root's rights, it starts the new process (`spawn::owners`), from the binary that it has checked by its
-//! descriptor, and makes the sockets between both servers. So the new process begins as root, and checks what it is handed. It
+//! If a spawner has root's rights, it starts the new process (`spawn::owners`) from the descriptor of the binary that it has
+//! checked, and makes the sockets between both servers. So the new process begins as root, and checks all that it receives. It
 //! tells the spawner when it serves; until then the spawner ends it if the upgrade fails. The old spawner stays until the old
-//! server has gone.
+//! server has ended.
 
 use std::{io, os::fd::AsFd, sync::Arc, time::Duration};
 
@@ -38,42 +38,42 @@ use super::{
     program::{Invocation, NextProcess},
 };
 
-/// How long the new process may take until it is ready.
+/// Time limit for the new process to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How long it may take to end once it has closed its socket.
+/// Time limit for the new process to end once it has closed its socket.
 const ENDS_WITHIN: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// Who starts the new process.
+/// The process that starts the new process.
 #[derive(Debug, Clone)]
 pub(super) enum Starter {
-    /// This process, without what it is confined to.
+    /// This process, by threads outside its own confinement.
     Itself(Arc<Outside>),
     /// The spawner, with root's rights.
     Spawner(Arc<Owners>),
 }
 
-/// The new process. It ends when this is dropped.
+/// The new process. It is ended when this value is dropped.
 #[derive(Debug)]
 enum NewServer {
     Itself(Child),
     Spawner(StartedServer),
 }
 
-/// A process that can take the place of this one, and waits for that. It ends when this is dropped.
+/// A process that is ready to replace this one. It is ended when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Successor {
     process: NewServer,
     line: HandoverSocket,
 }
 
-/// What came of an upgrade.
+/// The result of an upgrade.
 pub(super) type UpgradeOutcome = Result<Successor, String>;
 
 impl Starter {
-    /// The new process, and a socket to it.
+    /// Starts the new process; returns it, and a socket to it.
     fn start(&self, program: &Invocation) -> Result<(NewServer, HandoverSocket), String> {
         let io = |e: io::Error| e.to_string();
         let outside = match self {
@@ -102,7 +102,7 @@ impl Starter {
 }
 
 impl Invocation {
-    /// Has it started in a thread, and hands it `items`.
+    /// Starts the new process in a thread, and hands `items` to it.
     pub(super) fn succeed(
         self: &Arc<Self>,
         items: Vec<Item>,
@@ -119,7 +119,7 @@ impl Invocation {
     fn replace(&self, items: Vec<Item>, starter: &Starter) -> UpgradeOutcome {
         let (process, line) = starter.start(self)?;
         line.waits(READY_WITHIN).map_err(|e| e.to_string())?;
-        // What cannot be said is not heard: then the answer tells why.
+        // If a message cannot be sent, the answer tells why.
         let said = items
             .iter()
             .try_for_each(|(word, rest, fd)| line.say(word, rest, Some(fd.as_fd())));
@@ -149,8 +149,8 @@ impl NewServer {
         }
     }
 
-    /// Whether it goes on when this process ends, now that it was told to serve. Waits until the spawner knows that: a
-    /// server that does not serve ends with this one.
+    /// Waits until the spawner knows that the new process serves. Returns false if it does not: then the new process ends with
+    /// this one.
     fn serves(&self, line: &HandoverSocket) -> bool {
         match self {
             Self::Itself(_) => true,
@@ -160,7 +160,7 @@ impl NewServer {
         }
     }
 
-    /// Lets it go on when this process ends.
+    /// Lets the new process go on when this process ends.
     fn let_go(self) {
         match self {
             Self::Itself(child) => child.let_go(),
@@ -168,7 +168,7 @@ impl NewServer {
         }
     }
 
-    /// It has closed its socket: how it ended.
+    /// Describes how the new process ended, after it has closed its socket.
     fn ended(self) -> String {
         match self {
             Self::Itself(mut child) => {
@@ -189,10 +189,10 @@ impl Successor {
         self.process.pid()
     }
 
-    /// Has it serve: what it can be heard by from now on.
+    /// Makes the new process serve; returns the socket to it.
     ///
     /// # Errors
-    /// It has ended meanwhile.
+    /// The new process has ended meanwhile.
     pub(super) fn go(self) -> Result<HandoverSocket, String> {
         let told = self.line.say(GO, b"", None).is_ok();
         if told && self.process.serves(&self.line) {
@@ -204,26 +204,26 @@ impl Successor {
     }
 }
 
-/// Waits until the process that has taken the place of this one says that this one is to end.
+/// Waits until the new process tells this one to end.
 pub(super) async fn told_to_stop(line: &HandoverSocket) {
     while let Ok(Some(message)) = line.heard().await {
         if message.parts().0 == STOP {
             return;
         }
     }
-    // It has ended.
+    // The new process has ended.
     std::future::pending().await
 }
 
-/// Sends a signal on to the process of that id.
+/// Passes a signal on to the process with that id.
 pub(super) fn pass_on(pid: i32, signal: Signal) {
     let _ = send_signal_to(pid, signal.as_raw());
 }
 
-/// Why this process cannot be replaced by another one.
+/// Checks that another process can replace this one.
 ///
 /// # Errors
-/// In words.
+/// A sentence: why it cannot.
 pub(super) fn allowed(notify: &Notify) -> Result<(), String> {
     let own = std::process::id();
     let supervised = std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == own.to_string());

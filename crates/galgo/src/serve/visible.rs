@@ -1,6 +1,6 @@
-//! What the server still sees of the file system where it starts nothing itself: one list, and why each is there.
+//! The files that the server still sees if it starts no programs itself: one list, with the reason for each entry.
 //!
-//! What it has open, it keeps. What helpers start sees what its user may, or its sandbox.
+//! Open files stay open. Programs that helpers start see all that their user, or their sandbox, allows.
 
 use std::path::{Path, PathBuf};
 
@@ -19,8 +19,9 @@ use crate::{
     config::{Address, Config, Handler, LogTo, Route},
 };
 
-/// Beside what the system's libraries read: users, groups and hosts, whose files are replaced by others when one is added; where the
-/// server looks at its children and descriptors; how many processors it has; and whether its terminal is there.
+/// Files of the system, in addition to those that its libraries read. In /etc are users, groups and hosts, whose files tools
+/// replace when they add an entry. In /proc and /sys the server watches its children and descriptors, and counts processors.
+/// /dev/tty tells whether the terminal is still there.
 const OF_SYSTEM: &[(&str, FileAccess)] = &[
     ("/etc", Read),
     ("/proc", Read),
@@ -28,15 +29,16 @@ const OF_SYSTEM: &[(&str, FileAccess)] = &[
     ("/dev/tty", Change),
 ];
 
-/// What an authority of certificates is found by: its address, which may be told elsewhere than in /etc, and whom its own certificate
-/// is signed by.
+/// Files for the connection to a certificate authority: the resolver's configuration, which may be a link out of /etc, and the
+/// certificates that the authority's own is trusted by.
 const RESOLVER: &str = "/etc/resolv.conf";
 const TRUST: &[&str] = &["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
-/// Enters the domain, unless the server executes programs: they would inherit it. `None`: it has not, or this kernel has none.
+/// Enters the domain, unless the server executes programs, which would inherit it. `None`: the server has not entered it, or this
+/// kernel has no domains.
 ///
 /// # Errors
-/// In words.
+/// A sentence for the operator.
 pub(super) fn enter(config: &Config, executes: bool) -> Result<Option<VisibleFiles>, String> {
     if executes {
         return Ok(None);
@@ -45,7 +47,7 @@ pub(super) fn enter(config: &Config, executes: bool) -> Result<Option<VisibleFil
     entered.map_err(|e| format!("cannot give up the sight of other files: {e}"))
 }
 
-/// The first thing that a configuration names and that is hidden.
+/// Returns the first path in a configuration that is hidden.
 pub(super) fn hidden(visible: &VisibleFiles, config: &Config) -> Option<PathBuf> {
     let mut all = list(config).into_iter();
     let (path, _) = all.find(|(path, access)| visible.hides(path, *access))?;
@@ -56,16 +58,17 @@ fn list(config: &Config) -> Vec<(PathBuf, FileAccess)> {
     let system = OF_SYSTEM.iter();
     let mut list: Vec<_> = system.map(|(path, may)| ((*path).into(), *may)).collect();
     let mut add = |may, paths: Vec<PathBuf>| list.extend(paths.into_iter().map(|path| (path, may)));
-    // The configuration, passwords, certificates, keys, variables, constant answers: read again, and replaced by others of their name.
+    // The configuration, passwords, certificates, keys, variables, constant answers. They are read again, and tools replace them
+    // by new files of the same name.
     add(Read, config.read.iter().flat_map(folders).collect());
-    // What is served.
+    // The files and folders of routes.
     add(Read, config.routes.iter().flat_map(|r| served(r)).collect());
     let sites = config.sites.iter().filter_map(|sites| sites.fd.path());
     add(Read, sites.collect());
-    // Another account has its home beside the others.
+    // The home of a new account appears in the same folder as the other homes.
     let homes = config.userdir.iter().flat_map(|userdir| &userdir.users);
     add(Read, homes.flat_map(|(_, home)| folders(home)).collect());
-    // Logs are opened again after they were given other names.
+    // Logs are opened again after they were renamed.
     let log = &config.log;
     let logs = log.access.iter().chain([&log.error]).chain(&log.own);
     let logs = logs.filter_map(|to| match to {
@@ -73,9 +76,9 @@ fn list(config: &Config) -> Vec<(PathBuf, FileAccess)> {
         LogTo::Stdout | LogTo::Stderr => None,
     });
     add(Make, logs.flat_map(folders).collect());
-    // Removed at the end.
+    // The file is removed at the end.
     add(Make, config.pid_file.iter().flat_map(folders).collect());
-    // Sockets of a reload are made there, and removed with their locks.
+    // A reload makes sockets there, and removes them with their locks.
     let sockets = config.listen.iter().filter_map(|l| match &l.address {
         Address::Unix(path) => Some(path),
         Address::Tcp(_) => None,
@@ -86,17 +89,17 @@ fn list(config: &Config) -> Vec<(PathBuf, FileAccess)> {
         add(Make, vec![stored]);
         add(Read, authority());
     }
-    // Bodies that wait.
+    // Bodies that wait for their reader.
     let spool = spool::folder(&config.spool);
     add(spooling(&spool), vec![spool]);
     list
 }
 
-/// The folders in which a file is, and is reached by a link: another one may come in its place.
+/// Returns the folder of a file, and the folder of the file that a link leads to: the file may be replaced.
 fn folders(file: &PathBuf) -> Vec<PathBuf> {
     let above = |path: &Path| match path.parent() {
         Some(folder) if folder != Path::new("/") => folder.to_owned(),
-        // All that there is would be seen for one file.
+        // For a file in `/` just the file itself, because its folder would show everything.
         _ => path.to_owned(),
     };
     let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
@@ -105,7 +108,7 @@ fn folders(file: &PathBuf) -> Vec<PathBuf> {
     both.map(|path| above(path)).collect()
 }
 
-/// What a route shows: files, programs and scripts, of which the server finds out whether they are there and what kind they are.
+/// Returns the files, programs and scripts of a route: the server checks whether they exist, and their kind.
 fn served(route: &Route) -> Vec<PathBuf> {
     let files = match &route.handler {
         Handler::Files(files) => files.fd.path(),
@@ -119,7 +122,7 @@ fn served(route: &Route) -> Vec<PathBuf> {
     files.into_iter().chain(programs).collect()
 }
 
-/// Of what answers: its folder, and those whose files it may hand over.
+/// Returns a handler's folder, and the folders whose files it may hand over.
 fn of(root: Option<&CgiRoot>, sendfile: &Sendfile) -> Vec<PathBuf> {
     let root = root.and_then(|root| match root {
         CgiRoot::Folder { fd, .. } => fd.path(),
@@ -131,7 +134,7 @@ fn of(root: Option<&CgiRoot>, sendfile: &Sendfile) -> Vec<PathBuf> {
     root.into_iter().chain(handed).collect()
 }
 
-/// What is read to speak with an authority.
+/// Returns the files for the connection to a certificate authority.
 fn authority() -> Vec<PathBuf> {
     let told = TRUST.iter().filter_map(std::env::var_os);
     let told = told.flat_map(|paths| std::env::split_paths(&paths).collect::<Vec<_>>());
@@ -139,7 +142,7 @@ fn authority() -> Vec<PathBuf> {
     resolver.into_iter().chain(told).collect()
 }
 
-/// Where no file gets a name, none need be made.
+/// Returns the access to the spool folder: files are made there only if they get names.
 fn spooling(folder: &Path) -> FileAccess {
     if spool::takes_names(folder) {
         Make
