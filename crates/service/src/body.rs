@@ -1,4 +1,4 @@
-//! What a handler answers: a status, fields, and a body that only the front knows how to send.
+//! The answer of a handler: a status, fields, and a body that only the front knows how to send.
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
@@ -6,7 +6,7 @@ use galgo_proto::Fields;
 
 use crate::{fault::Fault, log::LogSource, producer::Producer, spool::SpoolShare};
 
-/// An answer, not yet on its way.
+/// An answer that is not yet sent.
 #[derive(Debug)]
 pub struct Response {
     /// The status code.
@@ -19,10 +19,10 @@ pub struct Response {
     pub body: Body,
 }
 
-/// A body.
+/// The body of a response.
 #[derive(Debug)]
 pub enum Body {
-    /// None; `Content-Length: 0` unless the status forbids it.
+    /// No body; `Content-Length: 0` unless the status forbids it.
     Empty,
     /// Bytes made for this response.
     Bytes(Vec<u8>),
@@ -30,28 +30,28 @@ pub enum Body {
     Shared(Arc<[u8]>),
     /// A piece of an open file, sent without copying it.
     File(FilePart),
-    /// Pieces in a row: multipart/byteranges.
+    /// Several pieces in a row: multipart/byteranges.
     Parts(Vec<BodyPart>),
-    /// Produced while it is sent.
+    /// A body that is produced while it is sent.
     Stream(Box<Output>),
 }
 
-/// A body that is produced while it is sent, behind its response head.
+/// A body that is produced while it is sent, after the response head.
 #[derive(Debug)]
 pub struct Output {
-    /// What produces it.
+    /// The producer of the bytes.
     pub producer: Box<dyn Producer>,
-    /// The Content-Length it gave.
+    /// The Content-Length that the program gave.
     pub content_length: Option<u64>,
-    /// It speaks to the client itself (`nph-`): its bytes are not touched.
+    /// The program speaks to the client itself (`nph-`): its bytes are not changed.
     pub nph: bool,
-    /// Bytes behind the head are not a document: they are read and dropped.
+    /// Bytes after the head are not a document: they are read and dropped.
     pub discard: bool,
-    /// It has printed more than its Content-Length.
+    /// The program has printed more than its Content-Length.
     pub excess: bool,
-    /// Names it in the log.
+    /// Names the program in the log.
     pub source: LogSource,
-    /// Where it may wait for its client.
+    /// The spool for bytes that wait for the client.
     pub spool: SpoolShare,
 }
 
@@ -60,9 +60,9 @@ pub struct Output {
 pub struct FilePart {
     /// The file.
     pub file: Arc<OwnedFd>,
-    /// First byte.
+    /// Position of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub len: u64,
 }
 
@@ -75,7 +75,7 @@ pub enum BodyPart {
 }
 
 impl Response {
-    /// An answer with a status, no fields and no body.
+    /// Returns an answer with a status, no fields and no body.
     pub fn new(status: u16) -> Self {
         Self {
             status,
@@ -94,11 +94,11 @@ impl Response {
 }
 
 impl Output {
-    /// The output has ended, and `sent` bytes of body went out of the `promised` ones: says what is
-    /// wrong with that.
+    /// Checks, at the end of the output, that `sent` bytes of body are all of the `promised` bytes. Reports
+    /// bytes beyond them.
     ///
     /// # Errors
-    /// There were fewer: the response is cut.
+    /// The program printed fewer bytes: the response is cut.
     pub fn ended(&self, promised: u64, sent: u64) -> Result<(), Fault> {
         if let Some(fault) = too_short(promised, sent) {
             return Err(fault);
@@ -110,7 +110,7 @@ impl Output {
     }
 }
 
-/// What is wrong where a program has `printed` so many bytes and `promised` more.
+/// Returns the fault if a program has `printed` fewer bytes than `promised`.
 pub fn too_short(promised: u64, printed: u64) -> Option<Fault> {
     (printed < promised).then(|| Fault::Script(format!(
         "the program promised Content-Length {promised} and printed {printed} bytes; the connection was closed"
@@ -118,10 +118,10 @@ pub fn too_short(promised: u64, printed: u64) -> Option<Fault> {
 }
 
 impl Body {
-    /// Bytes it will be.
+    /// Returns the length of the body in bytes.
     pub fn len(&self) -> u64 {
         match self {
-            // A program's length is not known here; its sender asks for `content_length`.
+            // The length of a program's output is not known here; its sender asks for `content_length`.
             Self::Empty | Self::Stream(_) => 0,
             Self::Bytes(b) => b.len() as u64,
             Self::Shared(b) => b.len() as u64,
@@ -130,7 +130,7 @@ impl Body {
         }
     }
 
-    /// Whether it is none.
+    /// Whether the body is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

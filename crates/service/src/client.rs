@@ -1,7 +1,7 @@
 //! The client of a request, as handlers see it: its body, and whether it still waits for the response.
 //!
-//! Each front makes one of what it has: a connection, one stream of many, or a file. No handler reads from a client's
-//! socket, or writes to one.
+//! Each front implements [`Client`] for its connections, for a stream of a connection, or for a file. No handler reads from a
+//! client's socket, or writes to one.
 
 use std::{
     fmt::Debug,
@@ -15,21 +15,21 @@ use galgo_io::{rate_allowance::Holding, sock::Sock};
 
 use crate::fault::Fault;
 
-/// What comes next of a request body.
+/// The next step in reading a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// This many bytes at the front of [`Client::data`] are data.
+    /// This many bytes at the front of [`Client::data`] are body.
     Data(usize),
-    /// More must be awaited first.
+    /// More bytes must come first.
     More,
     /// The body is over.
     End,
 }
 
-/// What became of a piece of a body on its way into a pipe.
+/// The result of moving a piece of a body into a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spliced {
-    /// It is in the pipe.
+    /// The piece is in the pipe.
     Moved,
     /// The client has shut down its sending side meanwhile.
     HalfClosed,
@@ -37,70 +37,70 @@ pub enum Spliced {
     Unread,
 }
 
-/// The answers of a connection that its client has not read yet, as the maker of one of them sees them.
+/// The unread answers of a connection, as the producer of one of these answers sees them.
 pub trait UnreadAnswers: Debug {
-    /// Whether no more is to be read for this answer now.
+    /// Whether the producer must not read more for this answer now.
     fn is_full(&self) -> bool;
 
-    /// Ready once more may be read.
+    /// Ready once the producer may read more.
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Counts so many bytes of this answer, until its head is sent. 0: none any longer.
+    /// Sets how many bytes this answer holds, until its head is sent. 0: none any longer.
     fn holds(&self, bytes: usize);
 }
 
-/// What the client of one request sends, and whether it is there. Where a method does something by itself, that is for a client
-/// whose body is here, and that waits for the response.
+/// The body that the client of one request sends, and whether the client is still there. Methods with a default are for a
+/// client whose body is complete, and that waits for the response.
 ///
-/// What is polled here is polled by one task, and may be given up and begun again at any time.
+/// Only one task polls these methods, and may stop and start again at any time.
 pub trait Client: Debug {
-    /// What comes next of the body.
+    /// Returns the next step in reading the body.
     ///
     /// # Errors
     /// The body breaks its framing, or is larger than the limit.
     fn next(&mut self) -> Result<Next, Fault>;
 
-    /// What has come; the number of bytes that [`Client::next`] said is body.
+    /// Returns the bytes that have come; [`Client::next`] says how many of them are body.
     fn data(&self) -> &[u8];
 
     /// Takes `n` bytes of the data that [`Client::next`] announced.
     fn take(&mut self, n: usize);
 
-    /// Sets the most that the body may hold, in bytes.
+    /// Sets the limit of the body, in bytes.
     ///
     /// # Errors
-    /// A declared length is beyond it.
+    /// A declared length is beyond the limit.
     fn limit(&mut self, most: u64) -> Result<(), Fault>;
 
-    /// The length of the body, where it was declared.
+    /// Returns the length of the body, if it was declared.
     fn declared(&self) -> Option<u64>;
 
-    /// What is left of a declared length.
+    /// Returns the rest of a declared length.
     fn left(&self) -> Option<u64>;
 
     /// Whether all of the body has been taken.
     fn is_over(&self) -> bool;
 
-    /// Whether the body is whole, or so much of it is here that its reader has something to do, as far as that is seen
-    /// without looking into its framing.
+    /// Whether the body is complete, or enough of it is here for its reader to begin, as far as that can be seen without
+    /// parsing its framing.
     fn is_here(&self) -> bool {
         true
     }
 
-    /// Awaits more of the body.
+    /// Waits for more of the body.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
 
-    /// Awaits that the body is whole, or that much of it is here; that is all in [`Client::data`] then.
+    /// Waits until the body is complete, or enough of it is here; all of that is in [`Client::data`] then.
     fn poll_ahead(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         Poll::Ready(Ok(()))
     }
 
-    /// How much of the body can go into a pipe without being read: 0 where nothing can.
+    /// Returns how much of the body can go into a pipe without being read; 0 if nothing can.
     fn spliceable(&self) -> usize {
         0
     }
 
-    /// Moves what is there of `len` bytes of the body into `pipe` (splice(2)).
+    /// Moves at most `len` bytes of the body, as many as are here, into `pipe` (splice(2)).
     fn poll_splice(
         &mut self,
         _pipe: &Sock,
@@ -115,15 +115,16 @@ pub trait Client: Debug {
         self.poll_gone(cx)
     }
 
-    /// As [`Client::poll_watch`], where nothing may be read.
+    /// Like [`Client::poll_watch`], if nothing may be read.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
 
-    /// Ready once the client has room for an answer that will be in memory as a whole: it has read others of its connection.
+    /// Ready once the client has room for an answer that will be in memory completely: it has read other answers of its
+    /// connection.
     fn poll_room(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
 
-    /// What the client has not read, where other answers share its connection.
+    /// Returns the unread answers, if other answers share the connection.
     fn unread(&self) -> Option<Rc<dyn UnreadAnswers>> {
         None
     }
@@ -133,8 +134,8 @@ pub trait Client: Debug {
         false
     }
 
-    /// The handler wants the body: sends the `100 Continue` that is owed, once, unless the body has begun to come anyway
-    /// (RFC 9110, 10.1.1).
+    /// Tells the client that the handler wants the body: sends the owed `100 Continue`, once, unless the body has begun to come
+    /// anyway (RFC 9110, 10.1.1).
     fn send_continue(&mut self) {}
 
     /// Whether a `100 Continue` is still owed.
@@ -145,7 +146,7 @@ pub trait Client: Debug {
     /// Finds out whether a client that has shut down its sending side is still there, if no response begins soon.
     fn probe(&mut self) {}
 
-    /// A response begins now: nothing else may be sent.
+    /// Tells the client that a response begins now: nothing else may be sent.
     fn begin_response(&mut self) {}
 
     /// Whether the client itself speaks HTTP, and not a server in front of this one.
@@ -153,15 +154,16 @@ pub trait Client: Debug {
         true
     }
 
-    /// Whether a program can have the connection, with another protocol on it: see [`Client::upgrade`].
+    /// Whether the connection can be given to a program, for another protocol: see [`Client::upgrade`].
     fn can_upgrade(&self) -> bool {
         false
     }
 
-    /// A program has the connection from now on (RFC 9110, 7.8): the body is all that the client sends, however late.
+    /// Gives the connection to a program (RFC 9110, 7.8): from now on the body is all that the client sends, however late.
     fn upgrade(&mut self) {}
 
-    /// The request holds a permit that others may wait for: from now on its client gets a smaller rate allowance.
+    /// Tells the client that the request holds a permit that others may wait for: from now on the client gets a smaller rate
+    /// allowance.
     fn has_permit(&mut self, _permit: Holding) {}
 }
 
@@ -171,7 +173,7 @@ impl dyn Client + '_ {
         poll_fn(|cx| self.poll_more(cx))
     }
 
-    /// See [`Client::poll_ahead`]. A `100 Continue` that is owed is sent first.
+    /// See [`Client::poll_ahead`]. Sends an owed `100 Continue` first.
     pub async fn ahead(&mut self) -> Result<(), Fault> {
         if self.is_here() {
             return Ok(());
@@ -195,8 +197,7 @@ impl dyn Client + '_ {
         poll_fn(|cx| self.poll_watch(cx))
     }
 
-    /// Polls `io`, which is given [`Client::data`], until it is ready; `None`: the client has shut down its sending side
-    /// meanwhile.
+    /// Polls `io` with [`Client::data`] until it is ready; `None`: the client has shut down its sending side meanwhile.
     ///
     /// # Errors
     /// The client is gone.
@@ -212,7 +213,7 @@ impl dyn Client + '_ {
         })
     }
 
-    /// Waits for `io`; a client that leaves meanwhile is noticed.
+    /// Waits for `io`, and notices if the client leaves meanwhile.
     ///
     /// # Errors
     /// The client is gone.
@@ -228,7 +229,8 @@ impl dyn Client + '_ {
     }
 }
 
-/// The client of a request that is asked about before it is answered: its body is for who answers, and nothing is read of it.
+/// The client of a request before it is answered, for a program that decides about it. The body is left for the handler:
+/// nothing of it is read.
 #[derive(Debug)]
 pub struct Bodiless<'c>(pub &'c mut dyn Client);
 
@@ -292,7 +294,7 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// The client of a request with this body.
+    /// Returns the client of a request with this body.
     pub fn new(body: Vec<u8>) -> Self {
         Self { body, taken: 0 }
     }
@@ -343,7 +345,7 @@ impl Client for Whole {
     }
 }
 
-/// The body is beyond its limit.
+/// The fault of a body beyond its limit.
 pub const TOO_LARGE: Fault = Fault::Client(
     413,
     "the request body is larger than this route takes (max_body)",

@@ -1,4 +1,4 @@
-//! Why a request fails, and who is to blame: that decides status, log and metric.
+//! Reasons why a request fails, and whose fault that is: this decides status, log and metric.
 
 use std::{fmt, io, time::Duration};
 
@@ -9,36 +9,37 @@ use rustix::io::Errno;
 /// A failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The client sent something wrong: this status, and why.
+    /// The client sent something wrong: the status, and the reason.
     Client(u16, &'static str),
-    /// The address asks more often than the route's `rate_limit` allows, and may ask again after this: 429 with Retry-After.
+    /// The address asks more often than the route's `rate_limit` allows. After this time it may ask again: 429 with
+    /// Retry-After.
     TooMany(Duration),
     /// The client left, or stopped moving bytes.
     Gone(&'static str),
     /// Nothing answers at this path.
     NotFound,
-    /// Something is there and may not be used; words for the log.
+    /// The path exists but may not be used; words for the log.
     Refused(String),
-    /// The program did something wrong; words its author can act on: 502.
+    /// The program did something wrong; words on which its author can act: 502.
     Script(String),
-    /// The program took too long; which clock: 504.
+    /// The program took too long; the name of the time limit: 504.
     Late(String),
-    /// Our own capacity: 503 with Retry-After.
+    /// The server is at its capacity: 503 with Retry-After.
     Busy(&'static str),
-    /// What starts programs does not answer, or is short of something; words for the log: 503 with Retry-After.
+    /// The process that starts programs does not answer, or lacks resources; words for the log: 503 with Retry-After.
     Stalled(String),
-    /// The disk has no room for what must be kept, or does not take it; words for the log: 507.
+    /// The disk has no room for data that must be stored, or does not accept it; words for the log: 507.
     Storage(String),
     /// Our own fault: 500.
     Internal(String),
 }
 
-/// The kernel has no room for what an event loop must watch.
+/// The fault if the kernel has no room for another watched descriptor.
 pub const SHORT: Fault = Fault::Busy("the event loop has no room for another descriptor");
 
 impl Fault {
-    /// What an error means that comes while a client's body is awaited: where the client is not too slow, and the kernel
-    /// has room, it is `gone`.
+    /// Returns the fault for an error during the wait for a client's body. The fault is `gone`, unless the client is too
+    /// slow or the kernel has no room.
     pub fn awaiting(e: &io::Error, gone: Self) -> Self {
         match e.kind() {
             _ if is_short(e) => SHORT,
@@ -51,17 +52,17 @@ impl Fault {
         }
     }
 
-    /// The status to answer with, where an answer can still be given.
+    /// Returns the status to answer with, if an answer can still be given.
     pub fn status(&self) -> u16 {
         self.told().0
     }
 
-    /// One word for the access log.
+    /// Returns one word for the access log.
     pub fn outcome(&self) -> &'static str {
         self.told().1
     }
 
-    /// What clients and the access log are told.
+    /// Returns the status and the word for the access log.
     fn told(&self) -> (u16, &'static str) {
         match self {
             Self::Client(status, _) => (*status, "client_error"),
@@ -78,8 +79,7 @@ impl Fault {
     }
 }
 
-/// Whether the system has too little of something at this moment: that is our capacity, and says nothing of what was
-/// asked for.
+/// Whether the system lacks a resource at this moment: then the fault is our capacity, not the request.
 pub fn is_shortage(e: &io::Error) -> bool {
     const OUT_OF: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
     Errno::from_io_error(e).is_some_and(|errno| OUT_OF.contains(&errno))

@@ -2,14 +2,14 @@
 
 use std::{cell::Cell, ops::Deref};
 
-/// Makes the ids of one event loop.
+/// The source of request ids of one event loop.
 #[derive(Debug)]
 pub struct Ids {
     base: u64,
     next: Cell<u64>,
 }
 
-/// The id of a request: most are never read.
+/// The id of a request, as numbers, because most ids are never read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Id {
     base: u64,
@@ -23,7 +23,7 @@ pub struct IdText([u8; 20]);
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 impl Ids {
-    /// A maker of ids that begins at a random place.
+    /// Returns a source of ids that starts at a random number.
     pub fn new() -> Self {
         let mut seed = [[0; 8]; 2];
         let flags = rustix::rand::GetRandomFlags::empty();
@@ -34,7 +34,7 @@ impl Ids {
         Self { base, next }
     }
 
-    /// The next id.
+    /// Returns the next id.
     pub fn next(&self) -> Id {
         let n = self.next.get();
         self.next.set(n.wrapping_add(1));
@@ -52,7 +52,7 @@ impl Default for Ids {
 }
 
 impl Id {
-    /// As text.
+    /// Returns the id as text.
     pub fn text(self) -> IdText {
         let mut bits = u128::from(self.base) << 36 | u128::from(self.number & 0xf_ffff_ffff);
         let mut out = [0; 20];

@@ -1,19 +1,19 @@
-//! The waist: what fronts and handlers share, which do not know each other.
+//! The types that fronts and handlers share; fronts and handlers do not know each other.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`service`] | what answers requests, as the front sees it |
-//! | [`request`], [`link`] | what is asked, and both ends of the connection that it came by |
+//! | [`service`] | the service that answers requests, as the front sees it |
+//! | [`request`], [`link`] | a request, and both ends of its connection |
 //! | [`client`] | the client of a request: its body, and whether it is still there |
-//! | [`body`] | what answers it: status, fields, and a body |
-//! | [`producer`] | what produces a body while it is sent |
-//! | [`fault`] | what went wrong, and who is to blame: that decides status, log level and the word in the access log |
+//! | [`body`] | the answer: status, fields, and a body |
+//! | [`producer`] | the producer of a body that is sent at the same time |
+//! | [`fault`] | failures, and whose fault they are: that decides status, log level and the word in the access log |
 //! | [`admission`] | permits for running programs, and the queue for them |
-//! | [`spool`] | bytes that wait, in memory and in files without a name |
+//! | [`spool`] | waiting bytes, in memory and in files without a name |
 //! | [`log`] | the access log and the error log |
 //! | [`phase`] | whether the server takes requests, or is about to end |
-//! | [`peer`], [`id`] | the address that limits count by; ids of requests |
-//! | [`mod@lock`] | how a lock is taken |
+//! | [`peer`], [`id`] | the address by which limits count; ids of requests |
+//! | [`mod@lock`] | taking a lock |
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod admission;

@@ -1,4 +1,4 @@
-//! Both ends of a connection, as programs and logs are told.
+//! Both ends of a connection, for programs and logs.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -9,34 +9,34 @@ use std::{
 use galgo_io::tls::Agreed;
 use galgo_proto::{forwarded::ForwardedParams, gateway::Gateway, vars};
 
-/// What is known of both ends: from the connection itself, or from the proxy that passes requests on.
+/// Both ends of a connection, as the connection itself or the proxy in front of it names them.
 #[derive(Debug, Clone)]
 pub struct Link {
-    /// The client's address as text; `unix` where it has none.
+    /// The client's address as text; `unix` if it has none.
     pub remote: Rc<str>,
-    /// The client's address, where it has one.
+    /// The client's address, if it has one.
     pub remote_ip: Option<IpAddr>,
-    /// The client's port, where it is known.
+    /// The client's port, if it is known.
     pub remote_port: Option<u16>,
-    /// Our address as text; empty where there is none.
+    /// Our address as text; empty if there is none.
     pub local: Rc<str>,
-    /// The port the client asked; 0 where there is none.
+    /// The port that the client asked; 0 if there is none.
     pub port: u16,
     /// Whether the client spoke TLS, as far as is known.
     pub https: bool,
-    /// What was agreed upon with a client that speaks TLS to galgo itself.
+    /// The TLS parameters of a client that speaks TLS to galgo itself.
     pub tls: Option<Rc<Agreed>>,
-    /// (REMOTE_USER, AUTH_TYPE) as verified by a FastCGI or SCGI front, or as a client's certificate says.
+    /// (REMOTE_USER, AUTH_TYPE) as a FastCGI or SCGI front has verified them, or from the client's certificate.
     pub user: Option<(Rc<str>, Rc<str>)>,
     /// Another server passed the request on.
     pub passed_on: bool,
-    /// The connection began with a header of the PROXY protocol: the address of the peer that sent it, which is
-    /// `None` for a Unix socket.
+    /// Set if the connection began with a header of the PROXY protocol: the address of the peer that sent the
+    /// header, or `None` for a Unix socket.
     pub announced_by: Option<Option<IpAddr>>,
 }
 
 impl Link {
-    /// The link between two socket addresses; `None` is a Unix socket.
+    /// Returns the link between two socket addresses; `None` is a Unix socket.
     pub fn between(remote: Option<SocketAddr>, local: Option<SocketAddr>) -> Self {
         let remote_ip = remote.map(|a| a.ip().to_canonical());
         Self {
@@ -53,13 +53,13 @@ impl Link {
         }
     }
 
-    /// The link of a socket whose peer is `remote`, and which is `local` where that is known.
+    /// Returns the link of a socket to the peer `remote`. `local` is our address, if it is known.
     pub fn of(sock: impl AsFd, remote: Option<SocketAddr>, local: Option<SocketAddr>) -> Self {
         let own = || SocketAddr::try_from(rustix::net::getsockname(sock.as_fd()).ok()?).ok();
         Self::between(remote, local.or_else(own))
     }
 
-    /// The link of a client that the peer names by the PROXY protocol; `None`: it speaks for itself.
+    /// Returns the link of a client that the peer names by the PROXY protocol; `None`: the peer is the client.
     #[must_use]
     pub fn announced(self, ends: galgo_proto::proxy::Ends) -> Self {
         let announced_by = Some(self.remote_ip);
@@ -73,14 +73,14 @@ impl Link {
         }
     }
 
-    /// The link of a client that a trusted proxy speaks for.
+    /// Returns the link of a client behind a trusted proxy.
     #[must_use]
     pub fn behind(&self, origin: &ForwardedParams) -> Self {
         let mut link = Self {
             https: origin.https.unwrap_or(self.https),
             port: origin.server_port().unwrap_or(self.port),
             passed_on: true,
-            // That is with the proxy, and so is a user whom its certificate names.
+            // These two describe the proxy's connection: the user may be from the proxy's certificate.
             tls: None,
             user: None,
             ..self.clone()
@@ -93,7 +93,7 @@ impl Link {
         link
     }
 
-    /// The link of a client that a FastCGI or SCGI front speaks for.
+    /// Returns the link of a client behind a FastCGI or SCGI front.
     pub fn through(gateway: &Gateway) -> Self {
         let user = gateway.user.as_ref();
         Self {
@@ -110,7 +110,7 @@ impl Link {
         }
     }
 
-    /// As the variables want it.
+    /// Returns the link for the variables of programs.
     pub fn connection(&self) -> vars::ConnectionVars<'_> {
         vars::ConnectionVars {
             remote_addr: match self.remote_ip {
@@ -144,7 +144,8 @@ pub fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// An address as text. Made for every connection, where `Display` has a tenth of all instructions.
+/// Writes an address as text. Called for every connection, because `Display` would take a tenth of all
+/// instructions.
 fn text(ip: IpAddr) -> Rc<str> {
     let IpAddr::V4(ip) = ip else {
         return ip.to_string().into();

@@ -1,20 +1,20 @@
-//! How much processor time the programs of one address have used lately, and whether that is more than its share.
+//! The processor time that the programs of each address used lately, and whether it is more than the address's share.
 //!
-//! What was used counts half as much after each [`HALF`]: an eighth after a minute. So one number is enough, and the ratio of
-//! two such numbers does not change while no program ends.
+//! Used time counts half as much after each [`HALF`]: an eighth after a minute. So one number for each address is enough, and
+//! the ratio of two such numbers does not change while no program ends.
 
 use std::time::Duration;
 
-/// After this long, what was used counts half as much.
+/// After this time, used processor time counts half as much.
 const HALF: Duration = Duration::from_secs(20);
-/// Addresses that have used less are forgotten as soon as they have no program. So the addresses that are remembered were
-/// given a hundredth of a second each of the last minutes: there cannot be many.
+/// Addresses that have used less are forgotten as soon as they run no program. So each remembered address has used a
+/// hundredth of a second in the last minutes: there cannot be many.
 const FORGOTTEN: u64 = 10_000;
 
-/// How often [`HALF`] has passed.
+/// Number of times that [`HALF`] has passed.
 pub(super) type Period = u32;
 
-/// Which period a moment is in, given as the time since any fixed moment.
+/// Returns the period of a moment, which is given as the time since any fixed moment.
 pub(super) fn period(since: Duration) -> Period {
     Period::try_from(since.as_secs() / HALF.as_secs()).unwrap_or(Period::MAX)
 }
@@ -28,18 +28,18 @@ pub(super) struct CpuUse {
 }
 
 impl CpuUse {
-    /// `used` microseconds more, now.
+    /// Adds `used` microseconds in the current period.
     pub(super) fn add(&mut self, used: u64, now: Period) {
         self.used = self.lately(now).saturating_add(used);
         self.at = now;
     }
 
-    /// Whether it is too little to be remembered.
+    /// Whether the time is too short to be remembered.
     pub(super) fn is_little(self, now: Period) -> bool {
         self.lately(now) < FORGOTTEN
     }
 
-    /// Whether this is more than `percent` of what `all` have used; 0: it never is.
+    /// Whether this time is more than `percent` of the time `all`; with 0 percent, never.
     pub(super) fn exceeds(self, percent: usize, all: Self, now: Period) -> bool {
         let (own, all) = (self.lately(now), all.lately(now));
         percent > 0 && u128::from(own) * 100 > u128::from(all) * percent as u128
@@ -84,7 +84,7 @@ mod tests {
         ] {
             let said = used(own).exceeds(percent, used(all), 0);
             assert_eq!(said, exceeds, "{own} of {all}, {percent} %");
-            // The ratio stays as it is while nothing is used.
+            // The ratio does not change while no program uses time.
             let later = used(own << 8 >> 8).exceeds(percent, used(all << 8 >> 8), 1);
             assert!(own < 60 || later == exceeds);
         }

@@ -1,40 +1,43 @@
-//! Whether an address has more programs at once than others bear, and whether there are others.
+//! Whether an address has more programs at once than other addresses can bear, and whether there
+//! are other addresses.
 
 use super::cpu::Period;
 use crate::peer::Peer;
 
-/// Addresses that got permits in this period or so many before it share the processors now.
+/// Addresses that got permits in this period, or in this many periods before it, share the
+/// processors now.
 const LATELY: Period = 1;
 
-/// Whether an address has more programs at once than others bear.
+/// How much the programs of an address crowd out other addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Crowding {
-    /// It has not, or there are no others.
+    /// The address has few programs, or there are no other addresses.
     None,
-    /// Its programs run behind those of others.
+    /// The programs of the address get less priority than those of other addresses.
     Some,
-    /// The same, and it has more than half of all programs: one processor is left to others.
+    /// The address also has more than half of all programs: one processor is left to other
+    /// addresses.
     Most,
 }
 
-/// Whether several addresses got permits lately.
+/// Tells whether several addresses got permits lately.
 #[derive(Debug, Default)]
 pub(super) struct Meeting {
-    /// The address that got the last one.
+    /// The address that got the last permit.
     last: Option<Peer>,
-    /// When one followed another.
+    /// The period in which two addresses last got permits in turn.
     mixed: Option<Period>,
 }
 
 impl Meeting {
-    /// An address got a permit.
+    /// Notes that an address got a permit.
     pub(super) fn note(&mut self, peer: Peer, now: Period) {
         if self.last != Some(peer) {
             self.mixed = self.last.replace(peer).map(|_| now);
         }
     }
 
-    /// Whether several did lately.
+    /// Whether several addresses got permits lately.
     pub(super) fn is_mixed(&self, now: Period) -> bool {
         self.mixed.is_some_and(|mixed| now - mixed <= LATELY)
     }

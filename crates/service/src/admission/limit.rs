@@ -1,4 +1,4 @@
-//! How many permits there are, and how many are taken.
+//! Numbers of permits: the limit, and the permits in use.
 
 use std::{
     iter,
@@ -8,7 +8,8 @@ use std::{
     },
 };
 
-/// How many permits the server or one route has, and how many are taken. Written under the queue's lock, read without it.
+/// The permits of the server or of a route: the limit, and the permits in use. Written under the queue's lock, read
+/// without it.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
     pub(super) most: AtomicUsize,
@@ -17,7 +18,7 @@ pub struct ConcurrencyLimit {
 }
 
 impl ConcurrencyLimit {
-    /// A limit of `most` permits, all free.
+    /// Returns a limit of `most` permits, all free.
     pub fn new(most: usize) -> Self {
         Self {
             most: most.into(),
@@ -34,18 +35,18 @@ impl ConcurrencyLimit {
         self.waiting.load(Relaxed)
     }
 
-    /// Whether a request waits for one of these permits.
+    /// Whether a request waits for a permit of this limit.
     pub(super) fn is_wanted(&self) -> bool {
         self.waiting() > 0 && self.is_full()
     }
 }
 
-/// Whether both are the limit of one route, or both of none.
+/// Whether both arguments are the limit of the same route, or both are `None`.
 pub(super) fn same(a: Option<&Arc<ConcurrencyLimit>>, b: Option<&Arc<ConcurrencyLimit>>) -> bool {
     a.map(Arc::as_ptr) == b.map(Arc::as_ptr)
 }
 
-/// The limits that a permit of that route, or the wait for one, counts for.
+/// Returns the limits that count a permit of that route, or the wait for a permit.
 pub(super) fn limits<'a>(
     server: &'a ConcurrencyLimit,
     route: Option<&'a Arc<ConcurrencyLimit>>,

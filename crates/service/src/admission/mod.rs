@@ -1,5 +1,6 @@
-//! How many programs run at once: a limit, a queue with a length and a longest wait, 503 beyond. `queue` decides
-//! which request gets a permit, and which gives way; `cpu` who has used more processor time than its share.
+//! Admission: how many programs run at once, with a queue that has a length and a time limit, and 503 beyond. `queue` decides
+//! which request gets a permit, and which gives way; `cpu` finds addresses that have used more processor time than their
+//! share.
 
 mod cpu;
 mod crowding;
@@ -25,30 +26,31 @@ pub use limit::ConcurrencyLimit;
 use crate::{fault::Fault, lock::lock, peer::Peer};
 use queue::{AddressLimits, Arrival, Freed, PermitQueue};
 
-/// Programs running at once for each processor. Fewer leave it idle while a finished one is
-/// answered and the next is started; see bench/notes/server.md.
+/// Programs at once for each processor. With fewer, the processor is idle while one program's output is sent and the next
+/// program starts; see bench/notes/server.md.
 const RUNNING: usize = 8;
-/// One permit of so many is for other addresses than the one that holds the rest, so that none of them waits for programs
-/// that take long. Without a second address one permit for each processor stays unused, which costs nothing: see [`RUNNING`].
+/// One in this many permits is reserved for a second address, if one address holds all others, so that a second address does
+/// not wait for slow programs. Without a second address one permit for each processor stays unused, which costs nothing: see
+/// [`RUNNING`].
 const RESERVED: usize = 8;
 
-/// How many programs may run, and how requests wait for a permit.
+/// Limits of running programs, and of requests that wait for a permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdmissionSettings {
-    /// Programs at once.
+    /// Limit of programs at once.
     pub running: usize,
-    /// Programs at once of one address; 0: all but an eighth of `running`.
+    /// Limit of programs at once for one address; 0: all but an eighth of `running`.
     pub running_per_client: usize,
-    /// Percent of the processor time of all programs that one address may use before others are served first; 0: any.
+    /// Percent of all programs' processor time that one address may use before other addresses are served first; 0: any.
     pub cpu_share: usize,
-    /// Requests that may wait.
+    /// Limit of requests that wait.
     pub queue: usize,
-    /// How long one may wait.
+    /// Longest wait of a request.
     pub wait: Duration,
 }
 
 impl AdmissionSettings {
-    /// What one address may have.
+    /// Returns the limits of one address.
     fn bounds(&self) -> AddressLimits {
         let each = match self.running_per_client {
             0 => self.running - self.running / RESERVED,
@@ -78,7 +80,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The concurrency limit of programs: permits of the server, and of one route.
+/// The concurrency limit of programs: permits of the server, and of each route.
 #[derive(Debug)]
 pub struct Admission {
     permits: Arc<Permits>,
@@ -88,14 +90,14 @@ pub struct Admission {
 /// Permits that all readings of the configuration share.
 #[derive(Debug)]
 struct Permits {
-    /// The server's limit, to be read without the lock.
+    /// The server's limit, which can be read without the lock.
     server: Arc<ConcurrencyLimit>,
     line: Mutex<Line>,
 }
 
 type Line = PermitQueue<oneshot::Sender<Permit>>;
 
-/// The permit to run a program, of the route and of the server; given back when dropped.
+/// The permit of the route and of the server to run a program; given back when dropped.
 #[derive(Debug)]
 pub struct Permit(Arc<Held>);
 
@@ -104,16 +106,16 @@ struct Held {
     permits: Arc<Permits>,
     peer: Peer,
     route: Option<Arc<ConcurrencyLimit>>,
-    /// How its address crowded others when it was given.
+    /// How much the address crowded others when it got the permit.
     crowds: Crowding,
-    /// Its holder was told to give way.
+    /// The holder was told to give way.
     ending: AtomicBool,
-    /// Microseconds of processor time that its holder's program has used.
+    /// Microseconds of processor time that the holder's program has used.
     used: AtomicU64,
 }
 
 impl Admission {
-    /// As configured.
+    /// Makes the permits of this configuration.
     pub fn new(c: &AdmissionSettings) -> Self {
         let server = Arc::new(ConcurrencyLimit::new(c.running));
         Self {
@@ -125,8 +127,8 @@ impl Admission {
         }
     }
 
-    /// The same permits, as many as `c` says once [`Admission::settle`] is called. Requests that have one or wait for
-    /// one go on as before.
+    /// Returns the same permits, whose number becomes that of `c` when [`Admission::settle`] is called. Requests with a
+    /// permit, and requests that wait, go on as before.
     pub fn next(&self, c: &AdmissionSettings) -> Self {
         Self {
             permits: self.permits.clone(),
@@ -134,7 +136,7 @@ impl Admission {
         }
     }
 
-    /// Makes the shared permits as many as this one has. Those that are too many and taken go as they come free.
+    /// Sets the number of shared permits to that of this configuration. Surplus permits vanish when they become free.
     pub fn settle(&self) {
         let c = &self.settings;
         let mut line = self.permits.lock();
@@ -142,7 +144,7 @@ impl Admission {
         self.permits.grant(line);
     }
 
-    /// Whether requests wait as `c` says.
+    /// Whether requests wait by the limits of `c`.
     pub fn waits_as(&self, c: &AdmissionSettings) -> bool {
         (self.settings.queue, self.settings.wait) == (c.queue, c.wait)
     }
@@ -150,7 +152,7 @@ impl Admission {
     /// Waits for a permit for a request of `peer`.
     ///
     /// # Errors
-    /// The queue is full, or no permit came free in time.
+    /// The queue is full, or no permit became free in time.
     pub async fn admit(
         &self,
         peer: Peer,
@@ -158,7 +160,7 @@ impl Admission {
     ) -> Result<Permit, Fault> {
         match self.permits.take(peer, route) {
             Some(permit) => Ok(permit),
-            // Boxed: nearly always there is one at once.
+            // Boxed, because nearly always a permit is free at once.
             None => Box::pin(self.wait(peer, route)).await,
         }
     }
@@ -180,7 +182,7 @@ impl Admission {
         let at = match came {
             Arrival::In(crowds) => return Ok(self.permits.permit(peer, route.cloned(), crowds)),
             Arrival::Full => return Err(FULL),
-            // The request that gives way sees that its sender is dropped.
+            // The request that gives way notices the drop of its sender.
             Arrival::Waits(at, _gave_way) => at,
         };
         let _waiting = QueueEntry {
@@ -200,12 +202,12 @@ impl Admission {
         }
     }
 
-    /// A permit, if one is free at this moment.
+    /// Returns a permit, if one is free at this moment.
     pub fn try_admit(&self) -> Option<Permit> {
         self.permits.take(Peer::default(), None)
     }
 
-    /// Refuses what [`Admission::admit`] would refuse now, before anything is spent on it.
+    /// Refuses a request that [`Admission::admit`] would refuse now, before anything is spent on it.
     ///
     /// # Errors
     /// The queue is full.
@@ -248,7 +250,7 @@ impl Permits {
         }))
     }
 
-    /// Gives free permits to requests that wait. The lock is held until it is known which one has the first.
+    /// Gives free permits to requests that wait. The lock is held until the first request is chosen.
     fn grant<'p>(self: &'p Arc<Self>, mut line: MutexGuard<'p, Line>) {
         while let Some((one, crowds)) = line.grant() {
             // Without the lock: a request that does not wait any longer gives the permit back at once.
@@ -260,18 +262,18 @@ impl Permits {
 }
 
 impl Permit {
-    /// Its holder's program has used so much processor time.
+    /// Records the processor time that the holder's program has used.
     pub fn used(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.0.used.store(micros, Ordering::Relaxed);
     }
 
-    /// How the address of its holder crowded others when it was given.
+    /// Returns how much the holder's address crowded others when it got the permit.
     pub fn crowds(&self) -> Crowding {
         self.0.crowds
     }
 
-    /// How it does now. Takes a lock, where it is not the only one that is taken.
+    /// Returns how much the address crowds others now. Takes a lock, unless this is the only permit in use.
     pub fn crowds_now(&self) -> Crowding {
         let Held { permits, peer, .. } = &*self.0;
         match permits.server.taken.load(Ordering::Relaxed) {
@@ -280,7 +282,7 @@ impl Permit {
         }
     }
 
-    /// For code that waits for the client of its holder.
+    /// Returns a handle for code that waits for the holder's client.
     pub fn holding(&self) -> Holding {
         Holding::of(&self.0)
     }
@@ -295,19 +297,19 @@ impl Drop for Held {
         };
         let mut line = self.permits.lock();
         line.free(self.peer, self.route.as_ref(), freed);
-        // Under the same lock: no request that comes meanwhile takes the permit from those that wait.
+        // Under the same lock, so that no request that comes meanwhile takes the permit from requests that wait.
         self.permits.grant(line);
     }
 }
 
-/// The period that it is now, by a clock that costs little.
+/// Returns the current period, by a clock that costs little.
 fn now() -> Period {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     period(Duration::try_from(now).unwrap_or_default())
 }
 
 impl rate_allowance::HeldPermit for Held {
-    /// Costs a look at two numbers as long as no request waits.
+    /// Reads just two numbers as long as no request waits.
     fn gives_way(&self, slow_for_long: bool) -> bool {
         let route = self.route.as_ref();
         let wanted = self.permits.server.is_wanted() || route.is_some_and(|r| r.is_wanted());

@@ -1,12 +1,12 @@
-//! Which request gets a permit, waits or gives way: the policy, without clocks, locks or waking.
+//! The policy, without clocks, locks or waking: which request gets a permit, which waits, and which gives way.
 //!
-//! 1. A request comes: it gets a permit at once, or joins the queue. An address that holds as many as one address may joins the
-//!    queue, too.
+//! 1. A request comes: it gets a permit at once, or joins the queue. If its address holds as many permits as one address may, the
+//!    request joins the queue, too.
 //! 2. The queue is full: the newest request of the address that has most in it gives way, unless the new request has that address.
-//! 3. A permit comes free: it goes to an address that has not used more processor time than its share; among those, to the
-//!    one that holds fewest; among equals, to the one whose turn is longest ago.
+//! 3. A permit becomes free: it goes to an address within its share of processor time; among those, to the address that holds
+//!    fewest permits; among equals, to the address whose turn is longest ago.
 //!
-//! Each step costs the logarithm of how many addresses wait, for each route with a limit of its own for which requests wait.
+//! Each step costs the logarithm of the number of waiting addresses, for each route that has its own limit and waiting requests.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque, hash_map::Entry},
@@ -20,14 +20,14 @@ use super::{
 };
 use crate::peer::Peer;
 
-/// What one address may have.
+/// The limits of one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AddressLimits {
-    /// Permits; at least one.
+    /// Limit of permits; at least one.
     pub(super) each: usize,
-    /// Percent of the processor time of all programs, before others are served first; 0: any.
+    /// Percent of all programs' processor time before other addresses are served first; 0: any.
     pub(super) cpu: usize,
-    /// Programs that can run at the same moment: one on each processor.
+    /// Number of programs that can run at the same moment: one on each processor.
     pub(super) processors: usize,
 }
 
@@ -38,48 +38,48 @@ pub(super) struct PermitQueue<T> {
     bounds: AddressLimits,
     by: HashMap<Peer, Share<T>>,
     lanes: Vec<Lane>,
-    /// How many requests of each address wait, where any do.
+    /// Number of waiting requests of each address that has any.
     lengths: BTreeSet<(usize, Peer)>,
     /// Counts requests that wait, and turns.
     next: u64,
     /// Permits whose holders have been told to give way.
     ending: usize,
     meeting: Meeting,
-    /// What the programs of all addresses have used.
+    /// Processor time that the programs of all addresses have used.
     used: CpuUse,
     now: Period,
 }
 
-/// The addresses whose requests wait for permits of one route, and of the server. None is empty.
+/// The addresses whose requests wait for permits of one route and of the server. Each has a waiting request.
 #[derive(Debug)]
 struct Lane {
     route: Option<Arc<ConcurrencyLimit>>,
-    /// In the order in which they are served.
+    /// Sorted by the order of service.
     order: BTreeSet<(Rank, Peer)>,
 }
 
-/// When an address is served: lower is sooner.
+/// The rank of an address: a lower rank is served sooner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    /// It holds as many as it may: it is not served at all.
+    /// The address holds as many permits as it may: it is not served at all.
     capped: bool,
-    /// It has used more processor time than its share.
+    /// The address has used more processor time than its share.
     over: bool,
     held: usize,
-    /// The number of its turn: when it last got or gave back a permit, or began to wait.
+    /// Number of the address's turn: when it last got or gave back a permit, or began to wait.
     turn: u64,
 }
 
-/// What one address has.
+/// The permits and waiting requests of one address.
 #[derive(Debug)]
 struct Share<T> {
     held: usize,
     used: CpuUse,
-    /// How many of its requests wait.
+    /// Number of waiting requests.
     waiting: usize,
-    /// Those, by lane: none is empty.
+    /// The waiting requests by lane; no element is empty.
     lines: Vec<AddressQueue<T>>,
-    /// As it stands in the order, while requests wait.
+    /// The rank under which lanes list the address, while requests wait.
     rank: Rank,
 }
 
@@ -93,19 +93,19 @@ struct AddressQueue<T> {
 /// A request that waits.
 #[derive(Debug)]
 pub(super) struct Queued<T> {
-    /// Its number: lower for earlier ones.
+    /// Number of the request: earlier requests have lower numbers.
     at: u64,
     pub(super) peer: Peer,
     pub(super) route: Option<Arc<ConcurrencyLimit>>,
     pub(super) tell: T,
 }
 
-/// What has become of a request that came.
+/// The result for a new request.
 #[derive(Debug)]
 pub(super) enum Arrival<T> {
-    /// It has a permit.
+    /// The request has a permit.
     In(Crowding),
-    /// It waits under that number; another gave way for it.
+    /// The request waits under that number; the second field is the request that gave way for it.
     Waits(u64, Option<T>),
     /// The queue is full.
     Full,
@@ -114,9 +114,9 @@ pub(super) enum Arrival<T> {
 /// A permit that is given back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Freed {
-    /// Its holder was told to give way.
+    /// The holder was told to give way.
     pub(super) ending: bool,
-    /// Microseconds of processor time that the holder's program used, and when it ended.
+    /// Microseconds of processor time that the holder's program used, and the period in which it ended.
     pub(super) used: Option<(u64, Period)>,
 }
 
@@ -154,7 +154,7 @@ impl<T> PermitQueue<T> {
         }
     }
 
-    /// Changes how many permits there are, and what an address may have.
+    /// Changes the number of permits, and the limits of an address.
     pub(super) fn resize(&mut self, most: usize, bounds: AddressLimits) {
         self.server.most.store(most, Relaxed);
         self.bounds = bounds;
@@ -164,7 +164,7 @@ impl<T> PermitQueue<T> {
         }
     }
 
-    /// A request comes; at most `queue` wait.
+    /// Handles a new request; at most `queue` requests wait.
     pub(super) fn come(
         &mut self,
         peer: Peer,
@@ -193,7 +193,7 @@ impl<T> PermitQueue<T> {
         Arrival::Waits(at, gone)
     }
 
-    /// Takes a permit, if one is free: how its address crowds others with it.
+    /// Takes a permit, if one is free; returns how much its address crowds others with it.
     pub(super) fn take(
         &mut self,
         peer: Peer,
@@ -217,8 +217,8 @@ impl<T> PermitQueue<T> {
         Some(self.crowds(peer))
     }
 
-    /// How an address crowds others that have got permits lately, too: where it holds more permits than there are processors,
-    /// or more than one and has used more processor time than its share.
+    /// Returns how much an address crowds other addresses that got permits lately. It crowds them if it holds more permits than
+    /// there are processors. Two permits are enough if it has used more processor time than its share.
     pub(super) fn crowds(&self, peer: Peer) -> Crowding {
         let alone = !self.meeting.is_mixed(self.now);
         if alone || self.bounds.cpu == 0 || peer == Peer::default() {
@@ -245,7 +245,7 @@ impl<T> PermitQueue<T> {
         none && self.server.waiting() >= queue && self.greediest(peer).is_none()
     }
 
-    /// A request waits no longer.
+    /// Removes a request that waits no longer.
     pub(super) fn leave(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>, at: u64) {
         let left = self.remove(peer, route, |requests| {
             let found = requests.binary_search_by_key(&at, |one| one.at);
@@ -256,7 +256,7 @@ impl<T> PermitQueue<T> {
         }
     }
 
-    /// A permit is free again.
+    /// Takes back a permit.
     pub(super) fn free(&mut self, peer: Peer, route: Option<&Arc<ConcurrencyLimit>>, freed: Freed) {
         self.ending -= usize::from(freed.ending);
         for limit in limits(&self.server, route) {
@@ -266,7 +266,7 @@ impl<T> PermitQueue<T> {
             self.pass(now);
             self.used.add(used, now);
         }
-        // One look into the table: every program that ends comes by here.
+        // A single lookup, because every program that ends comes by here.
         let Entry::Occupied(mut entry) = self.by.entry(peer) else {
             return;
         };
@@ -282,7 +282,7 @@ impl<T> PermitQueue<T> {
         }
     }
 
-    /// Gives a free permit to the request that is to have it, and says how its address crowds others with it.
+    /// Gives a free permit to the next request; returns how much its address crowds others with it.
     pub(super) fn grant(&mut self) -> Option<(Queued<T>, Crowding)> {
         if self.server.is_full() || self.server.waiting() == 0 {
             return None;
@@ -305,9 +305,9 @@ impl<T> PermitQueue<T> {
         Some((one, self.crowds(peer)))
     }
 
-    /// Whether a request whose client is slow has to give up its permit: whether the request that is to have it is of an
-    /// address that holds no more permits. One that is not slow for long has to only if its address holds more than half of
-    /// all permits and a request of another address waits.
+    /// Whether a request with a slow client has to give up its permit. It has to if the permit would go to an address that holds
+    /// at most as many permits. If the client has not been slow for long, its address must also hold more than half of all
+    /// permits, and a request of another address must wait.
     pub(super) fn gives_way(
         &mut self,
         peer: Peer,
@@ -358,7 +358,7 @@ impl<T> PermitQueue<T> {
         self.rank(peer, turn);
     }
 
-    /// Takes a request out of the queue: the one that `pick` takes out of its line.
+    /// Removes the request from the queue that `pick` takes out of its line.
     fn remove(
         &mut self,
         peer: Peer,
@@ -390,13 +390,13 @@ impl<T> PermitQueue<T> {
         Some(one)
     }
 
-    /// An address got or gave back a permit: its turn is over.
+    /// Ends the turn of an address that got or gave back a permit.
     fn turn(&mut self, peer: Peer) {
         let turn = self.number();
         self.rank(peer, Some(turn));
     }
 
-    /// Ranks an address by what it has now; `turn`: in a turn of that number from now on.
+    /// Computes the rank of an address anew; `turn`: with this number of its turn.
     fn rank(&mut self, peer: Peer, turn: Option<u64>) {
         let Some(share) = self.by.get_mut(&peer) else {
             return;
@@ -418,7 +418,7 @@ impl<T> PermitQueue<T> {
         }
     }
 
-    /// Finds addresses that wait and are over their share no longer, since others have used more.
+    /// Finds waiting addresses that are within their share again because others have used more time.
     fn forgive(&mut self) {
         let over = Rank {
             over: true,
@@ -433,7 +433,7 @@ impl<T> PermitQueue<T> {
         }
     }
 
-    /// Time passes: what was used long ago is forgotten.
+    /// Advances the time, and forgets addresses whose use was long ago.
     fn pass(&mut self, now: Period) {
         if now > self.now {
             self.now = now;
@@ -446,14 +446,14 @@ impl<T> PermitQueue<T> {
         self.next
     }
 
-    /// The address that has most in the queue, where it has more than `peer` would have with one more.
+    /// Returns the address with most requests in the queue, if it has more than `peer` would have with one more.
     fn greediest(&self, peer: Peer) -> Option<Peer> {
         let own = self.by.get(&peer).map_or(0, |share| share.waiting);
         let &(most, greedy) = self.lengths.last()?;
         (most > own + 1).then_some(greedy)
     }
 
-    /// The newest request of `peer` waits no longer.
+    /// Removes the newest request of `peer`.
     fn dismiss(&mut self, peer: Peer) -> Option<T> {
         let lines = self.by.get(&peer)?.lines.iter();
         let newest = lines.max_by_key(|line| line.requests.back().map(|one| one.at))?;
@@ -463,7 +463,7 @@ impl<T> PermitQueue<T> {
         Some(one.tell)
     }
 
-    /// Forgets an address that has nothing.
+    /// Forgets an address without permits, requests and used time.
     fn tidy(&mut self, peer: Peer) {
         if let Entry::Occupied(share) = self.by.entry(peer)
             && share.get().is_idle(self.now)
@@ -479,8 +479,8 @@ impl Lane {
     }
 }
 
-/// Whether an address that holds so many permits may have no more. Clients without an address are many: a front server asks
-/// for them.
+/// Whether an address that holds this many permits may have no more. Clients without an address are many clients: a front server
+/// asks for them.
 fn is_capped(peer: Peer, held: usize, bounds: AddressLimits) -> bool {
     held >= bounds.each && peer != Peer::default()
 }
@@ -503,8 +503,8 @@ mod tests {
         Peer::of(Some([10, 0, 0, n].into()))
     }
 
-    /// Plays a table: `a` asks as address 1 and `b` as 2, digits as 11 and on; what they were told stands behind:
-    /// `+` has a permit, `.` waits, `-` is refused, `>n` waits and the one with number n gave way. An upper case letter gives a permit back.
+    /// Plays a table. `a` asks as address 1 and `b` as 2, digits as 11 and on. The result follows: `+` has a permit, `.` waits,
+    /// `-` is refused, `>n` waits and request n gave way. An upper case letter gives a permit back.
     fn play(most: usize, each: usize, waiting: usize, table: &str) {
         let mut line = queue(most, AddressLimits { each, ..ANY });
         let mut count = 0;
@@ -536,22 +536,22 @@ mod tests {
     fn a_table_of_comings_and_goings() {
         let any = usize::MAX;
         for (most, each, queue, table) in [
-            // One address: first come, first served, and refused beyond the queue.
+            // A single address: first come, first served, and refused beyond the queue.
             (1, any, 2, "a+ a. a. a- Aa2 Aa3 A"),
             (2, any, 0, "a+ a+ a- b-"),
-            // A permit goes to the address that holds fewest, though others came before.
+            // A permit goes to the address that holds fewest, though other requests came before.
             (3, any, 9, "a+ a+ a+ a. a. b. Ab6 Aa4 Aa5"),
             (4, any, 9, "a+ a+ a+ a+ a. a. b. b. b. Ab7 Ab8 Aa5 Bb9 Ba6"),
             // Among equals addresses are served in turn, however many requests each has in the queue.
             (1, any, 9, "a+ a. a. a. b. b. c. Ab5 Bc7 Ca2 Ab6 Ba3 Aa4"),
             (2, any, 9, "a+ a+ a. b. c. Ab4 Ac5 Ba3"),
-            // An address that comes has its turn behind those that wait already.
+            // A new address gets its turn after the addresses that wait already.
             (1, any, 9, "a+ b. c. a. Ab2 d. Bc3 Ca4 Ad5"),
             // The newest request of the address with most in the queue gives way, until shares are even.
             (1, any, 4, "a+ a. a. a. a. b>a5 b>a4 b- a- Ab6 Ba2 Ab7 Ba3"),
             (1, any, 3, "a+ a. a. b. c>a3 d- a-"),
             (1, any, 1, "a+ a. b-"),
-            // What one address may not have is free for others at once.
+            // Permits that one address may not have are free for others at once.
             (3, 2, 9, "a+ a+ a. b+ B Aa3 a. a. b+ B Aa5 b+ b. Ab9"),
             (3, 2, 1, "a+ a+ a. a- b+"),
         ] {
@@ -559,7 +559,7 @@ mod tests {
         }
     }
 
-    /// `peer` gives a permit back whose program has used so many milliseconds.
+    /// `peer` gives back a permit whose program has used this many milliseconds.
     fn used(line: &mut PermitQueue<u32>, from: Peer, ms: u64, now: Period) -> Option<u32> {
         let freed = Freed {
             ending: false,
@@ -583,17 +583,17 @@ mod tests {
         for (n, from) in (0..).zip([a, b, a, c, c, c]) {
             come(&mut line, from, n);
         }
-        // c, which has used nothing, is served before a, though it holds more.
+        // Address c, which has used no time, is served before a, though it holds more permits.
         assert_eq!(used(&mut line, a, 900, 0), Some(3));
         assert_eq!(used(&mut line, b, 100, 0), Some(4));
         assert_eq!(used(&mut line, c, 100, 0), Some(5));
         come(&mut line, b, 6);
         assert_eq!(used(&mut line, c, 100, 0), Some(6));
-        // All others together have used more by now.
+        // All other addresses together have used more by now.
         come(&mut line, c, 7);
         assert_eq!(used(&mut line, b, 900, 0), Some(2));
         assert_eq!(used(&mut line, c, 0, 0), Some(7));
-        // It is remembered, and forgotten.
+        // Address a is remembered, and then forgotten.
         assert_eq!(used(&mut line, a, 900, 1), None);
         assert_eq!(used(&mut line, c, 0, 1), None);
         assert_eq!((line.by.len(), line.server.waiting()), (3, 0));
@@ -607,17 +607,17 @@ mod tests {
     fn who_has_many_at_once_crowds_those_that_ask_too() {
         let (a, b) = (peer(1), peer(2));
         let mut line: PermitQueue<()> = queue(9, ANY);
-        // Alone it crowds no other address, whatever it has.
+        // Alone, address a crowds no other address, whatever it has.
         let take = |line: &mut PermitQueue<()>, from| line.take(from, None).unwrap();
         assert_eq!([(); 3].map(|()| take(&mut line, a)), [Crowding::None; 3]);
-        // Another one comes, which has few.
+        // Another address comes, which has few permits.
         assert_eq!(take(&mut line, b), Crowding::None);
         assert_eq!(
             [a, b].map(|of| line.crowds(of)),
             [Crowding::Most, Crowding::None]
         );
         assert_eq!(take(&mut line, a), Crowding::Most);
-        // Of two that crowd neither leaves a processor to the other.
+        // Two addresses crowd each other: neither leaves a processor to the other.
         for _ in 0..3 {
             let _ = take(&mut line, b);
         }
@@ -625,7 +625,7 @@ mod tests {
         for _ in 0..3 {
             line.free(b, None, Freed::default());
         }
-        // One for each processor are not too many, unless they have used more time than their share.
+        // A permit for each processor is not too many, unless the address has used more time than its share.
         for _ in 0..2 {
             line.free(a, None, Freed::default());
         }
@@ -637,10 +637,10 @@ mod tests {
         line.free(b, None, used(10_000, 0));
         line.free(a, None, used(90_000, 0));
         assert_eq!(take(&mut line, a), Crowding::Most);
-        // Its only program is behind those of no other.
+        // A single program crowds no other address.
         line.free(a, None, Freed::default());
         assert_eq!(line.crowds(a), Crowding::None);
-        // Later it is alone again.
+        // Later a is alone again.
         for (now, crowds) in [
             (1, Crowding::Most),
             (2, Crowding::Most),
@@ -649,7 +649,7 @@ mod tests {
             assert_eq!(take(&mut line, a), crowds);
             line.free(a, None, used(1, now));
         }
-        // Those without an address are many clients; and the configuration may say that no address is held up.
+        // Clients without an address are many clients; and the configuration may say that no address is held up.
         assert_eq!(
             [(); 3].map(|()| take(&mut line, Peer::default())),
             [Crowding::None; 3]
@@ -730,19 +730,19 @@ mod tests {
             }
             line
         };
-        // No request waits: none is ended.
+        // No request waits, so no request is ended.
         assert!(!line(&[a, a], &[]).gives_way(a, None, true));
-        // One that waits ends one that is slow, be it of the same address.
+        // A waiting request ends a slow one, even of the same address.
         let mut one = line(&[a, a, b, c], &[c]);
         assert!(one.gives_way(a, None, true) && !one.gives_way(a, None, true));
         assert!(line(&[a, a], &[a]).gives_way(a, None, true));
-        // An address with few permits does not give way to one that has many.
+        // An address with few permits does not give way to an address with many.
         assert!(!line(&[a, a, b, c], &[a]).gives_way(b, None, true));
-        // An address that has more than half gives way sooner, and not to itself.
+        // An address that has more than half gives way sooner, but not to itself.
         assert!(line(&[a, a, a, c], &[b]).gives_way(a, None, false));
         assert!(!line(&[a, a, b, c], &[b]).gives_way(a, None, false));
         assert!(!line(&[a, a, a, c], &[a]).gives_way(a, None, false));
-        // Its permit does not help a request that waits for a route that is full.
+        // The permit of a does not help a request that waits for a full route.
         let route = Arc::new(ConcurrencyLimit::new(1));
         let mut full = queue(2, ANY);
         let _ = full.come(a, None, 9, || ());

@@ -1,4 +1,4 @@
-//! One line a request: Combined, or JSON.
+//! Lines of the access log, one for each request: Combined, or JSON.
 
 use std::{
     fmt::Write as _,
@@ -14,41 +14,41 @@ use tokio::time::Instant;
 use super::{own::OwnLog, settings::LogFormat, time};
 use crate::id::Id;
 
-/// What is known of a request when it is over.
+/// The data of a request for its line in the access log.
 #[derive(Debug, Clone)]
 pub struct AccessEntry {
-    /// When its head was complete.
+    /// The time at which the head was complete.
     pub began: Instant,
-    /// Its id.
+    /// The request's id.
     pub id: Id,
     /// The client's address; `unix` for a Unix socket.
     pub remote: Rc<str>,
-    /// Who the client has shown to be.
+    /// The user, if the client has proved one.
     pub user: Option<Box<str>>,
-    /// The head; `None` where it could not be parsed.
+    /// The head; `None` if it could not be parsed.
     pub head: Option<Rc<Head>>,
-    /// The status sent, or that would have been sent.
+    /// The status that was sent, or would have been sent.
     pub status: u16,
-    /// Bytes of body sent.
+    /// Bytes of body that were sent.
     pub bytes: u64,
-    /// One word: `ok`, or why not.
+    /// One word: `ok`, or the reason of a failure.
     pub outcome: &'static str,
-    /// Waiting for a permit to run a program.
+    /// Time spent waiting for a permit to run a program.
     pub queue: Duration,
-    /// Starting the process; without its execve, where that is not waited for.
+    /// Time to start the process; without its execve, if the start does not wait for that.
     pub start: Duration,
-    /// From the head to the first byte of the response.
+    /// Time from the head to the first byte of the response.
     pub first_byte: Duration,
-    /// From the head to the last byte of the response.
+    /// Time from the head to the last byte of the response.
     pub total: Duration,
-    /// How the program ended.
+    /// The program's exit.
     pub exit: Option<Exit>,
-    /// Where its line goes; `None`: to the server's access log.
+    /// The log for the line; `None`: the server's access log.
     pub log: Option<Arc<OwnLog>>,
 }
 
 impl AccessEntry {
-    /// What is known when a head has come, from `remote`.
+    /// Returns the entry for a head that has come from `remote`.
     pub fn new(id: Id, remote: Rc<str>, head: Option<Rc<Head>>) -> Self {
         Self {
             began: Instant::now(),
@@ -78,7 +78,7 @@ impl AccessEntry {
         out.extend_from_slice(line.as_bytes());
     }
 
-    /// When that was by the clock on the wall, which is asked only for those that are logged.
+    /// Returns the wall-clock time of the head, computed only for requests that are logged.
     fn at(&self) -> SystemTime {
         let now = SystemTime::now();
         now.checked_sub(self.began.elapsed()).unwrap_or(now)
@@ -97,7 +97,7 @@ impl AccessEntry {
         head.and_then(|h| h.fields.first(name)).unwrap_or(b"-")
     }
 
-    /// The host that is asked for, as a field of its own.
+    /// Returns the requested host, as a separate field.
     fn host(&self) -> String {
         let mut line = String::new();
         user(&mut line, self.head.as_ref().map(|head| &*head.host));
@@ -160,7 +160,7 @@ impl AccessEntry {
     }
 }
 
-/// Appends the name of a user, or of a host, as a field of its own: a space in it begins no other one.
+/// Appends the name of a user or host as a separate field; a space in it is escaped.
 fn user(line: &mut String, name: Option<&str>) {
     let from = line.len();
     let name = name.filter(|name| !name.is_empty()).unwrap_or("-");

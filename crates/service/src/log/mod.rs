@@ -1,5 +1,5 @@
-//! The access log and the error log. Writing never blocks an event loop: lines go to a thread of
-//! their own (those of routes to one for each file system), and what it cannot keep up with is dropped, counted and reported.
+//! The access log and the error log. Writing never blocks an event loop: lines go to a separate thread. The logs of routes
+//! share a thread for each file system. Lines that a thread cannot keep up with are dropped, counted and reported.
 
 pub mod access;
 pub mod own;
@@ -29,11 +29,11 @@ pub use writer::LogWriter;
 
 use crate::{id::Id, lock::lock};
 
-/// The logs, shared by all event loops. Where they go may change, they stay.
+/// The logs, shared by all event loops. Their files may change, but these objects stay.
 #[derive(Debug, Clone)]
 pub struct Logs {
     access: Arc<OnceLock<LogWriter>>,
-    /// Those of routes.
+    /// The logs of routes.
     own: Arc<Mutex<OwnWriters>>,
     /// The error log.
     pub error: ErrorLog,
@@ -41,16 +41,16 @@ pub struct Logs {
 
 type OwnWriters = Vec<(LogTo, Arc<LogWriter>)>;
 
-/// Where the logs go from now on, opened; `None`: where they went before.
+/// The new targets of the logs, already opened; `None`: the target does not change.
 #[derive(Debug, Default)]
 pub struct Reopening {
     access: Option<LogTarget>,
     error: Option<LogTarget>,
-    /// All of them, those that go on among them.
+    /// All logs of routes, including those that stay.
     own: Option<OwnWriters>,
 }
 
-/// Where errors and what programs say on standard error are written.
+/// The log of errors, and of the standard error of programs.
 #[derive(Debug, Clone)]
 pub struct ErrorLog(Arc<LogWriter>);
 
@@ -59,7 +59,7 @@ fn is_others(to: &LogTo) -> bool {
     matches!(to, LogTo::File(path) if trusted_path::others_part(path).is_some())
 }
 
-/// How much a line of the error log matters.
+/// The severity of a line in the error log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Level {
@@ -69,7 +69,7 @@ pub enum Level {
 }
 
 impl Logs {
-    /// Opens the logs, as a server does that is still root and becomes `user`.
+    /// Opens the logs. The server may still be root, and become `user` later.
     pub fn open(c: &LogSettings, user: Option<&Identity>) -> io::Result<Self> {
         let error = LogTarget::open(&c.error, user)?;
         let access = c.access.as_ref().map(|to| LogTarget::open(to, user));
@@ -85,7 +85,7 @@ impl Logs {
         Ok(logs)
     }
 
-    /// What writes these logs: those that are open already, and new ones.
+    /// Returns the writers of these logs: the writers that are open already, and new ones.
     fn own_writers(&self, all: &[LogTo], user: Option<&Identity>) -> io::Result<OwnWriters> {
         let open = lock(&self.own);
         let mut writers = OwnWriters::new();
@@ -95,7 +95,7 @@ impl Logs {
                 Some((_, writer)) => writer.clone(),
                 None => {
                     let target = match LogTarget::open(to, user) {
-                        // Its owner keeps no server from starting.
+                        // The owner of that folder must not be able to prevent the server's start.
                         Err(e) if is_others(to) => {
                             let words = format!("{e}: requests that belong in it are not logged");
                             self.error.write(Level::Warn, "log", &words);
@@ -117,7 +117,7 @@ impl Logs {
         Ok(writers)
     }
 
-    /// Has the log of a route write; it must be one of those that are open.
+    /// Connects the log of a route to its writer, which must be open.
     pub fn connect(&self, log: &OwnLog) {
         let own = lock(&self.own);
         if let Some((_, writer)) = own.iter().find(|(to, _)| Some(to) == log.to()) {
@@ -127,15 +127,15 @@ impl Logs {
 
     fn start_access(&self, target: LogTarget) -> io::Result<()> {
         let errors = self.error.0.clone();
-        // INVARIANT: only the main thread starts it, where there is none.
+        // INVARIANT: only the main thread starts the writer, if there is none.
         let _ = self.access.set(LogWriter::start(target, Some(errors))?);
         Ok(())
     }
 
-    /// Opens the logs of `next` that are not those of `before`. Nothing changes before [`Logs::switch`].
+    /// Opens the logs of `next` that differ from those of `before`. Nothing changes before [`Logs::switch`].
     ///
     /// # Errors
-    /// One cannot be opened.
+    /// A log cannot be opened.
     pub fn prepare(&self, before: &LogSettings, next: &LogSettings) -> io::Result<Reopening> {
         let access = match &next.access {
             to if *to == before.access => None,
@@ -158,13 +158,13 @@ impl Logs {
         })
     }
 
-    /// Goes on where `switch` says; a file that stays the same is opened again.
+    /// Switches the logs to new targets; a file that stays the same is opened again.
     pub fn switch(&self, switch: Reopening) {
         if let Some(access) = self.access.get() {
             access.switch(switch.access);
         }
         let mut own = lock(&self.own);
-        // What is new is opened twice: logrotate may have moved it away since.
+        // A new file is opened twice, because logrotate may have moved it away meanwhile.
         let next = switch.own.unwrap_or_else(|| own.clone());
         next.iter().for_each(|(_, writer)| writer.switch(None));
         *own = next;
@@ -176,12 +176,12 @@ impl Logs {
         self.switch(Reopening::default());
     }
 
-    /// The access log, where there has been one.
+    /// Returns the access log, if there is or was one.
     pub fn access(&self) -> Option<&LogWriter> {
         self.access.get()
     }
 
-    /// Waits until everything handed over is written.
+    /// Waits until all lines are written.
     pub fn flush(&self) {
         if let Some(access) = self.access.get() {
             access.flush();
@@ -193,8 +193,8 @@ impl Logs {
 }
 
 impl ErrorLog {
-    /// Writes one line: time, level, what it is about, message. Control characters and those that change the direction
-    /// of text are escaped.
+    /// Writes one line: time, level, subject, message. Control characters are escaped, and so are characters that change the
+    /// direction of text.
     pub fn write(&self, level: Level, about: &str, message: &str) {
         let level = match level {
             Level::Error => "error",
@@ -204,7 +204,7 @@ impl ErrorLog {
         self.line(level, about, message);
     }
 
-    /// Returns the bytes that the log grows by.
+    /// Writes a line; returns the number of bytes that the log grows by.
     fn line(&self, kind: &str, about: &str, message: &str) -> usize {
         let now = time::iso(SystemTime::now());
         let (about, message) = (escape(about.as_bytes()), escape(message.as_bytes()));
@@ -215,7 +215,7 @@ impl ErrorLog {
         grows
     }
 
-    /// Waits until everything handed over is written.
+    /// Waits until all lines are written.
     pub fn flush(&self) {
         self.0.flush();
     }
@@ -230,7 +230,7 @@ pub struct LogSource {
 }
 
 impl LogSource {
-    /// The source of lines about request `id`, answered by `script`.
+    /// Returns the source of lines about request `id`, answered by `script`.
     pub fn new(log: ErrorLog, id: Id, script: &str) -> Self {
         Self {
             log,
@@ -239,23 +239,22 @@ impl LogSource {
         }
     }
 
-    /// The name of the program.
+    /// Returns the name of the program.
     pub fn script(&self) -> &str {
         &self.script
     }
 
-    /// Every request has a source, hardly any writes a line.
+    /// Returns the subject of a line. Made for each line, because every request has a source, but hardly any writes one.
     fn about(&self) -> String {
         ["[", &*self.id.text(), "] ", &self.script].concat()
     }
 
-    /// A line the program wrote to standard error, already escaped. Returns the bytes that the log grows by.
+    /// Writes a line from the program's standard error, already escaped. Returns the number of bytes that the log grows by.
     pub fn line(&self, line: &str) -> usize {
         self.log.line("stderr", &self.about(), line)
     }
 
-    /// Says that the program failed although its response was sent as it should be: an exception behind the head, most
-    /// often.
+    /// Logs that the program failed although its response was sent correctly: most often an exception after the head.
     pub fn failed_behind(&self, exit: Option<Exit>) {
         if let Some(status @ Status::Code(1..)) = exit.map(|exit| exit.status) {
             let words = format!("it ended {}, behind its response", how(status));
@@ -263,7 +262,7 @@ impl LogSource {
         }
     }
 
-    /// Says that the program printed more than it promised.
+    /// Logs that the program printed more than it promised.
     pub fn excess(&self, promised: u64) {
         let words = format!(
             "the program printed more than its Content-Length {promised}; the rest was cut"
@@ -271,7 +270,7 @@ impl LogSource {
         self.write(Level::Warn, &words);
     }
 
-    /// A line about the program.
+    /// Writes a line about the program.
     pub fn write(&self, level: Level, message: &str) {
         self.log.write(level, &self.about(), message);
     }
