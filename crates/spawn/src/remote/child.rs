@@ -1,4 +1,4 @@
-//! A program that a helper has started for this process.
+//! The server's side of a program that a helper has started.
 
 use crate::{
     error::{StartError, StartStage},
@@ -21,21 +21,21 @@ use std::{
     time::Duration,
 };
 
-/// A program that a helper has started, or is to start. Closing its connection ends it.
+/// A program that a helper has started or will start. Closing its connection ends it.
 #[derive(Debug)]
 pub(crate) struct RemoteChild {
     connection: ProgramConnection,
     launch: Mutex<Option<Launch>>,
     pid: OnceLock<i32>,
-    /// How it ended, and whether it has left others behind.
+    /// Exit of the program, and whether it left other processes.
     end: OnceLock<(Exit, bool)>,
-    /// They are gone.
+    /// The processes that the program left are gone.
     alone: bool,
 }
 
 impl RemoteChild {
-    /// One that is launched; without a `launch` one that waited for its request, and is being given it:
-    /// [`began`](Self::began).
+    /// Creates the child for a launch that is under way. Without a `launch`, the child is a waiting process that is being given
+    /// its request: see [`began`](Self::began).
     pub(crate) fn new(connection: ProgramConnection, launch: Option<Launch>) -> Self {
         Self {
             connection,
@@ -46,7 +46,7 @@ impl RemoteChild {
         }
     }
 
-    /// What has become of the start. A failure is told once.
+    /// Returns the result of the start. Reports a failure only once.
     pub(crate) fn outcome(&self) -> LaunchOutcome {
         let mut launch = self.launch.lock().unwrap_or_else(PoisonError::into_inner);
         if launch.is_none() {
@@ -63,10 +63,10 @@ impl RemoteChild {
         }
     }
 
-    /// Whether one that waited for its request has it.
+    /// Whether a waiting process has received its request.
     ///
     /// # Errors
-    /// It has not, and will not.
+    /// The process will never receive the request.
     pub(crate) fn began(&self) -> io::Result<bool> {
         if self.pid.get().is_some() {
             return Ok(true);
@@ -75,7 +75,7 @@ impl RemoteChild {
         Ok(started.is_some())
     }
 
-    /// Whether it was started; `None`: that is not known yet.
+    /// Returns whether the program was started; `None` if that is not known yet.
     fn started(&self) -> Option<Result<(), StartError>> {
         Some(match self.report() {
             Err(Errno::AGAIN) => return None,
@@ -92,16 +92,16 @@ impl RemoteChild {
                 stage: StartStage::Denied,
                 source: io::Error::other(why),
             }),
-            // It has closed the connection: it had no room for the order's descriptors.
+            // The helper has closed the connection, because it had no room for the descriptors of the order.
             Ok(_) | Err(_) if !self.connection.helper.is_over() => {
                 Err(StartError::errno(StartStage::Descriptors, libc::EMFILE))
             }
-            // It has ended, with the program or before.
+            // The helper has ended, with the program or before its start.
             Ok(_) | Err(_) => Err(StartError::errno(StartStage::Helper, libc::ECONNRESET)),
         })
     }
 
-    /// What comes next, without waiting; `None` at the end, and where it makes no sense.
+    /// Reads the next report, without waiting; `None` at the end, or if the report cannot be understood.
     fn report(&self) -> Result<Option<ProgramReport>, Errno> {
         let mut buffer = [0; REPORT];
         let received = self.connection.receive_all(&mut buffer);
@@ -112,18 +112,18 @@ impl RemoteChild {
             (Some(ProgramReport::Started(_)), Some(pidfd)) => {
                 Some(ProgramReport::Started(number(pidfd)))
             }
-            // Its number here is not known: this process had no room for the descriptor that tells it.
+            // The number is unknown, because this process had no room for the descriptor that tells it.
             (Some(ProgramReport::Started(_)), None) if lacks => Some(ProgramReport::Started(0)),
             (report, _) => report,
         })
     }
 
-    /// Whether it is known how it ended.
+    /// Whether the end of the program is known.
     pub(crate) fn is_known(&self) -> bool {
         self.end.get().is_some()
     }
 
-    /// Whether nothing was told of it.
+    /// Whether there was no report about the program.
     pub(crate) fn is_unheard_of(&self) -> bool {
         self.pid.get().is_none() && !self.is_known()
     }
@@ -132,7 +132,7 @@ impl RemoteChild {
         self.pid.get().copied().unwrap_or_default()
     }
 
-    /// How it ended, once that has come, or nothing more will.
+    /// Returns how the program ended, once its report has come, or no report will come any more.
     pub(crate) fn exit(&self) -> Option<Exit> {
         while self.end.get().is_none() {
             let lost = Exit {
@@ -172,22 +172,22 @@ impl RemoteChild {
         !self.alone && self.end.get().is_some_and(|(_, left)| *left)
     }
 
-    /// Whether they are there still: the helper closes the socket once they are not.
+    /// Whether processes that the program left are still there. The helper closes the socket once they are gone.
     pub(crate) fn group_remains(&mut self) -> bool {
         let gone = || !matches!(self.report(), Err(Errno::AGAIN | Errno::INTR));
         self.alone = self.alone || (self.left_others() && gone());
         self.left_others()
     }
 
-    /// Has the helper lower its priority.
+    /// Asks the helper to lower the program's priority.
     pub(crate) fn lower(&self, to: Priority) {
         if let Some(order) = lower(to) {
-            // One that does not take it has other things to do than to start programs.
+            // The helper is busy; losing this message is harmless.
             let _ = self.connection.send(order);
         }
     }
 
-    /// Has the helper send a signal to the group.
+    /// Asks the helper to send a signal to the program's group.
     pub(crate) fn signal(&self, signal: i32) -> io::Result<()> {
         let signal = u8::try_from(signal).map_err(|_| io::ErrorKind::InvalidInput)?;
         let sent = self.connection.send(signal);
@@ -195,7 +195,7 @@ impl RemoteChild {
     }
 }
 
-/// The number by which this process knows one of another PID namespace (pidfd_open(2)); 0: it has ended.
+/// Returns this process's number for a process in another PID namespace (pidfd_open(2)); 0 if that process has ended.
 pub(crate) fn number(pidfd: &OwnedFd) -> i32 {
     let info = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
     let info = std::fs::read_to_string(info).unwrap_or_default();

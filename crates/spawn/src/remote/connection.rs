@@ -1,8 +1,9 @@
-//! Between the server and a helper: the socket for orders, and a connection for each program that is started.
+//! Sockets between the server and a helper: a socket for orders, and a connection for each program that is started.
 //!
-//! Over its connection the server hears what becomes of a program, and sends signals; who closes it ends the program. One
-//! whose program is over is the next one's, named by its number: a new socket for each start would cost both sides five
-//! system calls, and the kernel a search for sockets that are on their way to each other (net/unix/garbage.c).
+//! Over a program's connection the server gets reports and sends signals. Closing the connection ends the program. When the
+//! program is over, its connection is used again for another program, and orders name it by its number. A new socket for each
+//! start would cost both sides five system calls. It would also make the kernel search for sockets in transit
+//! (net/unix/garbage.c).
 
 use crate::remote::{
     message::{MOST, Received, pair, receive, receive_all, send},
@@ -22,25 +23,26 @@ use std::{
     thread::available_parallelism,
 };
 
-/// Connections without a program that are kept for the next ones, of each helper.
+/// Limit of idle connections for each helper, which are kept for later programs.
 const IDLE: usize = 64;
 
-/// The same, of all helpers together: each is a descriptor of the server.
+/// Limit of idle connections for all helpers together: each is a descriptor of the server.
 const IDLE_OF_ALL: usize = 128;
 
-/// A report that cannot be sent because something is short is tried so often.
+/// Number of attempts to send a report if something is short.
 const SHORT_TRIES: u32 = 5;
 
-/// Helpers that a server is to have descriptors for. Those of more users at once come out of what connections have.
+/// Number of helpers that the server reserves descriptors for. If more users have helpers at once, these take descriptors from
+/// connections.
 const HELPERS: usize = 32;
 
-/// Helpers of one remit and user, at most: one for each processor.
+/// Returns the limit of helpers for one remit and user: one for each processor.
 pub(crate) fn most_of_one() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// The descriptors that helpers may take of the server beside those of programs, where so many remits are configured;
-/// `owners`: one of them stands for any number of users.
+/// Returns how many descriptors the server must reserve for helpers, in addition to those for programs. `remits` is the number
+/// of configured remits. `owners`: a remit stands for any number of users.
 pub fn descriptors(remits: usize, owners: bool) -> usize {
     match (remits, owners) {
         (0, _) => 0,
@@ -53,33 +55,33 @@ pub fn descriptors(remits: usize, owners: bool) -> usize {
 #[derive(Debug)]
 pub(crate) struct HelperLink {
     socket: OwnedFd,
-    /// Connections without a program.
+    /// Idle connections: they have no program.
     idle: Mutex<Vec<(u64, OwnedFd)>>,
-    /// How many there are of all helpers.
+    /// Number of idle connections, over all helpers.
     idle_of_all: Arc<AtomicUsize>,
-    /// The number of the next new one.
+    /// Number of the next new connection.
     next: AtomicU64,
-    /// Programs and templates that it has been asked for, and that are not over.
+    /// Programs and templates of the helper that are not over.
     programs: AtomicUsize,
 }
 
-/// What the server hears of a program by.
+/// The server's end of a program's connection.
 #[derive(Debug)]
 pub(crate) struct ProgramConnection {
     number: u64,
-    /// Taken out in `drop` only.
+    /// Taken out only in `drop`.
     socket: Option<OwnedFd>,
     pub(crate) helper: Arc<HelperLink>,
-    /// The helper has said all there is to say of the program.
+    /// The helper has sent its last report about the program.
     over: AtomicBool,
-    /// The server has sent something, which may reach the helper only now: it must not meet another program.
+    /// The server has sent a byte. The helper may read it late, and must not apply it to another program.
     spoken: AtomicBool,
 }
 
 impl HelperLink {
-    /// With the socket that the spawner has sent, and the number that all helpers share.
+    /// Creates the link from the socket that the spawner has sent, and the counter that all helpers share.
     pub(crate) fn new(socket: OwnedFd, idle_of_all: &Arc<AtomicUsize>) -> Arc<Self> {
-        // A request's variables are one message. The kernel may allow less.
+        // The variables of a request must fit into one message. The kernel may allow less.
         let _ = set_socket_send_buffer_size(&socket, MOST * 2);
         Arc::new(Self {
             socket,
@@ -90,20 +92,20 @@ impl HelperLink {
         })
     }
 
-    /// How much it has to do.
+    /// Returns the helper's load.
     pub(crate) fn programs(&self) -> usize {
         self.programs.load(Ordering::Relaxed)
     }
 
-    /// Whether the helper has left: what is asked of it now is not done.
+    /// Whether the helper has left, and carries out no more orders.
     pub(crate) fn is_over(&self) -> bool {
         has_hung_up(&self.socket)
     }
 
-    /// Sends an order, with the standard descriptors of what it is about: the connection of that.
+    /// Sends an order with the standard descriptors of its program. Returns the program's connection.
     ///
     /// # Errors
-    /// The kernel's; `MSGSIZE`: it is too long.
+    /// An error of the kernel; `MSGSIZE`: the order is too long.
     pub(crate) fn ask(
         self: &Arc<Self>,
         order: &[&[u8]],
@@ -115,8 +117,8 @@ impl HelperLink {
         self.connect(self.socket.as_fd(), order, &stdio)
     }
 
-    /// Sends an order over `socket`, behind the number of a connection for what it is about, and the helper's end of that
-    /// behind `fds` if it is new.
+    /// Sends an order over `socket`, after the number of its connection. If the connection is new, attaches the helper's end of
+    /// it after `fds`.
     pub(crate) fn connect(
         self: &Arc<Self>,
         socket: BorrowedFd<'_>,
@@ -139,7 +141,8 @@ impl HelperLink {
         let parts = [&named[..]].into_iter().chain(order.iter().copied());
         let fds = fds.iter().copied().chain(new.as_ref().map(AsFd::as_fd));
         let (parts, fds): (Vec<_>, Vec<_>) = (parts.collect(), fds.collect());
-        // Before the helper is woken, which may take this thread's processor: others ask how much it has to do.
+        // Count before waking the helper, because the helper may take this thread's processor, and other threads ask for its
+        // load.
         self.programs.fetch_add(1, Ordering::Relaxed);
         let connection = ProgramConnection {
             number,
@@ -148,7 +151,7 @@ impl HelperLink {
             over: AtomicBool::new(false),
             spoken: AtomicBool::new(false),
         };
-        // One that the helper may not know of is not kept.
+        // On failure, the connection is closed, because the helper may not know it.
         send(socket, &parts, &fds, SendFlags::DONTWAIT)?;
         Ok(connection)
     }
@@ -166,23 +169,23 @@ fn has_hung_up(socket: &OwnedFd) -> bool {
 }
 
 impl ProgramConnection {
-    /// What comes next, as [`receive`] has it, without waiting.
+    /// Receives the next report without waiting, as [`receive`] does.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
         receive(self.as_fd(), buffer, RecvFlags::DONTWAIT)
     }
 
-    /// The same, saying whether descriptors are missing.
+    /// Works like [`receive`](Self::receive), and notes whether descriptors are missing.
     pub(crate) fn receive_all(&self, buffer: &mut [u8]) -> Result<Received, Errno> {
         receive_all(self.as_fd(), buffer, RecvFlags::DONTWAIT)
     }
 
-    /// Sends one byte; one that the helper does not take now is lost.
+    /// Sends one byte. The byte is lost if the helper cannot take it now.
     pub(crate) fn send(&self, byte: u8) -> Result<(), Errno> {
         self.spoken.store(true, Ordering::Relaxed);
         send(self.as_fd(), &[&[byte]], &[], SendFlags::DONTWAIT)
     }
 
-    /// The helper has said its last word of the program: the next one may have it.
+    /// Notes that the helper has sent its last report, so the connection can be used again.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -190,7 +193,7 @@ impl ProgramConnection {
 
 impl AsFd for ProgramConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // INVARIANT: it is taken out in `drop` only.
+        // INVARIANT: the socket is taken out in `drop` only.
         self.socket.as_ref().expect("a connection's socket").as_fd()
     }
 }
@@ -219,7 +222,7 @@ impl Drop for HelperLink {
     }
 }
 
-/// A connection, at the helper.
+/// The helper's end of a connection.
 #[derive(Debug)]
 pub(crate) struct HelperEnd {
     number: u64,
@@ -227,12 +230,12 @@ pub(crate) struct HelperEnd {
 }
 
 impl HelperEnd {
-    /// Whether the server has given up what it has asked for.
+    /// Whether the server has given up the order.
     pub(crate) fn is_closed(&self) -> bool {
         has_hung_up(&self.socket)
     }
 
-    /// Sends a report; whether the server can hear it still. If something is short for a moment, that is waited for.
+    /// Sends a report. Returns whether the server can still hear it. Retries for a moment if something is short.
     pub(crate) fn tell(&self, report: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         for _ in 0..SHORT_TRIES {
             match send(self.as_fd(), &[report], fds, SendFlags::DONTWAIT) {
@@ -243,7 +246,7 @@ impl HelperEnd {
         false
     }
 
-    /// What comes next, as [`receive`] has it, without waiting.
+    /// Receives the next message without waiting, as [`receive`] does.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
         receive(self.as_fd(), buffer, RecvFlags::DONTWAIT)
     }
@@ -255,12 +258,13 @@ impl AsFd for HelperEnd {
     }
 }
 
-/// Connections without a program, at the helper.
+/// The helper's ends of idle connections.
 #[derive(Debug, Default)]
 pub(crate) struct IdleEnds(Vec<HelperEnd>);
 
 impl IdleEnds {
-    /// The connection that a message of [`HelperLink::connect`] names, and what stands behind it. `None`: it makes no sense.
+    /// Returns the connection that a message of [`HelperLink::connect`] names, and the order after its number; `None` if the
+    /// message cannot be understood.
     pub(crate) fn named<'m, const N: usize>(
         &mut self,
         message: &'m [u8],
@@ -280,19 +284,19 @@ impl IdleEnds {
         Some((end, order, fds.try_into().ok()?))
     }
 
-    /// Its program is over.
+    /// Keeps a connection whose program is over.
     pub(crate) fn keep(&mut self, end: HelperEnd) {
         self.0.push(end);
     }
 
-    /// The server closes those that it does not keep: only that is waited for. What it says there is about a program that it has
-    /// asked for, but the order, which comes over the other socket, may not have been read yet.
+    /// Adds the descriptors to poll, but only for their end: the server closes connections that it does not keep. A byte on an
+    /// idle connection is for a program whose order may still be unread, because the order comes over the other socket.
     pub(crate) fn wait_for<'f>(&'f self, fds: &mut Vec<PollFd<'f>>) {
         let ends = self.0.iter();
         fds.extend(ends.map(|end| PollFd::new(end, PollFlags::empty())));
     }
 
-    /// Drops those that are `ready`, in the order of [`wait_for`](Self::wait_for).
+    /// Drops the connections that are `ready`, in the order of [`wait_for`](Self::wait_for).
     pub(crate) fn look(&mut self, ready: &mut impl Iterator<Item = bool>) {
         self.0.retain(|_| !ready.next().unwrap_or_default());
     }
@@ -304,7 +308,7 @@ mod tests {
 
     use crate::remote::connection::*;
 
-    /// A signal overtakes the order for its program, where the helper reads that late.
+    /// A signal overtakes the order for its program if the helper reads the order late.
     #[test]
     fn a_signal_before_its_order_closes_no_connection() {
         let (ours, theirs) = pair().unwrap();
@@ -366,7 +370,7 @@ mod tests {
         assert!(!rest[0].is_over());
         drop(theirs);
         for link in &rest {
-            // What another test forks has copies until it executes something.
+            // A process forked by another test holds copies of the socket until it executes a program.
             poll(&mut [PollFd::new(&link.socket, PollFlags::empty())], None).unwrap();
             assert!(link.is_over());
         }

@@ -1,5 +1,5 @@
-//! Until when something is waited for, as server, spawner and helpers tell each other: by the one clock that all processes
-//! have. What was asked for and comes too late, nobody waits for: it is not done.
+//! Deadlines that server, spawner and helpers tell each other, by the monotonic clock that they share. If an order arrives
+//! after its deadline, the sender no longer waits for it, and it is not carried out.
 
 use rustix::{
     event::Timespec,
@@ -7,7 +7,7 @@ use rustix::{
 };
 use std::time::Duration;
 
-/// Nothing that the spawner or a helper is asked for is waited for any longer.
+/// Longest time to wait for an answer of the spawner or of a helper.
 pub const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A moment of the machine's monotonic clock.
@@ -15,26 +15,26 @@ pub const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 pub struct Deadline(Duration);
 
 impl Deadline {
-    /// Bytes of one in a message.
+    /// Size of a deadline in a message, in bytes.
     pub(crate) const SIZE: usize = size_of::<u64>();
 
-    /// So long from now.
+    /// Returns the deadline at this time from now.
     pub fn within(most: Duration) -> Self {
         Self(now().saturating_add(most))
     }
 
-    /// How long it is until then; zero: it has passed.
+    /// Returns the time until the deadline; zero if it has passed.
     pub fn left(self) -> Duration {
         self.0.saturating_sub(now())
     }
 
-    /// An earlier one, after which there is time to say that it has passed.
+    /// Returns an earlier deadline, which leaves time to report that it has passed.
     pub(crate) fn before(self) -> Self {
         let left = self.left();
         Self(self.0 - (left / 5).min(Duration::from_secs(1)))
     }
 
-    /// Whether it has passed.
+    /// Whether the deadline has passed.
     pub fn has_passed(self) -> bool {
         self.left().is_zero()
     }
@@ -44,7 +44,7 @@ impl Deadline {
         nanos.unwrap_or(u64::MAX).to_ne_bytes()
     }
 
-    /// In front of the rest of a message.
+    /// Reads the deadline at the front of a message. Returns it with the rest of the message.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (nanos, rest) = bytes.split_first_chunk()?;
         let nanos = u64::from_ne_bytes(*nanos);
@@ -56,7 +56,7 @@ fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
-/// What poll(2) is told of a wait. Rounded up: who wakes before the deadline would look in vain.
+/// Converts a wait for poll(2). Rounds up, because a process that wakes before the deadline would find nothing to do.
 pub(crate) fn patience(left: Duration) -> Timespec {
     Timespec::try_from(left).unwrap_or(Timespec {
         tv_sec: i64::MAX,

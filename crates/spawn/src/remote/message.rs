@@ -1,5 +1,5 @@
-//! What server, spawner and helpers say to each other: messages of SEQPACKET sockets, with descriptors beside them. Each is
-//! read by a strict grammar; what is not understood is not answered.
+//! Messages between server, spawner and helpers. They are sent over SEQPACKET sockets, with attached descriptors. Each is read
+//! by a strict grammar, and gets no answer if it is not understood.
 
 use crate::{
     env::EnvBlock,
@@ -28,16 +28,16 @@ use std::{
     time::Duration,
 };
 
-/// Descriptors beside one message, at most.
+/// Limit of descriptors attached to one message.
 const FDS: usize = 4;
 
-/// Bytes of the longest message.
+/// Size of the longest message, in bytes.
 pub(crate) const MOST: usize = 256 << 10;
 
-/// A socket of the one side, and of the other.
+/// Creates a pair of connected sockets.
 ///
 /// # Errors
-/// The system's.
+/// An error of the system.
 pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     socketpair(
         AddressFamily::UNIX,
@@ -47,10 +47,10 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     )
 }
 
-/// Sends one message, without waiting for room where `flags` say so.
+/// Sends one message. `flags` can say not to wait for room.
 ///
 /// # Errors
-/// The system's.
+/// An error of the system.
 pub fn send(
     socket: BorrowedFd<'_>,
     parts: &[&[u8]],
@@ -66,17 +66,18 @@ pub fn send(
     sendmsg(socket, &parts, &mut control, flags | SendFlags::NOSIGNAL).map(drop)
 }
 
-/// One message.
+/// A received message.
 pub(crate) struct Received {
-    /// Its length, 0 at the end of the conversation. One that was longer than the buffer is as long as no message is.
+    /// Length of the message, 0 at the end of the conversation. If the message was longer than the buffer, the length is
+    /// greater than any message's.
     pub(crate) bytes: usize,
-    /// It had more descriptors than there was room for.
+    /// The message had more descriptors than there was room for.
     pub(crate) lacks: bool,
     pub(crate) fds: Vec<OwnedFd>,
 }
 
-/// Receives one message: its length, 0 at the end of the conversation, and its descriptors. One that was longer than
-/// `buffer`, or had more descriptors, is as long as no message is.
+/// Receives one message. Returns its length, 0 at the end of the conversation, and its descriptors. If the message was longer
+/// than `buffer`, or descriptors are missing, the length is greater than any message's.
 pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -85,23 +86,23 @@ pub(crate) fn receive(
     receive_all(socket, buffer, flags).map(Received::whole)
 }
 
-/// Receives one message, and says whether descriptors are missing.
+/// Receives one message, and notes whether descriptors are missing.
 pub(crate) fn receive_all(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     flags: RecvFlags,
 ) -> Result<Received, Errno> {
     match received(socket, buffer, flags) {
-        // The other side has closed it, with something unread. The kernel says that first, once: what was told comes behind.
+        // The other side has closed the socket with unread data. The kernel reports that once, before the remaining messages.
         Err(Errno::CONNRESET) => received(socket, buffer, flags),
         received => received,
     }
 }
 
-/// As `receive`, but for what the kernel says first.
+/// Works like `receive`, but passes on the error that the kernel reports first.
 ///
 /// # Errors
-/// The system's; CONNRESET, once, where the other side has closed it with something unread.
+/// An error of the system. CONNRESET comes once, if the other side has closed the socket with unread data.
 pub fn receive_once(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -146,32 +147,34 @@ fn received(
     })
 }
 
-/// To the spawner.
+/// An order to the spawner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order<'h> {
-    /// A helper for the route with that digest, as that user. Of the folders of hosts: for this one; else that is empty.
+    /// Make a helper for the route with this digest, as this user. For a route with folders of hosts, `host` names the host;
+    /// else `host` is empty.
     Helper {
         digest: u64,
         uid: u32,
         host: &'h str,
     },
-    /// The configuration has changed.
+    /// Read the configuration again, because it has changed.
     Reload,
-    /// A listener for a worker ([`NamelessListener`](crate::NamelessListener)), which no path leads to from the beginning but
-    /// for the spawner's user.
+    /// Make a listener for a worker ([`NamelessListener`](crate::NamelessListener)). From its creation on, only the spawner's
+    /// user can reach the listener by a path.
     Listener,
-    /// Another server in the place of this one. Nothing is said of it: the spawner knows what it was started with itself.
+    /// Start another server in the place of this one. The order has no details: the spawner knows from its own start what to
+    /// execute.
     Upgrade,
-    /// That server is to end, where it does not serve yet; and how it ended.
+    /// End the server of the last [`Upgrade`](Self::Upgrade) if it does not serve yet, and tell how it ended.
     EndUpgrade,
 }
 
 impl<'h> Order<'h> {
-    /// Bytes in front of the host.
+    /// Bytes before the host.
     const HEAD: usize = 16;
-    /// Bytes of the longest one.
+    /// Size of the longest order, in bytes.
     const SIZE: usize = Self::HEAD + HOST_MAX;
-    /// Bytes of the longest one with its number and its deadline.
+    /// Size of the longest order with its number and its deadline, in bytes.
     pub(crate) const NUMBERED: usize = size_of::<u32>() + Deadline::SIZE + Self::SIZE;
 
     pub(crate) fn encode(self) -> Vec<u8> {
@@ -186,7 +189,7 @@ impl<'h> Order<'h> {
         [&kind, &uid, &digest.to_ne_bytes()[..], host.as_bytes()].concat()
     }
 
-    /// Reads the number of an order and until when it is waited for, which stand in front of it.
+    /// Reads the number and the deadline in front of an order, and the order.
     pub(crate) fn numbered(bytes: &'h [u8]) -> Option<(u32, Deadline, Option<Self>)> {
         let (number, rest) = bytes.split_first_chunk()?;
         let (by, order) = Deadline::decode(rest)?;
@@ -212,16 +215,16 @@ impl<'h> Order<'h> {
     }
 }
 
-/// From the spawner, to an order; and to the spawner from a process that does something for it.
+/// An answer of the spawner to an order, or of an errand to the spawner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OrderAnswer {
-    /// What was asked for stands beside it.
+    /// The order is done. Its results are attached.
     Done,
-    /// It may not be.
+    /// The order is not permitted.
     Denied(String),
-    /// Not now: something is short, or takes too long.
+    /// The order cannot be done now: something is short, or takes too long.
     NotNow(String),
-    /// The helper has ended before it served, and has said why in the log.
+    /// The helper has ended before it served, and has logged the reason.
     Ended,
 }
 
@@ -252,23 +255,23 @@ impl OrderAnswer {
     }
 }
 
-/// To a helper.
+/// An order to a helper.
 #[derive(Debug)]
 pub(crate) enum HelperOrder {
-    /// A program. To a child of a template, over the child's own socket: this is its request.
+    /// Start a program. Sent to a template's child over the child's own socket, this is the child's request.
     Start(StartOrder),
-    /// A program that is to be kept loaded.
+    /// Load a program, and keep it loaded.
     Template(TemplateOrder),
 }
 
 impl HelperOrder {
     const START: u8 = b'S';
     const START_KNOCKING: u8 = b'K';
-    /// In front of a [`TemplateOrder`].
+    /// Comes before a [`TemplateOrder`].
     pub(crate) const TEMPLATE: u8 = b'T';
 
-    /// In front of a start with so many arguments behind the program, which is waited for until a deadline. `knocks`: as that
-    /// of a [`Launch`](crate::Launch).
+    /// Encodes the head of a start, with the number of arguments after the program, and the deadline of the start. For `knocks`
+    /// see [`Launch`](crate::Launch).
     pub(crate) fn start(
         args: usize,
         knocks: bool,
@@ -298,32 +301,32 @@ impl HelperOrder {
     }
 }
 
-/// Bytes in front of the program of a start.
+/// Bytes before the program of a start.
 const START_HEAD: usize = 2 + Deadline::SIZE + size_of::<u16>();
 
-/// To a helper: what to start. Its connection is named before it ([`connection`](super::connection)), its standard descriptors
-/// stand beside it.
+/// An order to a helper to start a program. The message begins with the number of its connection
+/// ([`connection`](super::connection)), and the program's standard descriptors are attached.
 #[derive(Debug, Default)]
 pub(crate) struct StartOrder {
     pub(crate) program: CString,
-    /// Those behind the program.
+    /// The arguments after the program.
     pub(crate) args: Vec<CString>,
     pub(crate) env: EnvBlock,
-    /// As those of a [`Launch`](crate::Launch); also where the helper does not start it.
+    /// See [`Launch`](crate::Launch). The helper itself knocks if it does not start the program.
     pub(crate) knocks: bool,
     pub(crate) priority: Priority,
-    /// After that the server waits for it no longer.
+    /// After this time the server no longer waits for the start.
     pub(crate) by: Option<Deadline>,
 }
 
 impl StartOrder {
-    /// Whether it is waited for.
+    /// Whether the server still waits for the start.
     pub(crate) fn is_wanted(&self) -> bool {
         self.by.is_none_or(|by| !by.has_passed())
     }
 
-    /// Reads the priority, the deadline, the number of arguments behind the program, the program, its arguments and its variables, each with a
-    /// NUL behind it.
+    /// Reads the priority, the deadline, the number of arguments, the program, its arguments and its variables. The strings
+    /// each end with a NUL.
     pub(crate) fn decode(bytes: &[u8], knocks: bool) -> Option<Self> {
         let (priority, rest) = bytes.split_first()?;
         let priority = match *priority {
@@ -345,7 +348,7 @@ impl StartOrder {
             env.put(&variable[..at], &variable[at + 1..]);
             count += 1;
         }
-        // A name that is empty, or comes twice, is nothing that the server says.
+        // The server never sends an empty name, or the same name twice.
         (env.iter().count() == count).then_some(Self {
             program,
             args,
@@ -357,42 +360,43 @@ impl StartOrder {
     }
 }
 
-/// From a helper, over a program's connection.
+/// A report of a helper, over a program's connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ProgramReport {
-    /// It runs, in a process group with this number.
+    /// The program runs, in a process group with this number.
     Started(i32),
-    /// It could not be started.
+    /// The program could not be started.
     Failed(StartStage, i32),
-    /// It may not be.
+    /// The program may not be started.
     Denied(String),
-    /// It is a template's child, and waits for its request.
+    /// The process is a template's child, and waits for its request.
     Waits,
-    /// It has ended, and has left others of its group behind or not: the helper closes the socket when they are gone.
+    /// The program has ended. The flag tells whether it left processes of its group. If so, the helper closes the socket when
+    /// they are gone.
     Exited(Exit, bool),
 }
 
-/// The longest sentence of [`ProgramReport::Denied`].
+/// Longest sentence of [`ProgramReport::Denied`], in bytes.
 const SENTENCE: usize = 1000;
 
-/// In place of the number of a signal, and in front of a start: the priority of the program. No signal has these numbers.
+/// Bytes for priorities, sent in place of a signal's number, and at the head of a start. No signal has these numbers.
 const PRIORITIES: [(Priority, u8); 2] = [(Priority::Idle, 0), (Priority::IdleLeavingOne, u8::MAX)];
-/// In front of a start.
+/// Normal priority, at the head of a start only.
 const NORMAL: u8 = 1;
 
-/// What says that a program is to have this priority; `None`: it has it.
+/// Returns the byte that lowers a program to this priority; `None` for normal priority.
 pub(crate) fn lower(to: Priority) -> Option<u8> {
     let found = PRIORITIES.iter().find(|(priority, _)| *priority == to);
     found.map(|(_, byte)| *byte)
 }
 
-/// The priority that a byte of [`lower`] says; `None`: it is a signal.
+/// Returns the priority for a byte of [`lower`]; `None` if the byte is a signal.
 pub(crate) fn lowered(byte: u8) -> Option<Priority> {
     let found = PRIORITIES.iter().find(|(_, one)| *one == byte);
     found.map(|(priority, _)| *priority)
 }
 
-/// The longest report.
+/// Longest report, in bytes.
 pub(crate) const REPORT: usize = SENTENCE + 1;
 
 impl ProgramReport {
@@ -470,7 +474,7 @@ impl ProgramReport {
     }
 }
 
-/// Reads a message as the server, the spawner and helpers do, each in its own way. For fuzzing.
+/// Reads a message with each grammar of the server, the spawner and the helpers. For fuzzing.
 #[doc(hidden)]
 pub fn read_all(bytes: &[u8]) {
     if let Some(order) = Order::decode(bytes) {
@@ -653,7 +657,7 @@ mod tests {
         assert!(long.len() <= REPORT && ProgramReport::decode(&long).is_some());
     }
 
-    /// A generator of numbers (xorshift) in place of a fuzzer: whatever comes is read or refused.
+    /// Uses a generator of numbers (xorshift) in place of a fuzzer. Each message is read or refused.
     #[test]
     fn whatever_comes_is_read_or_refused() {
         let mut x = 0x9e37_79b9_7f4a_7c15u64;
@@ -677,7 +681,7 @@ mod tests {
             read_all(&start);
             match HelperOrder::decode(&start) {
                 Some(HelperOrder::Start(order)) => {
-                    // All of it counts: the program and its arguments are in what came, one behind the other.
+                    // Check that the program and its arguments lie in the message, one after the other.
                     let program = order.program.as_bytes_with_nul();
                     assert!(start.windows(program.len()).any(|part| part == program));
                     read += 1;

@@ -1,6 +1,6 @@
-//! What a process knows of the programs and templates that a helper has for it, and what both say to each other.
+//! The server's view of programs and templates that a helper runs for it, and the messages between the two.
 //!
-//! The messages are believed on neither side: each is read by a strict grammar.
+//! Neither side trusts the messages of the other: each is read by a strict grammar.
 
 pub(crate) mod child;
 pub(crate) mod connection;

@@ -1,4 +1,4 @@
-//! Errors that say that the system has too little of something, and may have more a moment later.
+//! Errors that mean that the system is short of something, and may have it again a moment later.
 
 use rustix::io::Errno;
 use std::time::Duration;
@@ -8,7 +8,7 @@ pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
-/// Whether an error says that the system has too little of something at this moment: it may have it the next one.
+/// Whether an error means that the system is short of something at this moment. A retry may succeed.
 pub(crate) fn is_short(e: Errno) -> bool {
     [
         Errno::NOMEM,

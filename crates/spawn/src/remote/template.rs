@@ -1,4 +1,4 @@
-//! The server's side: templates that helpers have, and children that wait there for their requests.
+//! The server's side of templates at helpers, and of their children that wait there for requests.
 
 use crate::{
     env::EnvBlock,
@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-/// A template that has stopped, at a helper.
+/// A stopped template at a helper.
 #[derive(Debug)]
 pub(crate) struct RemoteTemplate {
     connection: ProgramConnection,
@@ -35,12 +35,12 @@ pub(crate) struct RemoteTemplate {
     state: Mutex<TemplateState>,
 }
 
-/// What is known of a template.
+/// The known state of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TemplateState {
     There,
     Gone,
-    /// A file that it was made of has changed.
+    /// A file of the template has changed.
     Changed,
 }
 
@@ -59,7 +59,7 @@ impl RemoteTemplate {
         }
     }
 
-    /// Has it fork one child more.
+    /// Asks the template to fork another child.
     pub(crate) fn prefork(&self) -> io::Result<RemotePreforked> {
         let helper = &self.connection.helper;
         let connection = helper.connect(self.connection.as_fd(), &[PREFORK], &[])?;
@@ -69,7 +69,7 @@ impl RemoteTemplate {
         })
     }
 
-    /// A parked process, as what takes a request.
+    /// Turns a parked process into the process that takes the request.
     pub(crate) fn itself(self) -> RemotePreforked {
         RemotePreforked {
             connection: self.connection,
@@ -77,7 +77,7 @@ impl RemoteTemplate {
         }
     }
 
-    /// A helper says nothing of a template that has stopped but that it is gone.
+    /// Whether the template is there. The only report about a stopped template is that it is gone.
     pub(crate) fn is_alive(&self) -> bool {
         self.state() == TemplateState::There
     }
@@ -111,7 +111,7 @@ impl AsFd for RemoteTemplate {
     }
 }
 
-/// A child of such a template, or a parked process, that waits for its request.
+/// A child of a [`RemoteTemplate`], or a parked process, that waits for its request.
 #[derive(Debug)]
 pub(crate) struct RemotePreforked {
     connection: ProgramConnection,
@@ -139,7 +139,7 @@ impl RemotePreforked {
         Ok(self.ready)
     }
 
-    /// Has the helper give the request to it. What comes of that [`RemoteChild::began`] says.
+    /// Asks the helper to give the request to the process. [`RemoteChild::began`] tells the result.
     pub(crate) fn start(
         self,
         (program, env, priority): (&CStr, &EnvBlock, Priority),
@@ -154,7 +154,7 @@ impl RemotePreforked {
         if size > message::MOST {
             return Err(io::ErrorKind::ArgumentListTooLong.into());
         }
-        // A request's variables are one message. The kernel may allow less.
+        // The variables of a request must fit into one message. The kernel may allow less.
         if size > USUAL {
             let _ = set_socket_send_buffer_size(&self.connection, message::MOST * 2);
         }
@@ -164,7 +164,7 @@ impl RemotePreforked {
     }
 }
 
-/// Variables of so many bytes fit into what a socket holds.
+/// Messages up to this size, in bytes, fit into the default buffer of a socket.
 const USUAL: usize = 64 << 10;
 
 impl AsFd for RemotePreforked {

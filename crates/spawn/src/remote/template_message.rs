@@ -1,25 +1,24 @@
-//! What server and helper say to each other about templates: as in [`message`](super::message), each by a strict
-//! grammar.
+//! Messages between server and helper about templates. As in [`message`](super::message), each is read by a strict grammar.
 
 use crate::template_kind::{TemplateKind, Uses};
 use std::{ffi::CString, time::Duration};
 
-/// To a helper: which program is to be loaded. The template's standard descriptors and its socket stand beside it.
+/// An order to a helper to load a program. The template's standard descriptors and its socket are attached.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TemplateOrder {
     pub(crate) program: CString,
     pub(crate) uses: Uses,
-    /// Learned modules, one a line, and since when what changed does not count.
+    /// Learned modules, one a line, and `since`: modules that changed at this time or later do not count.
     pub(crate) modules: Vec<u8>,
     pub(crate) since: Duration,
 }
 
-/// How [`Uses`] is said.
+/// Encoding of [`Uses`].
 const MANY: u8 = b'M';
 const ONCE: u8 = b'O';
 
 impl TemplateOrder {
-    /// Behind the letter of the order.
+    /// Encodes the order, to follow the letter of its kind.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let uses = match self.uses {
             Uses::Many => MANY,
@@ -54,65 +53,65 @@ impl TemplateOrder {
     }
 }
 
-/// Over a template's connection, behind the number of another one: it is to fork one child more, whose connection that is.
+/// Order to fork another child, sent over a template's connection. It follows the number of the new child's connection.
 pub(crate) const PREFORK: &[u8] = b"C";
 
-/// Why there is no template.
+/// The reason why there is no template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoTemplate {
-    /// This version of the program can only be cold: it ...
+    /// This version of the program can only start cold. The words continue a sentence that begins with "it".
     Unfit,
-    /// It may be better another time.
+    /// A later attempt may succeed.
     NotNow,
-    /// One of its files has changed while it was loaded.
+    /// A file of the program has changed while it was loaded.
     Changed,
-    /// It has ended before it stopped.
+    /// The program has ended before it stopped.
     Ended,
 }
 
 impl NoTemplate {
-    /// As they are told by their number.
+    /// In the order of their numbers in messages.
     const ALL: [Self; 4] = [Self::Unfit, Self::NotNow, Self::Changed, Self::Ended];
 }
 
-/// From a helper, over a template's socket.
+/// A report from a helper, over a template's socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TemplateReport {
-    /// It is a program of this kind, and runs with this number.
+    /// The program is of this kind, and runs as this process.
     Started(TemplateKind, i32),
-    /// It will stop before anything of the program itself runs.
+    /// The template will stop before the program itself runs.
     Holds,
-    /// Learned modules that are left to its children, one a line.
+    /// Learned modules that are left to the children, one a line.
     Left(Vec<u8>),
-    /// It has stopped.
+    /// The template has stopped.
     Stopped(TemplateStop),
-    /// There is none, in words.
+    /// There is no template, with a sentence for the log.
     None(NoTemplate, String),
-    /// A file that it was made of has changed: it is gone.
+    /// The template is gone, because a file of it has changed.
     Changed,
 }
 
-/// How a template has stopped.
+/// The state of a template that has stopped.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TemplateStop {
-    /// What it holds in memory, bytes.
+    /// Memory that the template uses, in bytes.
     pub(crate) memory: u64,
-    /// The learned modules were looked at: the helper knows where the program looks for them.
+    /// The learned modules were checked: the helper knows the program's module search path.
     pub(crate) knows: bool,
-    /// What stands in the way of using it.
+    /// The reason why the template cannot be used; empty if it can.
     pub(crate) obstacle: String,
 }
 
-/// The longest words and lists of one report.
+/// Longest text or list of a report, in bytes.
 const WORDS: usize = 32 << 10;
-/// The longest report.
+/// Longest report, in bytes.
 pub(crate) const REPORT: usize = WORDS + 16;
 
 impl TemplateReport {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Started(kind, pid) => {
-                let kind = *kind as u8; // a handful
+                let kind = *kind as u8; // there are only a few kinds
                 [&[b'P', kind][..], &pid.to_ne_bytes()].concat()
             }
             Self::Holds => b"B".to_vec(),
@@ -155,7 +154,7 @@ impl TemplateReport {
         })
     }
 
-    /// Names that are left to children, in as many reports as that takes.
+    /// Splits the names of modules that are left to children into as many reports as needed.
     pub(crate) fn left(names: &[String]) -> Vec<Self> {
         let mut all = vec![Vec::new()];
         for name in names.iter().filter(|name| name.len() < WORDS) {
