@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// A process. It is registered with the event loop only when the server has to wait for it.
+/// A process, registered with the event loop only when the server has to wait for its exit.
 #[derive(Debug)]
 pub(super) struct Process {
     state: ProcessState,
@@ -206,13 +206,13 @@ pub(crate) fn unfinished(exit: Exit) -> Option<Fault> {
     }
 }
 
-/// Returns the priority of a program at its start, compared with those of other clients. Only a program that runs longer has to
-/// leave a processor to them.
+/// Returns the priority of a program at its start, relative to programs of other clients. Only a program that runs longer has to
+/// leave a processor to those.
 pub(crate) fn at_start(permit: &Permit) -> Priority {
     priority(permit.crowds()).min(Priority::Idle)
 }
 
-/// Returns the priority of an address's programs, compared with those of other clients.
+/// Returns the priority of an address's programs, relative to programs of other clients.
 fn priority(crowds: Crowding) -> Priority {
     match crowds {
         Crowding::None => Priority::Normal,

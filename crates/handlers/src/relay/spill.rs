@@ -14,12 +14,12 @@ use galgo_service::{
 const MOST: u64 = 4 << 20;
 /// Pieces that wait in memory before one goes to the file.
 const HELD: usize = 2;
-/// Memory for one response: the waiting pieces, one that is being written, and one that is being sent.
+/// Memory for one response: the waiting pieces, a piece that is being written, and a piece that is being sent.
 const MEMORY: u64 = (HELD as u64 + 2) * pool::SIZE as u64;
 /// Output between a program and its client. The oldest is in `front`, the next in the file, the rest in `back`.
 #[derive(Debug, Default)]
 pub(crate) struct Spill {
-    /// Where to make the file; `None` if no output may wait.
+    /// Share of the spool that makes the file; `None` if no output may wait.
     pub(crate) spool: Option<SpoolShare>,
     /// The response's share of the memory for waiting output.
     charge: Option<Charge>,

@@ -1,4 +1,4 @@
-//! What becomes of the bytes that a program prints, which come over a socket here. No process is started.
+//! Responses made from a program's output, which comes over a socket here. No process is started.
 
 use std::{cell::RefCell, io::Write, net::Shutdown, os::unix::net::UnixStream, rc::Rc, sync::Arc};
 
@@ -29,10 +29,10 @@ use crate::{
     },
 };
 
-/// The handler's answer in words: how it was, and the body of a document.
+/// The handler's answer in words: its head, and the body of a document.
 type Said = (String, String);
 
-/// What is made of `output`, as the answer to a request with this method and these fields.
+/// Returns the answer made from `output`, for a request with this method and these fields.
 fn said(nph: bool, method: &str, fields: &str, output: &[u8]) -> Said {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
@@ -143,7 +143,7 @@ fn words(answer: Result<Answer, Fault>) -> Said {
     (words, String::from_utf8_lossy(body).into_owned())
 }
 
-/// RFC 3875, 6.2 and 6.3: what is printed, what becomes of it, and the body.
+/// RFC 3875, 6.2 and 6.3: the program's output, the answer, and the body.
 const REPLIES: [(&str, &str, &str); 10] = [
     // 6.2.1: a document.
     (
@@ -181,7 +181,7 @@ const REPLIES: [(&str, &str, &str); 10] = [
         "307 Later, Location: https://example.org/, Content-Type: text/plain",
         "body",
     ),
-    // 6.3.4: fields of any other name are passed on.
+    // 6.3.4: other fields are passed on.
     (
         "Content-Type: a/b\nSet-Cookie: a=1\nSet-Cookie: b=2\n\n",
         "200, Content-Type: a/b, Set-Cookie: a=1, Set-Cookie: b=2",
@@ -197,7 +197,7 @@ fn a_head_decides_what_becomes_of_the_rest() {
     }
 }
 
-/// What is printed, and what its author is told.
+/// The program's output, and the message to its author.
 const WRONG: [(&str, &str); 6] = [
     ("", "it printed nothing"),
     (
@@ -229,14 +229,14 @@ fn a_wrong_head_is_the_programs_fault() {
     }
 }
 
-/// A document that the client has already, by what the program says of it and what the request asks.
+/// A document that the client already has, by the program's validators and the request's conditions.
 #[test]
 fn a_document_that_is_known_is_a_304() {
     let own = "ETag: \"a\"\nContent-Type: text/plain\nContent-Length: 4\n\nbody";
     let failed = format!("Status: 404\n{own}");
     let (whole, known) = (
         "200, ETag: \"a\", Content-Type: text/plain, of 4 bytes",
-        // The type is for the steps behind, which take it away.
+        // Later steps need the type, and remove it.
         "304, ETag: \"a\", Content-Type: text/plain, dropped",
     );
     let absent = "404, ETag: \"a\", Content-Type: text/plain, of 4 bytes";
@@ -253,7 +253,7 @@ fn a_document_that_is_known_is_a_304() {
     }
 }
 
-/// `nph-`: the program speaks for itself, and its status is read for the log alone.
+/// `nph-`: the program writes the whole response, and its status is read for the log alone.
 #[test]
 fn own_words_are_untouched() {
     for (printed, wanted) in [

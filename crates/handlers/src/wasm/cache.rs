@@ -1,4 +1,4 @@
-//! Where compiled code is kept.
+//! The cache of compiled code.
 
 use std::{
     io,
@@ -15,8 +15,8 @@ use rustix::{
     process::{Gid, Uid, geteuid},
 };
 
-/// Its folder: as `configured`; else where systemd says, where this user keeps such
-/// things, or where the system does.
+/// Returns the folder of the cache: `configured`, else systemd's CACHE_DIRECTORY, else the user's cache folder, else the
+/// system's.
 pub fn folder(configured: Option<&Path>, becomes: Option<&Identity>) -> PathBuf {
     if let Some(cache) = configured {
         return cache.to_owned();
@@ -37,7 +37,7 @@ pub fn folder(configured: Option<&Path>, becomes: Option<&Identity>) -> PathBuf 
     base.unwrap_or_else(|| "/var/cache/galgo".into())
 }
 
-/// Why modules are not kept in a cache that is there, in words; for a process that has become the server's user.
+/// Tells in words why modules cannot be kept in an existing cache, for a process that has become the server's user.
 pub fn doubt(folder: &Path) -> Option<String> {
     let account = trusted_path::others_account(folder, effective_uid());
     let is_there = folder.symlink_metadata();
@@ -50,7 +50,7 @@ pub fn doubt(folder: &Path) -> Option<String> {
             AtFlags::EACCESS,
         )
         .map_err(io::Error::from),
-        // It is made at the start.
+        // The cache is made at the start.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(io::Error::from(e.kind())),
     };
@@ -59,16 +59,16 @@ pub fn doubt(folder: &Path) -> Option<String> {
     })
 }
 
-/// Makes the cache while the server is still root, for the user it becomes.
+/// Makes the cache while the server is still root, for the user that it becomes.
 pub fn prepare(folder: &Path, becomes: Option<&Identity>) {
     let Some(identity) = becomes.filter(|_| geteuid().is_root()) else {
         return;
     };
-    // Where it stands already it is as its owner wants it; what is wrong with it is said when it is needed.
+    // An existing cache is its owner's choice; errors are reported when the cache is needed.
     let _ = make(folder, identity);
 }
 
-/// Root makes it only where no other user can change the path to it.
+/// Makes the cache. Root does so only if no other user can change the path to it.
 fn make(cache: &Path, user: &Identity) -> io::Result<()> {
     if trusted_path::others_account(cache, user.uid).is_some() {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -96,7 +96,7 @@ mod tests {
         sync::atomic::{AtomicBool, Ordering},
     };
 
-    /// The folder's owner puts links in the place of what root makes there.
+    /// The folder's owner puts links in place of the cache that root makes there.
     #[test]
     fn root_gives_nothing_away_but_the_cache() {
         if !geteuid().is_root() {
@@ -116,7 +116,7 @@ mod tests {
             threads.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     symlink(&secret, &link).unwrap();
-                    // In the place of the folder, once that is away.
+                    // Put the link in place of the folder once that is gone.
                     let _ = fs::remove_dir(&cache);
                     fs::rename(&link, &cache)
                         .or_else(|_| fs::remove_file(&link))

@@ -1,6 +1,6 @@
-//! WebAssembly programs: what the rest of the server asks of `galgo_wasm`.
+//! WebAssembly programs: the server's interface to `galgo_wasm`.
 //!
-//! What compiles and runs them is a program of its own, `galgo-wasm`. Where it is not beside galgo modules are refused.
+//! A separate program, `galgo-wasm`, compiles and runs modules. If it is not beside galgo, modules are refused.
 
 mod cache;
 mod own;
@@ -42,52 +42,52 @@ use crate::{
 pub use cache::{doubt as cache_doubt, folder as cache_folder, prepare as prepare_cache};
 use own::{OwnWorker, OwnWorkers};
 
-/// Linear memory of an instance where `memory` says nothing: no module gets what the machine has.
+/// Limit for the linear memory of an instance if `memory` is not set: no module gets all of the machine's memory.
 const MEMORY: u64 = 256 << 20;
-/// Instances that are still being cleared away when as many as may run do.
+/// Extra instances, for those still being cleared away while as many as may run do.
 const SPARE: usize = 16;
-/// A worker that takes no more, or is being started, is asked again so much later.
+/// Pause before another try at a worker that takes no more, or that is being started.
 const PAUSE: Duration = Duration::from_millis(2);
-/// What it takes to start one is waited for even where requests are not to wait in a queue.
+/// Time to wait for the start of a worker, even if requests must not wait in a queue.
 const STARTS: Duration = Duration::from_secs(1);
 
-/// Idle connections to a worker of one route and user: there may be many workers.
+/// Limit for idle connections to a worker of one route and user: there may be many workers.
 const OWN_IDLE: usize = 16;
 
-/// Workers of a user that may be gone, one after the other, before one has taken a request: each costs a process.
+/// Limit for workers of a user that end one after the other before one takes a request: each costs a process.
 const WORKERS: u32 = 3;
 const LOST: &str = "the wasm worker of its user ends as soon as it is started";
 
-/// What is said of a module whose worker has said why on standard error.
+/// Messages for modules whose worker told the reason on standard error.
 const DENIED: &str = "the module may not be run as its user: the line of the log above says why";
 const BAD: &str = "the module cannot be run: the line of the log above says why";
 
-/// What a module takes is not there; the next request may find it.
+/// The fault for missing resources; the next request may find them.
 const SHORT: Fault =
     Fault::Busy("no thread, process or descriptor is left for a WebAssembly module");
 const NONE_TAKEN: Fault = Fault::Busy("the wasm worker took no program within queue_wait");
 
-/// Where `galgo-wasm` is looked for. To be called before the server becomes another user, which may not enter the folders
-/// on the way there.
+/// Finds `galgo-wasm`. Call this before the server becomes another user, because that user may not enter the folders on the way
+/// there.
 pub fn beside() -> &'static Arc<Beside> {
     static BESIDE: OnceLock<Arc<Beside>> = OnceLock::new();
     BESIDE.get_or_init(|| Arc::new(Beside::own()))
 }
 
-/// Why no module can be run at this moment, in words about one.
+/// Tells in words why no module can be run at this moment.
 pub fn missing() -> Option<String> {
     beside().missing()
 }
 
-/// Looks at a module as a request for it would: has it compiled, and throws the code away.
+/// Checks a module as a request for it would: compiles it, and throws the code away.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// A sentence about the module's fault.
 pub fn examine(module: &Path) -> Result<(), String> {
     runtime::examine(beside(), module)
 }
 
-/// Runs modules; what that takes is started with the first one.
+/// Runs modules; the worker starts with the first module.
 #[derive(Debug)]
 pub struct Wasm {
     runtime: Arc<Runtime>,
@@ -98,28 +98,28 @@ pub struct Wasm {
     own: Arc<OwnWorkers>,
 }
 
-/// Which worker runs a module.
+/// The worker that runs a module.
 #[derive(Debug, Clone, Copy)]
 pub enum ModuleCode {
-    /// The server's, which has this code.
+    /// The server's worker, which has this code.
     Shared(ModuleDigest),
-    /// That of the route and this user, which has it compiled itself.
+    /// The worker of the route and this user, which compiles the module itself.
     Own(u32),
 }
 
-/// What the worker is told once and for all.
+/// Settings that the worker gets once, at its start.
 #[derive(Debug, PartialEq)]
 pub struct Needs {
     /// The folder of compiled code.
     pub cache: PathBuf,
-    /// Programs that may run at once.
+    /// Limit for programs that run at the same time.
     pub running: usize,
-    /// What modules may see, each once.
+    /// Guest access of modules, without duplicates.
     pub profiles: Vec<GuestAccess>,
 }
 
 impl Wasm {
-    /// As configured: the one `before`, where that is to be told the same.
+    /// Returns a runner with these settings; this is `before` itself if its settings are the same.
     pub fn next(needs: Needs, log: &ErrorLog, before: Option<&Arc<Self>>) -> Arc<Self> {
         if let Some(same) = before.filter(|before| before.needs == needs) {
             return same.clone();
@@ -140,10 +140,10 @@ impl Wasm {
         })
     }
 
-    /// The code of a module; waits where it has to be compiled first.
+    /// Returns the code of a module; waits if it has to be compiled first.
     ///
     /// # Errors
-    /// The file is no program: why.
+    /// The reason why the file is not a program.
     pub async fn code(&self, script: &FoundProgram<'_>) -> Result<ModuleDigest, Fault> {
         let file = Path::new(OsStr::from_bytes(script.script_filename.as_bytes()));
         let code = self.runtime.code(file, script.id).await;
@@ -156,11 +156,11 @@ impl Wasm {
         })
     }
 
-    /// A connection to the worker, for one run of this code, asked for by the event loop `home`; waits where there is
-    /// no worker at this moment, but no longer than `wait`. `None`: the code is gone meanwhile, with the cache.
+    /// Connects to the worker for one run of this code, on behalf of the event loop `home`. If no worker is available, waits for
+    /// up to `wait`. `None`: the code has meanwhile been removed, along with the cache.
     ///
     /// # Errors
-    /// There is none to be had.
+    /// No connection can be made.
     pub async fn connect(
         &self,
         code: ModuleDigest,
@@ -200,10 +200,10 @@ impl Wasm {
         }
     }
 
-    /// A connection to the worker that runs a route's modules as the user `uid`, for one run.
+    /// Connects to the worker that runs a route's modules as the user `uid`, for one run.
     ///
     /// # Errors
-    /// There is none to be had.
+    /// No connection can be made.
     pub async fn connect_as_user(
         &self,
         resources: &Resources,
@@ -233,7 +233,7 @@ impl Wasm {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) if is_shortage(&e) => return Err(SHORT),
-                // It has ended.
+                // The worker has ended.
                 Err(_) => {
                     self.own.lost(&worker);
                     lost += 1;
@@ -249,8 +249,8 @@ impl Wasm {
         }
     }
 
-    /// Waits until requests no longer go to this worker, which has left one unread: a process that ends closes its
-    /// connections before its pidfd says that it has ended. Not for long: it may have had another reason.
+    /// Waits until requests no longer go to this worker, which left a request unread: a process that ends closes its connections
+    /// before its pidfd reports the end. The wait is short, because the worker may have had another reason.
     pub async fn replaced(&self, worker: usize) {
         let began = Instant::now();
         while self.runtime.is_up(worker) && began.elapsed() < STARTS {
@@ -271,7 +271,7 @@ impl Wasm {
         Ok((sock, lease))
     }
 
-    /// What the worker is told of a run besides the variables: the value of the one without a name.
+    /// Encodes the settings of a run for the worker: the value of the variable without a name.
     pub fn run(&self, code: ModuleCode, cgi: &Cgi, script: &FoundProgram<'_>) -> Vec<u8> {
         let limits = &cgi.options.limits;
         let guest_access = self
@@ -297,13 +297,13 @@ impl Wasm {
         run.encode()
     }
 
-    /// No more requests come: no connection is kept for one.
+    /// Keeps no more connections, because no further request can come.
     pub fn close(&self) {
         self.idle.end();
         self.own.end();
     }
 
-    /// Has these modules compiled before the first request; where nothing can do that, the log says so once.
+    /// Compiles these modules before the first request. If that is impossible, the log says so once.
     pub fn prepare(&self, modules: impl Iterator<Item = (PathBuf, FileId)>) {
         for (file, id) in modules {
             if let Err(why) = self.runtime.prepare(&file, id) {
@@ -313,16 +313,16 @@ impl Wasm {
     }
 }
 
-/// The lease of one connection to the worker, for one request.
+/// A lease on one connection to the worker, for one request.
 #[derive(Debug)]
 pub struct ModuleLease {
     lease: ModuleWorker,
-    /// The event loop that asks.
+    /// Event loop of the request.
     home: usize,
     idle: Arc<UpstreamIdlePool>,
-    /// Idle connections at most.
+    /// Limit for idle connections.
     most: usize,
-    /// Given back when the instance has ended.
+    /// Permit, given back when the instance has ended.
     permit: Permit,
 }
 
@@ -333,7 +333,7 @@ enum ModuleWorker {
 }
 
 impl ModuleLease {
-    /// The number of its worker.
+    /// Returns the number of the worker.
     pub fn worker(&self) -> usize {
         match &self.lease {
             ModuleWorker::Shared(lease) => lease.worker(),
@@ -371,7 +371,7 @@ impl InstanceLease for ModuleLease {
             ModuleWorker::Own(worker) => worker.has_ended(),
         };
         if lost {
-            // Connections to a dead worker are of no use.
+            // Connections to a dead worker are useless.
             self.idle.close_slot(self.worker());
         }
         KILLED
@@ -392,15 +392,15 @@ impl InstanceLease for ModuleLease {
     }
 }
 
-/// Descriptors that modules may take where so many programs run, beside those of programs: idle connections, the
-/// worker's own, and those of compilations.
+/// Returns how many descriptors modules may take while `running` programs run, apart from the programs' own. Idle connections,
+/// the worker and compilations take them.
 pub fn descriptors(running: usize) -> usize {
     const COMPILES: usize = 2 * 8;
     2 * (running + SPARE) + COMPILES
 }
 
-/// What the worker of a route's own modules is told, where they run as another user or in a strict sandbox; `running`:
-/// programs at once.
+/// Returns the terms for the worker of a route's own modules, if these run as another user or in a strict sandbox. `running` is
+/// the limit for programs at the same time.
 pub fn module_terms(
     root: &Path,
     runs_as: &RunsAs,
@@ -432,7 +432,7 @@ pub fn module_terms(
     }
 }
 
-/// What the worker is told of the modules of one host, in the folder `root`, where `of_hosts` is of those of all.
+/// Returns the terms for modules of one host, in the folder `root`. `of_hosts` are the terms for all hosts.
 pub fn module_terms_of_host(of_hosts: &ModuleTerms, root: &Path) -> ModuleTerms {
     let setup = match Message::decode(&of_hosts.setup) {
         Some(Message::Own(setup)) => Message::Own(UserSetup {
@@ -441,7 +441,7 @@ pub fn module_terms_of_host(of_hosts: &ModuleTerms, root: &Path) -> ModuleTerms 
             ..setup
         })
         .encode(),
-        // INVARIANT: [`module_terms`] has made it. A worker that is told nothing runs nothing.
+        // INVARIANT: [`module_terms`] has made it. A worker without settings runs nothing.
         _ => Vec::new(),
     };
     ModuleTerms {
@@ -450,7 +450,7 @@ pub fn module_terms_of_host(of_hosts: &ModuleTerms, root: &Path) -> ModuleTerms 
     }
 }
 
-/// As the worker is told.
+/// Converts guest access to the form that the worker gets.
 fn profile(guest_access: &GuestAccess) -> Profile {
     let folders = guest_access.folders.iter().map(|(guest, host, write)| {
         let host = host.as_os_str().as_bytes().to_vec();

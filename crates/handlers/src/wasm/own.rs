@@ -1,5 +1,5 @@
-//! Workers that run modules as other users, or in a strict sandbox: one for each route and user that is asked for, started by
-//! the helper that starts this route's programs. They leave when they are idle.
+//! Workers that run modules as other users, or in a strict sandbox. Each route and user in use has its own worker, started by the
+//! helper that starts this route's programs. Workers end when they are idle.
 
 use std::{
     collections::HashMap,
@@ -39,35 +39,35 @@ use crate::{
     upstream::{idle_pool::UpstreamIdlePool, log_errors},
 };
 
-/// A worker that no request was for so long leaves.
+/// Time after which a worker without requests ends.
 const IDLE: Duration = Duration::from_secs(60);
-/// One takes requests for so long: the next one is what its user and its files are by then.
+/// Time that a worker accepts requests. Its successor sees the user and the files as they are by then.
 const LIFE: Duration = Duration::from_secs(3600);
-/// One that has not said until then that it takes connections is given up.
+/// Time for a new worker to report that it accepts connections; a later one is given up.
 const READY: Duration = Duration::from_secs(60);
 
-/// What a worker takes is not there; the next request may find it.
+/// The fault for missing resources; the next request may find them.
 const SHORT: Fault = Fault::Busy("no process or descriptor is left for a WebAssembly module");
 
-/// A route, by its digest, and a user.
+/// Digest of a route, and a user.
 type WorkerKey = (u64, u32);
 
 /// The workers of all routes and users.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWorkers {
     places: Mutex<HashMap<WorkerKey, Arc<WorkerPlace>>>,
-    /// No more requests come.
+    /// Whether no further request can come.
     ended: watch::Sender<bool>,
 }
 
-/// Where the worker of a route and user is, while there is one: who starts it has its turn.
+/// Place for the worker of a route and user. The task that starts the worker holds `turn`.
 #[derive(Debug, Default)]
 struct WorkerPlace {
     turn: Turn<()>,
     worker: Mutex<Option<Arc<OwnWorker>>>,
 }
 
-/// A worker that runs. Dropping it ends it.
+/// A running worker. Dropping it ends the process.
 #[derive(Debug)]
 pub(crate) struct OwnWorker {
     pub(super) number: usize,
@@ -80,10 +80,10 @@ pub(crate) struct OwnWorker {
 }
 
 impl OwnWorkers {
-    /// The worker of a route and user, started where there is none.
+    /// Returns the worker of a route and user, and starts it if there is none.
     ///
     /// # Errors
-    /// It could not be started: why.
+    /// The reason why the worker could not be started.
     pub(super) async fn worker(
         self: &Arc<Self>,
         resources: &Resources,
@@ -103,7 +103,7 @@ impl OwnWorkers {
         let worker = Arc::new(start(resources, owners, remit, uid).await?);
         *lock(&place.worker) = Some(worker.clone());
         if *self.ended.borrow() {
-            // One of the last requests has it: it ends with that.
+            // A request that began before the end has the worker, which ends with that request.
             lock(&self.places).remove(&key);
         }
         let leaves = leaves(
@@ -115,7 +115,7 @@ impl OwnWorkers {
         Ok(worker)
     }
 
-    /// A worker takes no more connections: the next request has another one started.
+    /// Forgets a worker that accepts no more connections: the next request starts another.
     pub(super) fn lost(&self, worker: &Arc<OwnWorker>) {
         let places: Vec<_> = lock(&self.places).values().cloned().collect();
         for place in places {
@@ -124,21 +124,21 @@ impl OwnWorkers {
         }
     }
 
-    /// No more requests come: each ends with its last request.
+    /// Forgets all workers, because no further request can come: each ends with its last request.
     pub(super) fn end(&self) {
         self.ended.send_replace(true);
         let places = std::mem::take(&mut *lock(&self.places));
         drop(places);
     }
 
-    /// Ends the worker of this number, of a route and user, where it has been idle for long. When to look again; `None`: it is
-    /// gone.
+    /// Ends the worker of this number, of a route and user, if it has been idle for long. Returns when to look again; `None` if
+    /// the worker is gone.
     fn look(&self, (key, number): (WorkerKey, usize), idle: Duration) -> Option<Instant> {
         let mut places = lock(&self.places);
         let place = places.get(&key)?.clone();
         let mut own = lock(&place.worker);
         let worker = own.as_ref().filter(|own| own.number == number)?;
-        // Those that have a lease of it hold it, too.
+        // Leases hold references to the worker, too.
         let is_used = Arc::strong_count(worker) > 1;
         let used = *lock(&worker.used);
         if is_used || used.elapsed() < idle {
@@ -147,7 +147,7 @@ impl OwnWorkers {
         }
         let gone = own.take();
         drop(own);
-        // One that waits for its turn goes on with the place that it has.
+        // A task that waits for its turn keeps using its reference to the place.
         if Arc::strong_count(&place) == 2 {
             places.remove(&key);
         }
@@ -157,7 +157,7 @@ impl OwnWorkers {
     }
 }
 
-/// Ends a worker once it is idle, or no request can come.
+/// Ends a worker once it is idle, or once no further request can come.
 async fn leaves(
     workers: std::sync::Weak<OwnWorkers>,
     of: (WorkerKey, usize),
@@ -177,7 +177,7 @@ async fn leaves(
     }
 }
 
-/// [`IDLE`]; a test may ask a debug build for less.
+/// Returns [`IDLE`], or less if a test asks a debug build for that.
 fn idle() -> Duration {
     let asked = trial::asked("GALGO_TEST_WORKER_IDLE");
     let asked = asked.and_then(|ms| Some(Duration::from_millis(ms.parse().ok()?)));
@@ -185,7 +185,7 @@ fn idle() -> Duration {
 }
 
 impl WorkerPlace {
-    /// The worker, where it may be asked.
+    /// Returns the worker if it can take requests.
     fn usable(&self) -> Option<Arc<OwnWorker>> {
         let mut own = lock(&self.worker);
         let gone = own.take_if(|own| {
@@ -203,28 +203,28 @@ impl OwnWorker {
         self.child.has_exited().unwrap_or(true)
     }
 
-    /// It takes no requests: the next one has another worker started.
+    /// Stops requests to a worker that takes none: the next request starts another worker.
     pub(super) fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
-    /// A new connection to it.
+    /// Makes a new connection to the worker.
     ///
     /// # Errors
-    /// The system's: `WouldBlock` where it takes no more at this moment.
+    /// The system's error: `WouldBlock` if the worker takes no more connections at this moment.
     pub(super) fn connect(&self) -> std::io::Result<OwnedFd> {
         let (ours, theirs) = wire::connection()?;
         wire::send_message(&self.socket, &Message::Connect.encode(), &[theirs.as_fd()])?;
         Ok(ours)
     }
 
-    /// A request begins, or has ended.
+    /// Notes that a request begins, or has ended.
     pub(super) fn is_used(&self) {
         *lock(&self.used) = Instant::now();
     }
 }
 
-/// Has the route's helper start a worker, and waits until it takes connections.
+/// Lets the route's helper start a worker, and waits until the worker accepts connections.
 async fn start(
     resources: &Resources,
     owners: &Arc<Owners>,
@@ -244,7 +244,7 @@ async fn start(
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
     let null = null.map_err(|e| io(e.into()))?;
     let stdio = [theirs.as_fd(), null.as_fd(), stderr.as_fd()];
-    // What is executed its helper knows itself.
+    // The helper itself knows the program to execute.
     let launch = Launch {
         path: None,
         args: vec![std::ffi::CString::new(MODULES).unwrap_or_default()],
@@ -261,7 +261,7 @@ async fn start(
     tokio::task::spawn_local(log_errors(errors, resources.errors.clone(), about));
     let started = owners::start(owners, (remit, uid), launch, stdio, &resources.spawner).await;
     let child = started.map_err(not_started)?;
-    // The other ends are its own.
+    // The worker has its own copies of these ends.
     drop((theirs, stderr));
     is_ready(&socket).await?;
     Ok(OwnWorker {
@@ -275,13 +275,14 @@ async fn start(
     })
 }
 
-/// Waits until the worker says that it takes connections.
+/// Waits until the worker reports that it accepts connections.
 async fn is_ready(socket: &OwnedFd) -> Result<(), Fault> {
     let said = async {
         let watched = register(socket.as_fd(), Interest::READABLE)?;
         let mut ready = watched.readable().await?;
         ready.retain_ready();
-        // It is a process of its user, not to be believed: whatever else it sends is not looked at, and no descriptor taken.
+        // The worker is a process of its user, so galgo does not trust it: any other message is ignored, and no descriptor is
+        // accepted.
         let mut said = [0; wire::READY.len() + 2];
         let (n, _) = rustix::net::recv(socket, &mut said[..], RecvFlags::DONTWAIT)?;
         Ok::<_, std::io::Error>(n > 0 && said[1..n] == *wire::READY)
@@ -309,7 +310,7 @@ fn not_started(e: StartError) -> Fault {
     }
 }
 
-/// Connects to the worker, or takes a connection that it has served before.
+/// Connects to the worker, or takes a connection that the worker has served before.
 pub(super) fn sock(worker: &OwnWorker, home: usize) -> std::io::Result<Sock> {
     match worker.idle.take(home, Some(worker.number)) {
         Some(sock) => Ok(sock),
