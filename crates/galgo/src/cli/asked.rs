@@ -1,4 +1,4 @@
-//! What `galgo check --url` is asked: a URL, and the request that a client would send for it.
+//! The arguments of `galgo check --url`: a URL, and the request that a client would send for it.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,7 +8,7 @@ use galgo_spawn::words;
 
 use crate::config::Config;
 
-/// What is asked.
+/// Arguments that describe a request.
 #[derive(Debug, clap::Args)]
 pub(super) struct UrlArgs {
     /// Say what answers this URL, step by step
@@ -26,11 +26,11 @@ pub(super) struct UrlArgs {
 }
 
 impl UrlArgs {
-    /// Of a client from anywhere, who asks for a page.
+    /// Describes a request for a page by a client from anywhere.
     pub(super) fn anybody() -> Self {
         Self {
             url: None,
-            // RFC 5737: of no network.
+            // An address that belongs to no network (RFC 5737).
             from: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
             method: "GET".into(),
             header: Vec::new(),
@@ -38,9 +38,9 @@ impl UrlArgs {
     }
 }
 
-/// The request for a URL, as a client would send it.
+/// Makes the request that a client would send for a URL.
 pub(super) fn request(config: &Config, args: &UrlArgs, url: &str) -> Result<(Head, Link), String> {
-    // What a browser keeps to itself.
+    // A browser does not send the fragment.
     let url = url.split('#').next().unwrap_or_default();
     let (https, rest) = match url.split_once("://") {
         None if url.starts_with('/') => (false, format!("localhost{url}")),

@@ -1,4 +1,4 @@
-//! The certificates that clients are shown, as `galgo check` lists them.
+//! The certificates that clients get, as `galgo check` lists them.
 
 use std::time::SystemTime;
 
@@ -10,14 +10,14 @@ use crate::{
     programs::Severity,
 };
 
-/// What is said of a certificate.
+/// A line about a certificate.
 pub(super) struct SeenCertificate {
     pub(super) verdict: Severity,
     pub(super) of: String,
     pub(super) says: String,
 }
 
-/// A line for each certificate.
+/// Returns a line for each certificate.
 pub(super) fn seen(config: &Config) -> Vec<SeenCertificate> {
     let files = config.tls.certificates.iter();
     let files = files.map(|one| SeenCertificate {

@@ -1,4 +1,4 @@
-//! `galgo check`: everything that would fail, said before it does.
+//! `galgo check`: reports everything that would fail.
 
 use std::{
     collections::BTreeSet,
@@ -34,7 +34,7 @@ use crate::{
     programs::{self, FileState, Seen, Severity},
 };
 
-/// Looks at the configuration and at all programs.
+/// Checks the configuration and all programs.
 pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
     let out = io::stdout().lock();
     let mut report = CheckReport {
@@ -47,7 +47,7 @@ pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
     let done = match site.load() {
         Ok(config) => {
             let loaded = starts_warm(&config).then(|| site.load()).transpose()?;
-            // Root may read what the user that it becomes may not.
+            // Root may read certificates that the server's user may not.
             let certificates = certificates::seen(&config);
             identity::assume(&config)?;
             report.loader = loaded.map(WarmLoader::new).transpose()?;
@@ -58,7 +58,7 @@ pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
             .lines()
             .try_for_each(|line| report.line(Severity::Fails, "configuration", line)),
     };
-    // Who closes the pipe has read enough; the exit code still counts.
+    // A reader that closes the pipe has read enough; the exit code still counts.
     let _ = done;
     Ok(match report.counts.fails {
         0 => ExitCode::SUCCESS,
@@ -72,11 +72,11 @@ struct CheckReport<W> {
     counts: Counts,
     /// Loads programs that start warm, if there are any.
     loader: Option<WarmLoader>,
-    /// What was said of files that everybody may read.
+    /// Findings about public files that were printed.
     exposed: BTreeSet<(PathBuf, String)>,
 }
 
-/// Whether programs of the server's user start warm.
+/// Returns whether any program of the server's own user starts warm.
 fn starts_warm(config: &Config) -> bool {
     let is_warm = |options: &CgiOptions| options.start != StartMode::Cold;
     let of_route = |cgi: &Arc<Cgi>| is_warm(&cgi.options) && cgi.remit.is_none();
@@ -89,7 +89,7 @@ fn starts_warm(config: &Config) -> bool {
 #[derive(Debug, Default)]
 struct Counts {
     programs: usize,
-    /// Those that the server's worker runs.
+    /// Programs that are modules in the server's own worker.
     modules: usize,
     fine: usize,
     warns: usize,
@@ -126,7 +126,7 @@ impl<W: Write> CheckReport<W> {
         self.cache(config)
     }
 
-    /// Whether the code of modules can be kept, if the server runs any.
+    /// Checks that the compiled code of modules can be kept, if the server runs any module.
     fn cache(&mut self, config: &Config) -> io::Result<()> {
         let cache = wasm::cache_folder(config.cache.as_deref(), config.identity.as_ref());
         match wasm::cache_doubt(&cache).filter(|_| self.counts.modules > 0) {
@@ -146,7 +146,7 @@ impl<W: Write> CheckReport<W> {
         self.exposed(config, route, host)
     }
 
-    /// The folders of hosts.
+    /// Checks the folders of hosts.
     fn sites(&mut self, config: &Config, sites: &Sites) -> io::Result<()> {
         let shown = near(&sites.path);
         let names = match sites.names() {
@@ -194,7 +194,7 @@ impl<W: Write> CheckReport<W> {
         Ok(())
     }
 
-    /// Whether bodies can wait in files; without any, output waits in its program.
+    /// Checks that bodies can wait in files. Without such files, output waits in its program.
     fn spool(&mut self, config: &Config) -> io::Result<()> {
         let Err(e) = galgo_service::spool::probe(&config.spool) else {
             return Ok(());
@@ -212,7 +212,7 @@ impl<W: Write> CheckReport<W> {
         self.line(verdict, "spool", &says)
     }
 
-    /// Whether an application takes connections there.
+    /// Checks that an application can be started, or takes connections at its address.
     fn upstream(&mut self, config: &Config, up: &Application) -> io::Result<()> {
         let kind = match up.role {
             Role::AUTHORIZER => "authorizer",
@@ -235,8 +235,8 @@ impl<W: Write> CheckReport<W> {
         self.line(verdict, &name, &says)
     }
 
-    /// A line for each finding; one, with what is said of a `fine` program, where there is none. The program is counted
-    /// already, and once.
+    /// Prints a line for each finding, or a single line with `fine` if there is none. The program itself is counted already,
+    /// and only once.
     fn program(&mut self, seen: &Seen, fine: &str) -> io::Result<()> {
         let path = near(&seen.path);
         match &seen.state {
@@ -262,7 +262,7 @@ impl<W: Write> CheckReport<W> {
         }
     }
 
-    /// What everybody may read and hardly should.
+    /// Prints findings about files that every client may read but hardly should.
     fn exposed(&mut self, config: &Config, route: &Route, host: Option<&str>) -> io::Result<()> {
         for one in exposed::all(config, route, host) {
             // Two routes may have the same folder.
@@ -309,7 +309,7 @@ impl<W: Write> CheckReport<W> {
     }
 }
 
-/// Whether request bodies of a route wait in files.
+/// Returns whether request bodies of a route wait in files.
 fn takes_bodies_in(route: &Route) -> bool {
     match &route.handler {
         Handler::Upstream(up) => up.options.body == BodyMode::File || up.protocol == Protocol::Scgi,
@@ -320,12 +320,12 @@ fn takes_bodies_in(route: &Route) -> bool {
     }
 }
 
-/// Whether it is a module that no interpreter runs.
+/// Returns whether a program is a module that no interpreter runs.
 fn is_own_module(seen: &Seen) -> bool {
     seen.interpreter.is_none() && is_module(seen.path.as_os_str().as_bytes())
 }
 
-/// How a fine program is started and kept.
+/// Describes how a program without findings is started and kept.
 fn kept(cgi: &Cgi, seen: &Seen, load: impl FnOnce() -> Option<String>) -> String {
     if is_own_module(seen) {
         return kept_module(cgi, &seen.path);
@@ -334,7 +334,7 @@ fn kept(cgi: &Cgi, seen: &Seen, load: impl FnOnce() -> Option<String>) -> String
     warmth(cgi, seen, load) + &started
 }
 
-/// The same of a module; nothing of one that the server's worker runs as any other.
+/// Describes how a module without findings is run; empty if the server's own worker runs it like any other module.
 fn kept_module(cgi: &Cgi, module: &Path) -> String {
     let mut says = Vec::new();
     if let Some(remit) = &cgi.remit {
@@ -355,8 +355,8 @@ fn kept_module(cgi: &Cgi, module: &Path) -> String {
     }
 }
 
-/// Whether a program of a route with `start = "warm"` is; nothing on another. `load` loads it, if its kind can be, and says why it
-/// stays cold.
+/// Describes how a program of a route with `start = "warm"` starts; empty on other routes. `load` tries to load the program if
+/// its kind allows that, and returns why it stays cold.
 fn warmth(cgi: &Cgi, seen: &Seen, load: impl FnOnce() -> Option<String>) -> String {
     if cgi.options.start == StartMode::Cold {
         return String::new();

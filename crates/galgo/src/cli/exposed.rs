@@ -1,4 +1,5 @@
-//! Files that everybody may read and hardly should, as `galgo check` names them. The steps that answer a request say which files these are.
+//! Files that every client may read but hardly should. `galgo check` names them, and asks the server's own request steps which
+//! files they are.
 
 use std::{
     ffi::OsStr,
@@ -17,30 +18,30 @@ use crate::{
     programs::{self, Severity},
 };
 
-/// How deep below its folder a route's files are looked at.
+/// Depth below its folder to which a route's files are examined.
 const DEPTH: usize = 8;
-/// Files that a finding names; the others are counted.
+/// Most files that one finding names; it counts the rest.
 const NAMED: usize = 3;
 
 /// A client from anywhere, without a password.
 struct Anybody<'c> {
     config: &'c Config,
-    /// What the URLs of a route begin with.
+    /// The beginning of the route's URLs.
     base: String,
 }
 
 impl<'c> Anybody<'c> {
-    /// Asks for paths of a route; `host`: the host whose folder of `sites` it is in.
+    /// Prepares requests for paths of a route; `host`: the host whose folder of `sites` the route is in.
     fn new(config: &'c Config, route: &Route, host: Option<&str>) -> Self {
         let own = || route.host.as_ref().map(|hosts| hosts.example());
         let host = host.map(str::to_owned).or_else(own);
         let host = host.unwrap_or_else(|| "localhost".into());
-        // In TLS, where nobody is sent there first.
+        // Ask over TLS: then no client is redirected to https first.
         let base = format!("https://{host}{}", programs::encoded(route.path.as_bytes()));
         Self { config, base }
     }
 
-    /// How the path below the route is answered.
+    /// Asks for the path below the route: returns what `is` says of the way that the answer took.
     fn asks(&self, below: &[u8], is: impl Fn(&UrlTrace<'_>) -> bool) -> bool {
         let url = format!("{}{}", self.base, programs::encoded(below));
         let Ok((head, link)) = request(self.config, &UrlArgs::anybody(), &url) else {
@@ -52,14 +53,14 @@ impl<'c> Anybody<'c> {
     }
 }
 
-/// What is said of a file.
+/// A finding about a file.
 pub(super) struct ExposedFile {
     pub(super) path: PathBuf,
     pub(super) severity: Severity,
     pub(super) says: String,
 }
 
-/// The findings of a route; `host`: the host whose folder of `sites` it is in.
+/// Returns the findings of a route; `host`: the host whose folder of `sites` the route is in.
 pub(super) fn all(config: &Config, route: &Route, host: Option<&str>) -> Vec<ExposedFile> {
     let (folder, files) = match &route.handler {
         Handler::Files(files) => (&files.path, Some(files)),
@@ -107,7 +108,7 @@ pub(super) fn all(config: &Config, route: &Route, host: Option<&str>) -> Vec<Exp
     found
 }
 
-/// What a file is that is rarely meant for the public.
+/// Returns a description of a file that is rarely meant for the public.
 fn unusual(files: &Files, path: &Path, below: &Path) -> Option<&'static str> {
     let is_script = || {
         let is_executable = |meta: std::fs::Metadata| meta.permissions().mode() & 0o111 != 0;
@@ -116,7 +117,7 @@ fn unusual(files: &Files, path: &Path, below: &Path) -> Option<&'static str> {
     doubtful(files, below).or_else(|| is_script().then_some("an executable script"))
 }
 
-/// What a file of Apache's denied, and whether everybody may read that here.
+/// Describes which files an .htaccess file denied to clients of Apache, and whether every client may read them here.
 fn htaccess(path: &Path, all: &[PathBuf], is_public: impl Fn(&Path) -> bool) -> (Severity, String) {
     let Ok(text) = std::fs::read_to_string(path) else {
         let says = "galgo reads no .htaccess, and this one cannot be read: look at what it denied";
@@ -158,10 +159,10 @@ fn htaccess(path: &Path, all: &[PathBuf], is_public: impl Fn(&Path) -> bool) -> 
     (Severity::Warns, says)
 }
 
-/// What a line of an .htaccess file denies.
+/// A denial in an .htaccess file.
 struct Denial {
     words: String,
-    /// The names of files; `None`: all.
+    /// Names of the files that are denied; `None`: all names.
     names: Option<Regex>,
 }
 
@@ -171,7 +172,8 @@ impl Denial {
     }
 }
 
-/// What the text of an .htaccess file denies to everybody. A pattern that cannot be read stands for all names.
+/// Returns the denials in the text of an .htaccess file that concern every client. A pattern that cannot be read stands for
+/// all names.
 fn denials(text: &str) -> Vec<Denial> {
     let mut all: Vec<Denial> = Vec::new();
     let mut section: Option<(String, Option<Regex>)> = None;
@@ -218,7 +220,7 @@ fn is_denial(line: &str) -> bool {
     words == ["require", "all", "denied"] || words == ["deny", "from", "all"]
 }
 
-/// What a file is that is rarely meant for the public, by its name below the folder of files.
+/// Describes a file that is rarely meant for the public, by its name below the folder of files.
 fn doubtful(files: &Files, path: &Path) -> Option<&'static str> {
     const ENDINGS: [(&[&str], &str); 3] = [
         (
@@ -239,7 +241,7 @@ fn doubtful(files: &Files, path: &Path) -> Option<&'static str> {
         ),
     ];
     let name = path.file_name()?.to_str()?;
-    // Dotfiles are refused, and so is what an interpreter is named for.
+    // galgo refuses dotfiles, and files that an interpreter runs by their extension.
     let is_dotfile = |part: &OsStr| part.as_bytes().starts_with(b".");
     if path.iter().any(is_dotfile) || files.is_source(name.as_bytes()) {
         return None;

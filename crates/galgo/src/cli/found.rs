@@ -1,4 +1,4 @@
-//! The table of what is served: a line for each route, and one for each program below it.
+//! The table of routes: a line for each route, and a line for each program below it.
 
 use std::{
     io::{self, Write},
@@ -13,11 +13,11 @@ use crate::{
 };
 use galgo_spawn::owners::RunsAs;
 
-/// Programs shown, over all routes. Looking at one takes a millisecond or so, and no client is served
+/// Most programs that are shown, over all routes. It takes about a millisecond to examine a program, and no client is served
 /// meanwhile.
 const SHOWN: usize = 50;
 
-/// Prints the table. `base` is what a URL begins with, without its last slash.
+/// Prints the table. `base` is the beginning of each URL, without its last slash.
 pub(super) fn table(
     out: &mut impl Write,
     config: &Config,
@@ -48,7 +48,7 @@ pub(super) fn table(
     writeln!(out)
 }
 
-/// What URLs of the site begin with on this machine: the first TCP listener, else nothing.
+/// Returns the beginning of the site's URLs on this machine, from the first TCP listener; empty if there is none.
 pub(super) fn base<'l>(listeners: impl IntoIterator<Item = &'l Listen>) -> String {
     let Some((at, speaks)) = first_tcp(listeners) else {
         return String::new();
@@ -58,7 +58,7 @@ pub(super) fn base<'l>(listeners: impl IntoIterator<Item = &'l Listen>) -> Strin
         _ => "http",
     };
     let ip = match at.ip() {
-        // Every address is listened on; this machine's own is one of them.
+        // A listener on every address also listens on this machine's own.
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
         ip => ip,
@@ -66,7 +66,7 @@ pub(super) fn base<'l>(listeners: impl IntoIterator<Item = &'l Listen>) -> Strin
     format!("{scheme}://{}", SocketAddr::new(ip, at.port()))
 }
 
-/// The first TCP listener, and what is spoken there.
+/// Returns the address and the protocol of the first TCP listener.
 pub(super) fn first_tcp<'l>(
     listeners: impl IntoIterator<Item = &'l Listen>,
 ) -> Option<(SocketAddr, Speaks)> {
@@ -76,7 +76,7 @@ pub(super) fn first_tcp<'l>(
     })
 }
 
-/// Prints the programs of a route, and where one would fail, why.
+/// Prints the programs of a route, and for each program that would fail, why.
 fn list(
     out: &mut impl Write,
     config: &Config,

@@ -1,4 +1,4 @@
-//! What `--help` says beyond the list of options, at most 80 columns wide.
+//! Help texts besides the list of options, at most 80 columns wide.
 
 pub(super) const GALGO: &str = "\
 Examples:

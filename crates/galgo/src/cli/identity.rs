@@ -1,4 +1,4 @@
-//! Whom a command becomes.
+//! The user that a command becomes.
 
 use std::{os::unix::fs::MetadataExt, path::Path};
 
@@ -6,7 +6,7 @@ use galgo_spawn::{identity::effective_uid, owners::RunsAs, words};
 
 use crate::config::{self, Cgi, Config, Identity};
 
-/// The identity that `--user NAME[:GROUP]` names.
+/// Looks up the identity that `--user NAME[:GROUP]` names.
 pub(super) fn user(typed: &str) -> Result<Identity, String> {
     let named = typed.split_once(':');
     let (user, group) = named.map_or((typed, None), |(user, group)| (user, Some(group)));
@@ -19,7 +19,7 @@ pub(super) fn user(typed: &str) -> Result<Identity, String> {
     Ok(found)
 }
 
-/// Becomes whom the programs of a route run as; the server's user where they run as that.
+/// Becomes the user that the programs of a route run as: the server's user, unless the route names another.
 pub(super) fn assume_for(config: &Config, cgi: &Cgi, program: &Path) -> Result<(), String> {
     let Some(remit) = &cgi.remit else {
         return assume(config);
@@ -40,9 +40,9 @@ pub(super) fn assume_for(config: &Config, cgi: &Cgi, program: &Path) -> Result<(
     crate::serve::become_user(&identity)
 }
 
-/// Becomes whom the server would become, so that what follows meets the same permissions.
+/// Becomes the user that the server would become, so that later steps meet the same permissions.
 pub(super) fn assume(config: &Config) -> Result<(), String> {
-    // That user may not enter the folder this program lies in.
+    // Find `galgo-wasm` now: that user may not enter the folder that galgo's own program lies in.
     galgo_handlers::wasm::beside();
     match &config.identity {
         Some(identity) if effective_uid() == 0 => crate::serve::become_user(identity),

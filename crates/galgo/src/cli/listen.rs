@@ -7,11 +7,11 @@ use crate::{
     config::{Address, Config, Listen, ListenAt, Speaks},
 };
 
-/// What `--listen` names.
+/// A value of `--listen`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ListenArgument {
     At(ListenAt),
-    /// `https://example.org`: every address, ports 443 and 80, and a certificate that comes by itself.
+    /// `https://example.org`: every address, ports 443 and 80, and a certificate that galgo requests itself.
     Public(String),
 }
 
@@ -20,7 +20,7 @@ impl FromStr for ListenArgument {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let at = |e| match text.strip_prefix("https://") {
-            // A name with letters that is no path, and with nothing behind it.
+            // A name that has letters, is not a path, and has nothing after it.
             Some(host) if host.contains(char::is_alphabetic) && !host.starts_with("unix:") => {
                 let host = host.strip_suffix('/').unwrap_or(host);
                 let host = public_host(host).map_err(|words| format!("{host:?} {words}"))?;
@@ -32,10 +32,10 @@ impl FromStr for ListenArgument {
     }
 }
 
-/// Has `config` listen there, and nowhere else.
+/// Replaces the addresses that `config` listens on.
 ///
 /// # Errors
-/// An address is named twice; in words.
+/// A sentence: an address is named twice.
 pub(super) fn apply(all: &[ListenArgument], config: &mut Config) -> Result<(), String> {
     config.listen_nowhere();
     for asked in all {
@@ -48,7 +48,7 @@ pub(super) fn apply(all: &[ListenArgument], config: &mut Config) -> Result<(), S
 }
 
 fn public(config: &mut Config, host: &str) {
-    // Without it there is no `[::]` to listen on.
+    // Without IPv6 there is no `[::]` to listen on.
     let ipv6 = Path::new("/proc/net/if_inet6").exists();
     let ipv6 = ipv6.then_some(IpAddr::from([0; 16]));
     for (speaks, port) in [(Speaks::Https, 443), (Speaks::Http, 80)] {
@@ -77,7 +77,7 @@ fn public(config: &mut Config, host: &str) {
     }
 }
 
-/// What URLs of a public site begin with: a host whose certificate comes by itself, at the port that browsers ask.
+/// Returns the beginning of the URLs of a public site: a host with an automatic certificate, at the port that browsers use.
 pub(super) fn public_url<'l>(
     config: &Config,
     listeners: impl IntoIterator<Item = &'l Listen>,

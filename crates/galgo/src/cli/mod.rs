@@ -1,19 +1,19 @@
-//! The command line. Exit codes: 0 done, 1 something is wrong with what was asked for, 2 usage.
+//! The command line. Exit codes: 0 done, 1 the command failed or found errors, 2 the command line is wrong.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `serve`, `run`, `check`, `passwd` | one command each |
-//! | `help` | what `--help` says beyond the options |
-//! | `isolation` | what keeps programs apart |
-//! | `exposed` | files that everybody may read and hardly should |
-//! | `certificates` | what clients are shown |
-//! | `programs` | the programs of a route, and what is wrong with each |
-//! | `found` | the table of what is served |
-//! | `paint` | colours, on a terminal that wants them |
-//! | `site`, `identity`, `listen` | the folder that a command is about; whom it becomes; where it listens |
-//! | `screen` | what others wrote, for a terminal |
+//! | `help` | help texts besides the list of options |
+//! | `isolation` | isolation of programs, and gaps in it |
+//! | `exposed` | files that every client may read but hardly should |
+//! | `certificates` | the certificates that clients get |
+//! | `programs` | the programs of a route, and the findings about each |
+//! | `found` | the table of routes and programs |
+//! | `paint` | colours, for terminals that show them |
+//! | `site`, `identity`, `listen` | the folder of a command; the user that it becomes; the addresses to listen on |
+//! | `screen` | escapes text of others for a terminal |
 
-// What a person reads on a terminal is printed here and nowhere else.
+// Text for a person at a terminal is printed in this module and nowhere else.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod asked;
@@ -105,7 +105,7 @@ impl Check {
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
-    // Before this process becomes another user.
+    // Note the user now, before this process becomes another user.
     starter();
     let args = match Args::try_parse() {
         Ok(args) => args,
@@ -128,7 +128,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Prints help and version as asked, and what was wrong with the arguments otherwise.
+/// Prints help and version if asked for, else the error in the arguments.
 fn usage(e: &clap::Error) -> ExitCode {
     let text = e.render().to_string();
     match screen::lines(&text) {

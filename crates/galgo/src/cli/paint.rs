@@ -1,4 +1,4 @@
-//! Colours, on a terminal that wants them.
+//! Colours, for terminals that show them.
 
 use std::io::IsTerminal;
 
@@ -9,7 +9,7 @@ use crate::programs::Severity;
 pub(super) struct Paint(bool);
 
 impl Paint {
-    /// For what goes to `stream`: plain in a pipe, on a dumb terminal, and where NO_COLOR is set
+    /// Chooses colours for output to `stream`. Output is plain in a pipe, on a dumb terminal, and if NO_COLOR is set
     /// (no-color.org).
     pub(super) fn on(stream: &impl IsTerminal) -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
@@ -22,7 +22,7 @@ impl Paint {
         Self(false)
     }
 
-    /// What a line of that verdict begins with.
+    /// Returns the beginning of a line of that verdict.
     pub(super) fn mark(self, verdict: Severity) -> String {
         match verdict {
             Severity::Fine => self.sgr("32", "ok  "),

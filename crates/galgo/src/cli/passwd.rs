@@ -64,7 +64,8 @@ pub(super) fn passwd(args: &PasswdArgs) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why the `user` of the configuration that names the file cannot read it; `None`: it can, or no configuration was found.
+/// Returns why the `user` of the configuration that names the file cannot read it. `None`: the user can read it, or no
+/// configuration was found.
 fn unreadable_to_server(file: &Path, config: Option<&Path>) -> Option<String> {
     let real = file.canonicalize().ok()?;
     let above = real
@@ -85,7 +86,7 @@ fn unreadable_to_server(file: &Path, config: Option<&Path>) -> Option<String> {
     unreadable(file, &config.identity?)
 }
 
-/// From the terminal, twice and without an echo; from anything else the first line.
+/// Reads a password: on a terminal twice and without an echo, else the first line.
 fn password(user: &str) -> io::Result<String> {
     let mut typed = String::new();
     let mut again = None;
@@ -106,10 +107,10 @@ fn password(user: &str) -> io::Result<String> {
     }
 }
 
-/// Puts `line` in the place of the user's lines. Whoever reads the file meanwhile sees the old or the new one. Returns
-/// whether there was such a user.
+/// Replaces the user's lines by `line`. A server that reads the file meanwhile sees the old or the new file as a whole.
+/// Returns whether there was such a user.
 fn change(file: &Path, user: &str, mut line: Option<String>) -> io::Result<bool> {
-    // A link stays one.
+    // If the path is a link, change the file that it leads to.
     let file = file.canonicalize().unwrap_or(file.to_owned());
     let folder = file.parent().filter(|p| !p.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -136,7 +137,7 @@ fn change(file: &Path, user: &str, mut line: Option<String>) -> io::Result<bool>
     new.extend(line);
     let mut text = new.join("\n");
     text.push('\n');
-    // A name with a dot in front is served by no route.
+    // No route serves a name that begins with a dot.
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let beside = folder.join(format!(".{name}.{}", std::process::id()));
     let written = write(&beside, &text, old.as_ref()).and_then(|()| fs::rename(&beside, &file));

@@ -1,4 +1,5 @@
-//! What is printed for people: on a terminal nothing that it would obey, or that would move text about.
+//! Output for people. On a terminal, no text may contain characters that the terminal would obey, or that would move text
+//! about.
 
 use std::{borrow::Cow, fmt::Display, io::IsTerminal};
 
@@ -11,17 +12,16 @@ pub(super) fn lines(text: impl Display) -> String {
     lines.join("\n")
 }
 
-/// A stream of bytes on its way to a terminal, which gets them escaped line by line, or to a file, which gets them as
-/// they are.
+/// A stream of bytes to a terminal or a file. A terminal gets the bytes escaped, line by line; a file gets them unchanged.
 #[derive(Debug)]
 pub(super) struct Screen {
     terminal: bool,
-    /// The beginning of a character, or of a line's end.
+    /// Bytes at the end that may be the first part of a character, or of a line's end.
     part: Vec<u8>,
 }
 
 impl Screen {
-    /// For what goes to `stream`.
+    /// Prepares output to `stream`.
     pub(super) fn on(stream: &impl IsTerminal) -> Self {
         Self {
             terminal: stream.is_terminal(),
@@ -29,7 +29,7 @@ impl Screen {
         }
     }
 
-    /// What to write for `bytes`.
+    /// Returns the text to write for `bytes`.
     pub(super) fn take<'b>(&mut self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
         if !self.terminal {
             return bytes.into();
@@ -40,7 +40,7 @@ impl Screen {
         shown(&all).into()
     }
 
-    /// What is left.
+    /// Returns the text for the bytes that are left.
     pub(super) fn end(&mut self) -> Vec<u8> {
         shown(&std::mem::take(&mut self.part))
     }
@@ -55,7 +55,7 @@ fn shown(bytes: &[u8]) -> Vec<u8> {
     lines.collect::<String>().into_bytes()
 }
 
-/// How many bytes at the end wait for more: a carriage return, or a character that is not whole.
+/// Returns how many bytes at the end wait for more: a carriage return, or a character that is not complete.
 fn unfinished(bytes: &[u8]) -> usize {
     if bytes.ends_with(b"\r") {
         return 1;

@@ -56,7 +56,7 @@ fn serve_with(
     let ready = ReadyServer::prepare(config, inherited, program)?;
     greet(&ready);
     let args = args.clone();
-    // A file that is gone later is missed: the convention would serve something else.
+    // If the file is gone at a reload, that is an error, because the convention would serve something else.
     let load = move || configured(&args, own.as_deref(), &passed);
     Ok(match ready.run(Arc::new(load))? {
         End::Drained => ExitCode::SUCCESS,
@@ -64,7 +64,7 @@ fn serve_with(
     })
 }
 
-/// Is the process that starts programs of other users, for the server that was started with the same arguments.
+/// Runs the process that starts programs as other users, for the server that was started with the same arguments.
 pub(super) fn spawner(args: &ServeArgs) -> Result<ExitCode, String> {
     let own = args.site.file();
     crate::serve::owners::spawn(Invocation::of_spawner(), || {
@@ -77,7 +77,7 @@ pub(super) fn spawner(args: &ServeArgs) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether root alone says who programs run as, where that may be anybody.
+/// Checks that only root can change a file that decides which users programs run as. Nothing is checked without root's rights.
 fn is_roots_own(file: &Path) -> Result<(), String> {
     if effective_uid() != 0 {
         return Ok(());
@@ -93,14 +93,15 @@ fn is_roots_own(file: &Path) -> Result<(), String> {
     }
 }
 
-/// What the file and the command line say now; `own`: the file of the folder, where there must be one.
+/// Reads the current configuration and applies the command line; `own`: the configuration file of the folder, which must exist
+/// then.
 fn configured(args: &ServeArgs, own: Option<&Path>, passed: &Passed) -> Result<Config, String> {
     let mut config = read(args, own)?;
     passed.resolve(&mut config)?;
     Ok(config)
 }
 
-/// The same, but for the sockets that were passed.
+/// Reads the same configuration, without the sockets that were passed.
 fn read(args: &ServeArgs, own: Option<&Path>) -> Result<Config, String> {
     let user = args.user.as_deref().map(identity::user).transpose()?;
     let user = user.as_ref();
@@ -114,8 +115,8 @@ fn read(args: &ServeArgs, own: Option<&Path>) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Prints where it listens, first of all, and then what it found there. Standard output may have no reader; the
-/// server serves all the same.
+/// Prints first the addresses that the server listens on, then the routes and programs that it serves. If standard output has no reader, the
+/// server still serves.
 fn greet(ready: &ReadyServer) {
     let mut out = std::io::stdout().lock();
     for bound in ready.bound() {

@@ -7,7 +7,7 @@ use galgo_spawn::words;
 use crate::config::{Config, Identity};
 use crate::described::near;
 
-/// What names a site on the command line.
+/// Arguments that name a site.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct SiteArgs {
     /// The folder, with cgi-bin/, public/ or galgo.toml in it
@@ -23,19 +23,19 @@ impl SiteArgs {
         self.load_as(None)
     }
 
-    /// For a server that becomes `user`, whomever the file names.
+    /// Loads the configuration of a server that becomes `user`, whatever user the file names.
     pub(super) fn load_as(&self, user: Option<&Identity>) -> Result<Config, String> {
         let loaded = Config::for_dir(&self.dir, self.config.as_deref(), user);
         loaded.map_err(|e| self.meant().unwrap_or_else(|| e.to_string()))
     }
 
-    /// The file that it is read from, where there is one.
+    /// Returns the file that the configuration is read from, if there is one.
     pub(super) fn file(&self) -> Option<PathBuf> {
         let own = || Some(self.dir.join("galgo.toml")).filter(|own| own.symlink_metadata().is_ok());
         self.config.clone().or_else(own)
     }
 
-    /// What was probably meant by a path that is no site.
+    /// Guesses what the user meant by a path that is not a site.
     fn meant(&self) -> Option<String> {
         let (shown, argument) = (words::path(&self.dir), words::argument(&self.dir));
         let dir = std::path::absolute(&self.dir).ok()?;

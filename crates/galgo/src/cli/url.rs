@@ -1,5 +1,5 @@
-//! `galgo check --url`: which steps a request goes through, one line each, without a server. No program is run and no
-//! application is asked.
+//! `galgo check --url`: prints the steps that a request goes through, a line for each, without a server. It runs no program
+//! and asks no application.
 
 use std::{
     ffi::OsStr,
@@ -42,17 +42,17 @@ use crate::{
     route::{self, Match},
 };
 
-/// As many changes of the path are followed as the server follows.
+/// Most changes of the path that are followed, as in the server.
 const CHANGES: usize = 10;
 
-/// Says what would answer.
+/// Prints the steps that would answer the URL.
 pub(super) fn check(site: &SiteArgs, args: &UrlArgs, url: &str) -> Result<ExitCode, String> {
     let config = site.load()?;
     identity::assume(&config)?;
     let (head, link) = request(&config, args, url)?;
     let mut trace = UrlTrace::new(&config, link);
     trace.request(head);
-    // Who closes the pipe has read enough.
+    // A reader that closes the pipe has read enough.
     let _ = io::stdout().write_all(trace.said.as_bytes());
     Ok(ExitCode::SUCCESS)
 }
@@ -62,13 +62,13 @@ pub(super) struct UrlTrace<'c> {
     said: String,
     config: &'c Config,
     link: Link,
-    /// The status of what galgo answers itself.
+    /// The status, if galgo answers by itself.
     answered: Option<u16>,
-    /// `try` has found the path that is asked for now.
+    /// Whether `try` chose the current path.
     found: bool,
-    /// A password or an authorizer may keep the client out.
+    /// Whether a password or an authorizer may keep the client out.
     is_guarded: bool,
-    /// A program or an application answers.
+    /// Whether a program or an application answers.
     runs: bool,
 }
 
@@ -85,7 +85,7 @@ impl<'c> UrlTrace<'c> {
         }
     }
 
-    /// Whether everybody gets a file, or the answer of a program that starts.
+    /// Returns whether every client gets a file, or the answer of a program that starts.
     pub(super) fn is_public(&self) -> bool {
         !self.is_guarded && (self.runs || self.answered == Some(200))
     }
@@ -96,7 +96,7 @@ impl<'c> UrlTrace<'c> {
     }
 }
 
-/// Each step returns the path that is asked for instead, where there is one.
+/// Each step returns the path to ask for instead, if there is one.
 impl UrlTrace<'_> {
     pub(super) fn request(&mut self, mut head: Head) {
         if self.config.tls.redirect && !self.link.https {
@@ -168,7 +168,7 @@ impl UrlTrace<'_> {
         }
         let steps = route.steps.as_deref();
         if let Some(response) = steps.and_then(|s| s.early(&self.link, head, found.rest)) {
-            // A browser that asks for another origin, or a redirect.
+            // The response to a browser's request from another origin, or a redirect.
             let step = match response.status {
                 204 => "cors",
                 _ => "redirect",
@@ -199,7 +199,7 @@ impl UrlTrace<'_> {
         {
             let place = (files, route.among_files.as_deref());
             match tries.decide(place, head, &route.path, found.rest) {
-                // This thread waits for any file system.
+                // `Waits` is for event loops: this thread may wait for a file system.
                 Err(Waits) | Ok(Tried::AsItIs) => {}
                 Ok(Tried::Status(status)) => {
                     self.line("try", "none of its paths is there");
@@ -223,7 +223,7 @@ impl UrlTrace<'_> {
         self.handler(changed.as_ref().unwrap_or(head), route, found.rest)
     }
 
-    /// Which variables rules set.
+    /// Prints which variables rules set.
     fn variables(&mut self, steps: &Steps, head: &Head) {
         let rules = &steps.variables;
         let given = variables::given(rules, &self.link, head);
@@ -237,7 +237,7 @@ impl UrlTrace<'_> {
         self.line("env_rules", says);
     }
 
-    /// Whether access ends the request here.
+    /// Prints the checks of access; returns whether they end the request.
     fn admission(&mut self, steps: &Steps, head: &Head) -> bool {
         let verdict = match &steps.access {
             Some(access) => self.access(access, head),
@@ -341,7 +341,7 @@ impl UrlTrace<'_> {
         None
     }
 
-    /// There is no program, or it is not to be run.
+    /// Prints why there is no program, or why it is not run.
     fn refused(&mut self, refusal: Fault) -> Option<Target> {
         match refusal {
             Fault::NotFound => {
@@ -384,7 +384,7 @@ impl UrlTrace<'_> {
         None
     }
 
-    /// Whether another route answers for an index of the folder that is asked for.
+    /// Returns whether another route answers for an index of the folder.
     fn leads_on(&self, head: &Head, own: &Arc<Route>, index: &str) -> bool {
         let file = (head.target.path(), index);
         route::leads_on(&self.config.routes, &head.host, own, file)
@@ -406,7 +406,7 @@ impl UrlTrace<'_> {
                 self.response("answer", &response);
             }
             FileAnswer::Elsewhere(name) => return self.again(at_index(head, name)),
-            // This thread waits for any file system.
+            // `Waits` is for event loops: this thread may wait for a file system.
             FileAnswer::List(_) | FileAnswer::Waits => {
                 self.answered = Some(200);
                 self.line("answer", "200 a list of the folder");
@@ -415,7 +415,7 @@ impl UrlTrace<'_> {
         None
     }
 
-    /// What is done to the response.
+    /// Prints the steps that change the response.
     fn behind(&mut self, steps: Option<&Steps>) {
         let own = steps.and_then(|steps| steps.errors.as_ref());
         if let Some(pages) = own.or(self.config.errors.as_ref()) {

@@ -26,7 +26,7 @@ fn refused_with_place_and_mend() {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// All errors are reported, in the order of the file.
+/// galgo reports all errors, in the order of the file.
 #[test]
 fn several_at_once() {
     let dir = site();
