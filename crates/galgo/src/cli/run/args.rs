@@ -1,4 +1,4 @@
-//! What `galgo run` is told.
+//! The arguments of `galgo run`.
 
 use std::{ffi::OsString, path::PathBuf};
 

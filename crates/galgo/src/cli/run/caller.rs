@@ -1,4 +1,4 @@
-//! Who has requests answered without a server.
+//! Calls handlers with requests, without a server.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -28,13 +28,13 @@ use crate::{
     site,
 };
 
-/// The event loop of a command.
+/// Makes the event loop of a command.
 pub(super) fn event_loop() -> Result<Runtime, String> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|e| format!("starting the event loop: {e}"))
 }
 
-/// Calls handlers with requests of its own making.
+/// Makes requests and calls handlers with them.
 pub(super) struct Caller {
     pub(super) config: Config,
     pub(super) shared: HandlersShared,
@@ -42,13 +42,13 @@ pub(super) struct Caller {
     resources: Rc<Resources>,
     ids: Ids,
     pub(super) logs: Logs,
-    /// Templates are let go of once this says that no more is asked.
+    /// Templates are released once this announces that no more requests follow.
     pub(super) phase: watch::Sender<Phase>,
 }
 
 impl Caller {
-    /// Its handlers log to `errors`, and keep no access log. What is `prepared` for programs in a strict sandbox, this process
-    /// enters, too.
+    /// Makes a caller whose handlers log to `errors` and keep no access log. `prepared` is the strict sandbox of the programs,
+    /// if there is one. This process enters that sandbox, too.
     pub(super) fn new(
         mut config: Config,
         errors: LogTo,

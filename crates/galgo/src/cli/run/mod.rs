@@ -1,7 +1,10 @@
-//! `galgo run`: one program, by the server's own code, without a socket.
+//! `galgo run`: runs one program with the server's own code, without a socket.
 //!
-//! 1. find the site and the route the program belongs to  2. make the request  3. have it answered
-//! 4. print the response as it comes  5. say what was wrong
+//! 1. Find the site and the route that the program belongs to.
+//! 2. Make the request.
+//! 3. Have the program answer.
+//! 4. Print the response as it comes.
+//! 5. Report errors.
 
 pub(super) mod args;
 mod caller;
@@ -51,7 +54,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, String> {
     let mut code = local.block_on(&runtime, once(args, place, made, prepared, &mut signals))?;
     if code != INTERRUPTED {
         code = runtime.block_on(async {
-            // What is left of the program gets its grace to end, as in the server.
+            // The program's leftover processes get their grace to end, as in the server.
             tokio::select! {
                 () = local => code,
                 () = signals.any() => INTERRUPTED,
@@ -62,8 +65,8 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, String> {
     Ok(code.into())
 }
 
-/// A strict sandbox has no helper here: the command's own process is its program's. Enters namespaces, where that may
-/// be, and prepares the rest, before the command becomes anybody.
+/// Prepares a strict sandbox before the command becomes another user. No helper starts the program here, so the command itself
+/// enters the program's sandbox. Enters namespaces now, if that is allowed, and prepares the rest.
 fn prepare(cgi: &Cgi) -> Result<Option<Prepared>, String> {
     let interpreters = cgi.interpreters.iter().map(|(_, path)| path.as_path());
     let interpreters: Vec<_> = interpreters.collect();
@@ -73,8 +76,8 @@ fn prepare(cgi: &Cgi) -> Result<Option<Prepared>, String> {
     prepared.map_err(|e| format!("cannot confine the program: {e}"))
 }
 
-/// Answers one request and prints the response; a signal ends the program's whole group, for
-/// dropping the request does.
+/// Answers one request and prints the response. A signal ends the program's whole process group, because dropping the request
+/// does.
 async fn once(
     args: &RunArgs,
     place: ProgramPlace,
@@ -83,7 +86,7 @@ async fn once(
     signals: &mut CommandSignals,
 ) -> Result<u8, String> {
     let ProgramPlace { mut config, route } = place;
-    // On a warm route the program is asked when it is loaded, as most requests to a server find it.
+    // On a warm route, wait until the program is loaded, because most requests to a server find it loaded.
     config.templates.wait = true;
     let caller = Caller::new(config, LogTo::Stderr, prepared)?;
     let printer = Printer::new(args.output == Show::Body, args.time);
@@ -92,13 +95,13 @@ async fn once(
         () = tick::run() => INTERRUPTED, // never: it drives the clocks
         () = signals.any() => INTERRUPTED,
     };
-    // Templates are not kept for a request that does not come.
+    // No further request comes, so templates are not kept.
     let _ = caller.phase.send(Phase::Draining);
     caller.logs.flush();
     Ok(code)
 }
 
-/// The exit code.
+/// Answers the request and prints the response. Returns the exit code.
 async fn exchange(
     caller: &Caller,
     owner: &site::Owner,

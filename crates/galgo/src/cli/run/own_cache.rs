@@ -1,5 +1,5 @@
-//! Where the code of a module is kept that runs as another user than the server: what the server has compiled is not that
-//! user's, and that user's is not the server's.
+//! A folder for the compiled code of a module that runs as another user than the server. The server and that user do not share
+//! compiled code.
 
 use std::{
     fs::{DirBuilder, remove_dir_all},
@@ -11,14 +11,15 @@ use galgo_handlers::modules::is_module;
 
 use crate::config::{Cgi, Config};
 
-/// A folder that ends with the command.
+/// A folder that is removed when the command ends.
 pub(super) struct OwnCache(PathBuf);
 
 impl OwnCache {
-    /// Where it is needed, for a command that has become the user; `program` is the program's path.
+    /// Makes the folder if the module needs one. The command has become the module's user already. `program` is the program's
+    /// path.
     ///
     /// # Errors
-    /// In words.
+    /// A sentence.
     pub(super) fn set(
         config: &mut Config,
         cgi: &Cgi,
@@ -28,7 +29,7 @@ impl OwnCache {
             return Ok(None);
         }
         let folder = std::env::temp_dir().join(format!("galgo-run-{}", std::process::id()));
-        // It is not there: no other user has made it.
+        // This fails if the folder exists, so no other user can have made it.
         let made = DirBuilder::new().mode(0o700).create(&folder);
         made.map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
         config.cache = Some(folder.clone());

@@ -1,4 +1,4 @@
-//! The response on standard output as it comes, and on standard error what is to be said about it.
+//! Prints the response on standard output as it comes, and remarks about it on standard error.
 
 use std::{
     io::{self, Write},
@@ -24,18 +24,18 @@ pub(super) struct Printer {
     /// Only the body goes to standard output.
     body_only: bool,
     time: bool,
-    /// The response head is out: what fails now cuts the response.
+    /// The response head is printed: an error from now on cuts the response.
     begun: bool,
-    /// Standard output.
+    /// Escapes text for a terminal on standard output.
     screen: Screen,
-    /// The program starts warm: its template took so long, before the request began.
+    /// If the program starts warm: the time that its template took to load, before the request began.
     pub(super) loaded: Option<Duration>,
 }
 
-/// Why a response is not whole.
+/// The reason why a response is incomplete.
 #[derive(Debug)]
 pub(super) enum Incomplete {
-    /// In the server's words.
+    /// An error, in the server's words.
     Fault(Fault),
     /// Standard output takes no more.
     Output(io::Error),
@@ -84,7 +84,7 @@ impl Printer {
             () if request.is_bodiless(response.status) || output.discard => Some(0),
             () => output.content_length,
         };
-        // The length promised to HEAD is that of the body GET would get.
+        // A response to HEAD promises the length of the body that GET would get.
         let promised = room.filter(|_| !request.is_bodiless(response.status));
         let printed = self.body(request, &mut output, room).await;
         let printed = printed.and_then(|sent| {
@@ -127,7 +127,7 @@ impl Printer {
         io::stderr().write_all(&screen.take(&text))
     }
 
-    /// Prints output as it comes, at most `room` bytes of it. Returns how many those were.
+    /// Prints output as it comes, at most `room` bytes. Returns how many bytes were printed.
     async fn body(
         &mut self,
         request: &mut Request<'_>,
@@ -166,7 +166,7 @@ impl Printer {
         }
     }
 
-    /// The server would answer another path instead (RFC 3875, 6.2.2).
+    /// Reports that the server would answer with another path instead (RFC 3875, 6.2.2).
     pub(super) fn local_redirect(&mut self, location: &str) -> Result<(), Incomplete> {
         let text = format!("local redirect to {location}\n");
         if self.body_only {
@@ -178,7 +178,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Says what was wrong, and what it took. Returns the exit code.
+    /// Reports errors, times and memory. Returns the exit code.
     pub(super) fn verdict(&self, request: &Request<'_>, done: Result<(), Incomplete>) -> u8 {
         let entry = request.entry.borrow();
         let code = u8::from(done.is_err());
@@ -220,7 +220,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// What the request took.
+/// Prints the times and the memory of the request.
 fn times(entry: &AccessEntry, elapsed: Duration) {
     let total = match entry.total {
         Duration::ZERO => elapsed,

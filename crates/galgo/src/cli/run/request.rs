@@ -1,4 +1,4 @@
-//! The request that the arguments describe, made of the bytes a client would send.
+//! The request that the arguments describe, made of the bytes that a client would send.
 
 use std::{ffi::OsStr, io::Read, net::SocketAddr, os::unix::ffi::OsStrExt, path::Path, rc::Rc};
 
@@ -13,7 +13,7 @@ use crate::{
     programs,
 };
 
-/// A request that needs no reading.
+/// A request that is in memory as a whole.
 #[derive(Debug)]
 pub(super) struct LocalRequest {
     pub(super) head: Rc<Head>,
@@ -34,7 +34,7 @@ pub(super) fn make(args: &RunArgs, place: &ProgramPlace) -> Result<LocalRequest,
     composed(config, route, asked, &args.headers, body)
 }
 
-/// A request of a method and target, with the fields that were typed, and others that it must have.
+/// Makes a request from a method, a target and typed fields. Adds the fields that a request must have.
 pub(super) fn composed(
     config: &Config,
     route: &Route,
@@ -49,7 +49,7 @@ pub(super) fn composed(
     };
     let typed = |name: &str| fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
     if !typed("host") {
-        // One that the route answers on.
+        // A host that the route answers on.
         let hosts = route.host.as_ref();
         let host = hosts.map_or_else(|| "localhost".to_owned(), Hosts::example);
         add("Host", &format!("{host}:{}", local.port()));
@@ -75,7 +75,7 @@ pub(super) fn composed(
     Ok(LocalRequest {
         head: Rc::new(head),
         body: body.unwrap_or_default(),
-        // A client on this machine.
+        // The client is on this machine.
         link: Link::between(Some(([127, 0, 0, 1], 0).into()), Some(local)),
     })
 }
@@ -94,7 +94,7 @@ fn data(typed: &OsStr) -> Result<Vec<u8>, String> {
     read.map_err(|e| format!("the request body: {}: {e}", words::path(file)))
 }
 
-/// The path of the program and what follows it, encoded; then the query as typed.
+/// Returns the encoded path of the program with PATH_INFO, and the query as typed.
 fn target(args: &RunArgs, place: &ProgramPlace) -> String {
     let mut path = place.route.url.clone();
     if let Some(info) = &args.path_info {
@@ -111,10 +111,10 @@ fn target(args: &RunArgs, place: &ProgramPlace) -> String {
     target
 }
 
-/// The port where none is configured, or one that the kernel is to choose at the start.
+/// The port if none is configured, or if the kernel is to choose it at the start.
 const PORT: u16 = 8080;
 
-/// The first TCP address of the site.
+/// Returns the first TCP address of the site.
 fn local(config: &Config) -> SocketAddr {
     let tcp = first_tcp(&config.listen);
     let mut local = tcp.map_or_else(|| ([127, 0, 0, 1], PORT).into(), |(at, _)| at);

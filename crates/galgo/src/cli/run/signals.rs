@@ -2,10 +2,10 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a shell reports for a process that SIGINT has ended.
+/// The exit code that a shell reports for a process that SIGINT ended.
 pub(super) const INTERRUPTED: u8 = 130;
 
-/// Signals that end a command, and the programs that it runs.
+/// Signals that end a command and the programs that it runs.
 pub(super) struct CommandSignals {
     int: Signal,
     term: Signal,
@@ -20,7 +20,7 @@ impl CommandSignals {
         })
     }
 
-    /// Waits for one.
+    /// Waits for any of these signals.
     pub(super) async fn any(&mut self) {
         tokio::select! {
             _ = self.int.recv() => {}

@@ -1,4 +1,4 @@
-//! The route that a program belongs to: what the server would serve it by.
+//! Finds the route that serves a program.
 
 use std::{
     os::unix::ffi::OsStrExt,
@@ -17,7 +17,7 @@ pub(super) struct ProgramPlace {
     pub(super) route: Owner,
 }
 
-/// A route of programs, these, and the decoded path that names one of them.
+/// A route, its programs, and the decoded path that names one program.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) route: Arc<Route>,
@@ -26,8 +26,8 @@ pub(super) struct Owner {
 }
 
 impl ProgramPlace {
-    /// Finds a program's place: in the configuration that is named; else on the nearest site above it;
-    /// else it is the only program of a site of its own.
+    /// Finds a program's place: in the named configuration; else on the nearest site above the program; else the program is
+    /// the only one of a site of its own.
     pub(super) fn of(program: &Path, config: Option<&Path>) -> Result<Self, String> {
         let file = existing(program)?;
         if let Some(named) = config {
@@ -55,7 +55,7 @@ impl ProgramPlace {
     }
 }
 
-/// The program's file as an absolute path; links stay, for argv[0] is the program as named.
+/// Returns the absolute path of the program's file. Links are not resolved, because argv[0] is the program as named.
 fn existing(program: &Path) -> Result<PathBuf, String> {
     let (shown, argument) = (words::path(program), words::argument(program));
     let file = std::path::absolute(program).map_err(|e| format!("{shown}: {e}"))?;
@@ -77,7 +77,7 @@ fn existing(program: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// The route that answers with this program: the one with the innermost folder.
+/// Returns the route that answers with this program. Of several, the route with the innermost folder wins.
 fn owner(config: &Config, file: &Path) -> Option<Owner> {
     let owns = |route: &Arc<Route>| {
         let cgi = route.programs()?.clone();
@@ -93,13 +93,13 @@ fn owner(config: &Config, file: &Path) -> Option<Owner> {
     };
     let of_host = of_host(config, file);
     let owners = config.routes.iter().chain(&of_host).filter_map(owns);
-    // Of equal folders the route that is tried first.
+    // If the folders are equal, the route that is tried first wins.
     owners
         .reduce(|a, b| if b.0 > a.0 { b } else { a })
         .map(|(_, owner)| owner)
 }
 
-/// The routes of the host whose folder of `sites` holds the file.
+/// Returns the routes of the host whose folder of `sites` holds the file.
 fn of_host(config: &Config, file: &Path) -> Vec<Arc<Route>> {
     let host = config.sites.as_ref().and_then(|sites| {
         let base = sites.path.canonicalize().ok()?;
@@ -110,8 +110,8 @@ fn of_host(config: &Config, file: &Path) -> Vec<Arc<Route>> {
     host.unwrap_or_default()
 }
 
-/// The program's path below a folder of programs, both with the links on the way resolved; empty where
-/// the route has but this program.
+/// Returns the program's path below a folder of programs, with the links on both ways resolved. The path is empty if the route
+/// has only this program.
 fn below(root: &CgiRoot, file: &Path) -> Option<PathBuf> {
     let resolved = |file: &Path| Some(file.parent()?.canonicalize().ok()?.join(file.file_name()?));
     let real = resolved(file)?;
@@ -124,7 +124,7 @@ fn below(root: &CgiRoot, file: &Path) -> Option<PathBuf> {
     }
 }
 
-/// A site with nothing but this program, at `/cgi-bin/NAME`.
+/// Makes a site with nothing but this program, at `/cgi-bin/NAME`.
 fn alone(file: &Path) -> Result<ProgramPlace, String> {
     let shown = words::path(file);
     let root = CgiRoot::open(file).map_err(|e| format!("{shown} {e}"))?;

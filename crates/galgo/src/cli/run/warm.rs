@@ -1,8 +1,9 @@
-//! `galgo check --warm`: each program cold and warm, side by side, and what differs.
+//! `galgo check --warm`: runs each program cold and warm, and reports differences.
 //!
-//! 1. load it; what stays cold is not run  2. one cold request: does it work at all?  3. the same requests to two
-//!    routes that differ in `start` alone  4. compare the answers; what varies from one cold start to the next is no
-//!    difference
+//! 1. Load the program. A program that stays cold is not run.
+//! 2. Ask it once, cold, to see whether it works at all.
+//! 3. Send the same requests to two routes that differ in `start` alone.
+//! 4. Compare the answers. A part that varies from one cold start to the next is not a difference.
 
 mod findings;
 mod pair;
@@ -33,25 +34,25 @@ use findings::{Findings, Rounds};
 use pair::{LONGEST, ProgramPair, TRIAL, Uncompared};
 use progress::Progress;
 
-/// Times that each way is measured by GET, and asked by POST; and once more where something differs.
+/// Number of times that each way is measured by GET and asked by POST, and asked again if answers differ.
 const TIMES: usize = 7;
 const POSTS: usize = 2;
 const AGAIN: usize = 3;
-/// Later by this much, a clock that shows seconds shows another one.
+/// A pause after which a clock that shows seconds shows another second.
 const LATER: Duration = Duration::from_millis(1100);
 
-/// Of what a failing program said, so many lines are printed.
+/// Most lines that are printed of a failing program's output.
 const LAST: usize = 3;
 
 /// A program to be compared.
 struct Candidate {
-    /// For a person.
+    /// The program's name, for people.
     name: String,
-    /// On its two routes, or why it would fail.
+    /// The program on its two routes, or why it would fail.
     pair: Result<ProgramPair, String>,
 }
 
-/// Compares one program, or all of a site.
+/// Compares one program, or all programs of a site.
 pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode, String> {
     let place = program.map(|p| ProgramPlace::of(p, site.config.as_deref()));
     let (mut config, one) = match place.transpose()? {
@@ -82,7 +83,7 @@ pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode,
     Ok(match wrong {
         None => ExitCode::from(INTERRUPTED),
         Some(Ok(true)) => ExitCode::FAILURE,
-        // Who closes the pipe has read enough.
+        // A reader that closes the pipe has read enough.
         Some(Ok(false) | Err(_)) => ExitCode::SUCCESS,
     })
 }
@@ -95,7 +96,7 @@ pub(crate) struct WarmLoader {
 }
 
 impl WarmLoader {
-    /// Loads programs of this configuration.
+    /// Makes a loader for the programs of this configuration.
     pub(crate) fn new(mut config: Config) -> Result<Self, String> {
         config.templates.wait = true;
         let (runtime, local) = (event_loop()?, tokio::task::LocalSet::new());
@@ -109,7 +110,7 @@ impl WarmLoader {
         })
     }
 
-    /// Why a program stays cold; `None`: it starts warm.
+    /// Returns why a program stays cold; `None` if it starts warm.
     pub(crate) fn obstacle(
         &self,
         route: &Arc<Route>,
@@ -140,7 +141,7 @@ impl WarmLoader {
     }
 }
 
-/// Every program of a site.
+/// Returns every program of a site.
 fn all(config: &Config) -> Vec<Candidate> {
     let mut all = Vec::new();
     for route in &config.routes {
@@ -169,7 +170,7 @@ fn all(config: &Config) -> Vec<Candidate> {
     all
 }
 
-/// Whether one differs, or fails.
+/// Compares programs and prints the results. Returns whether any program differs or fails.
 async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<bool> {
     let mut progress = Progress::new(candidates.len());
     let mut any_wrong = false;
@@ -204,7 +205,7 @@ async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<bo
     Ok(any_wrong)
 }
 
-/// What is said of a program, and whether it differs.
+/// Compares one program. Returns the report, and whether the program differs.
 async fn compare(
     caller: &Caller,
     name: &str,
@@ -249,7 +250,7 @@ async fn compare(
     Ok((said, differs))
 }
 
-/// Asks again, later, where something differs.
+/// Repeats the requests after a pause if answers differ.
 async fn confirm(
     caller: &Caller,
     pair: &ProgramPair,

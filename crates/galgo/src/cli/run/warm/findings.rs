@@ -1,14 +1,14 @@
-//! What differs between cold and warm answers, in words.
+//! Differences between cold and warm answers, and their report.
 
 use std::time::Duration;
 
-/// An answer, taken apart.
+/// An answer, split into parts.
 #[derive(Debug, Clone)]
 pub(super) struct Answered {
     /// Status, headers, body, stderr, exit status: named in [`PARTS`].
     pub(super) parts: [Vec<u8>; 5],
     pub(super) took: Duration,
-    /// What is wrong with it, in the server's words.
+    /// The error of the answer, in the server's words.
     pub(super) fault: Option<String>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Findings {
 }
 
 impl Rounds {
-    /// The cold answers all have one value of a part, and this warm one has another.
+    /// Returns a warm answer that differs from the cold answers in one part, if all cold answers agree in this part.
     fn odd(&self, at: usize) -> Option<&Answered> {
         let cold = &self.cold[0].parts[at];
         let other = |a: &&Answered| a.parts[at] != *cold;
@@ -40,15 +40,15 @@ impl Rounds {
         }
     }
 
-    /// Whether there is something to be confirmed.
+    /// Returns whether there is a difference to confirm.
     pub(super) fn is_suspicious(&self) -> bool {
         (0..PARTS.len()).any(|at| self.odd(at).is_some())
     }
 }
 
 impl Findings {
-    /// Takes what was answered to a method. Where `again` was asked a second later, a difference is one that came back:
-    /// a clock or a race differs once.
+    /// Compares the answers to a method. `again` holds the answers of a second later, if there were any: only a difference
+    /// that came back counts, because a clock or a race differs once.
     pub(super) fn note(&mut self, method: &str, first: &Rounds, again: Option<&Rounds>) {
         for (at, part) in PARTS.iter().enumerate() {
             let value = &first.cold[0].parts[at];
@@ -66,7 +66,7 @@ impl Findings {
         }
     }
 
-    /// The lines that are printed, and whether something differs.
+    /// Returns the report, and whether anything differs.
     pub(super) fn said(&self, name: &str, gets: &Rounds, is_set: bool) -> (String, bool) {
         let (cold, warm) = (median(&gets.cold), median(&gets.warm));
         let differs = !self.differences.is_empty();
@@ -94,7 +94,7 @@ fn median(answers: &[Answered]) -> f64 {
     all[all.len() / 2].as_secs_f64() * 1e3
 }
 
-/// The first lines that are not the same.
+/// Returns the first lines that differ.
 fn differing(cold: &[u8], warm: &[u8]) -> (String, String) {
     let line = |text: &[u8], at: usize| {
         let line = text.split(|&b| b == b'\n').nth(at).unwrap_or_default();
@@ -144,7 +144,7 @@ mod tests {
         let varies = format!("{identical}\n    varies when cold, too: body of GET");
         assert_eq!(says(&same, None), (identical.into(), false));
         assert_eq!(says(&varying, None), (varies.clone(), false));
-        // A race that was lost once, and a clock that ticked.
+        // A race lost once, and a clock that ticked.
         assert_eq!(says(&odd, Some(&same)), (identical.into(), false));
         assert_eq!(says(&odd, Some(&later)), (varies, false));
         let (said, differs) = says(&odd, Some(&odd));

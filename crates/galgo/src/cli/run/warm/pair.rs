@@ -1,4 +1,4 @@
-//! One program on two routes that differ in `start` alone, and what it answers on each.
+//! A program on two routes that differ in `start` alone, and its answers on each.
 
 use std::{
     ffi::{CString, OsStr},
@@ -29,23 +29,23 @@ use crate::{
     programs,
 };
 
-/// How long one request may take; one that streams without end is given up then.
+/// Time limit of one request: a request that streams without end is given up then.
 pub(super) const TRIAL: Duration = Duration::from_secs(10);
-/// How long all requests to a program may take.
+/// Time limit of all requests to a program.
 pub(super) const LONGEST: Duration = Duration::from_secs(60);
-/// How long a program may take to have two templates that know all its modules.
+/// Time limit for a program to get two templates that know all its modules.
 const SETTLES: Duration = Duration::from_secs(5);
 /// The body of POST: a form that no program expects.
 const FORM: &[u8] = b"galgo=check";
 
 const SWITCHED_OFF: &str = "templates are switched off, or there is no inotify";
 
-/// Why a program is not compared.
+/// The reason why a program is not compared.
 #[derive(Debug)]
 pub(super) enum Uncompared {
-    /// It stays cold.
+    /// The program stays cold.
     Cold(String),
-    /// It does not work at all.
+    /// The program does not work at all.
     Fails(String),
     /// A request was given up after [`TRIAL`].
     Endless,
@@ -53,10 +53,10 @@ pub(super) enum Uncompared {
     Late,
 }
 
-/// What a request is made for.
+/// The purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// To load the program as a template, and nothing more.
+    /// Load the program as a template, and nothing more.
     Load,
     Answer,
 }
@@ -67,23 +67,23 @@ pub(super) struct ProgramPair {
     pub(super) cold: Arc<Cgi>,
     warm: Arc<Cgi>,
     url: Vec<u8>,
-    /// What its template is loaded from.
+    /// The file that the template is loaded from.
     file: CString,
-    /// Whom it belongs to.
+    /// The user id of the file's owner.
     owner: u32,
-    /// What runs it.
+    /// The interpreter that runs the file, if there is one.
     interpreter: Option<PathBuf>,
-    /// It is a WebAssembly module.
+    /// Whether the program is a WebAssembly module.
     is_module: bool,
-    /// It starts warm already.
+    /// Whether the program's own route starts it warm already.
     pub(super) is_set: bool,
 }
 
 impl ProgramPair {
-    /// A program that starts cold, and warm.
+    /// Prepares a program to start cold and warm.
     ///
     /// # Errors
-    /// Why it fails without being run, in words.
+    /// A sentence: why the program fails without being run.
     pub(super) fn of(owner: &Owner) -> Result<Self, String> {
         let cgi = &owner.cgi;
         let found = script::program(cgi, &owner.route.path, UrlPath::plain(&owner.url));
@@ -98,7 +98,7 @@ impl ProgramPair {
                 ..cgi.options.clone()
             };
             let root = CgiRoot::open(cgi.root.path()).map_err(|e| format!("its folder {e}"))?;
-            // Modules start as they do, and a file handed over is the server's to send.
+            // Leave out the settings of modules, which `start` does not change, and `sendfile`: the server sends such files.
             Ok(Arc::new(Cgi {
                 names: cgi.names.clone(),
                 env: cgi.env.clone(),
@@ -122,7 +122,7 @@ impl ProgramPair {
         })
     }
 
-    /// Loads it as a template, without a request. Returns why it did not load, which may be the program's own fault.
+    /// Loads the program as a template, without a request. Returns why it did not load, which may be the program's own fault.
     pub(super) async fn load(&self, caller: &Caller) -> Result<Option<String>, Uncompared> {
         if self.is_module {
             let why = "it is a WebAssembly module: each request has a new instance of its compiled code, and `start` changes nothing";
@@ -144,14 +144,14 @@ impl ProgramPair {
         }
     }
 
-    /// How its template stands.
+    /// Returns the state of the program's template.
     pub(super) fn about(&self, caller: &Caller) -> Result<About, Uncompared> {
         let warm = &caller.starters.warm;
         let about = warm.about(&self.warm, self.owner, &self.file);
         about.ok_or_else(|| Uncompared::Cold(SWITCHED_OFF.into()))
     }
 
-    /// Waits until nothing more is learned and all processes are there; why it is parked, where it is.
+    /// Waits until the template learns no more modules and all processes are ready. If the program is parked, returns why.
     pub(super) async fn settle(&self, caller: &Caller) -> Result<Option<String>, Uncompared> {
         let began = Instant::now();
         let longest = caller.starters.warm.patience(SETTLES);
@@ -163,7 +163,7 @@ impl ProgramPair {
             if about.settled || began.elapsed() > longest {
                 return Ok(about.parked);
             }
-            // A process that is parked would be gone with the answer.
+            // A parked process would be gone after its answer.
             if about.parked.is_none() {
                 self.ask(caller, &self.warm, "GET").await?;
             }
@@ -171,16 +171,16 @@ impl ProgramPair {
         }
     }
 
-    /// Asks the warm one, when all its processes are there.
+    /// Asks the warm program when all its processes are ready.
     async fn ask_ready(&self, caller: &Caller, method: &str) -> Result<Answered, Uncompared> {
-        // How it stands is known already: what counts here is only whether requests end.
+        // The template's state is known already: only a request without an end matters here.
         if let Err(Uncompared::Endless) = self.settle(caller).await {
             return Err(Uncompared::Endless);
         }
         self.ask(caller, &self.warm, method).await
     }
 
-    /// Asks cold and warm in turn.
+    /// Asks the cold and the warm program in turn.
     pub(super) async fn rounds(
         &self,
         caller: &Caller,
@@ -198,7 +198,7 @@ impl ProgramPair {
         Ok(rounds)
     }
 
-    /// One request; dropped, and its program ended, where that takes too long.
+    /// Makes one request. If the answer takes too long, drops the request, which ends the program.
     pub(super) async fn ask(
         &self,
         caller: &Caller,
@@ -263,7 +263,7 @@ async fn taken(request: &mut Request<'_>, response: Response) -> Result<Answered
         return Err("no program's answer".into()); // INVARIANT: programs answer so
     };
     let mut producer = output.producer;
-    // All of it is kept, in the buffer that the head was read into.
+    // The whole output is kept, in the buffer that the head was read into.
     while !producer.output_ended() {
         let event = producer.next_event(request.client).await;
         event.map_err(|fault| fault.to_string())?;

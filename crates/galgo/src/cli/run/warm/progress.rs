@@ -1,9 +1,8 @@
-//! What is being done, on standard error: one line that is written again and again on a terminal, a line for each program
-//! in a pipe.
+//! Progress on standard error: on a terminal one line that is rewritten, in a pipe a line for each program.
 
 use std::io::{IsTerminal, Write, stderr};
 
-/// A name that is longer is cut: a line that wraps could not be written again.
+/// Most characters of a name: a line that wraps could not be rewritten.
 const NAME: usize = 40;
 
 #[derive(Debug)]
@@ -15,7 +14,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Of so many programs.
+    /// Starts the progress of `of` programs.
     pub(super) fn new(of: usize) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|t| t == "dumb");
         Self {
@@ -26,7 +25,7 @@ impl Progress {
         }
     }
 
-    /// The next program, its name escaped.
+    /// Names the next program; `name` is escaped already.
     pub(super) fn begin(&mut self, name: &str) {
         self.at += 1;
         self.name = name.chars().take(NAME).collect();
@@ -36,7 +35,7 @@ impl Progress {
         }
     }
 
-    /// What is done with it now.
+    /// Shows the current step of the program.
     pub(super) fn step(&self, what: &str) {
         if self.rewrites {
             let Self { at, of, name, .. } = self;
@@ -44,7 +43,7 @@ impl Progress {
         }
     }
 
-    /// Makes room for a line of the result.
+    /// Clears the line, so that a line of the result can be printed.
     pub(super) fn clear(&self) {
         if self.rewrites {
             let _ = write!(stderr(), "\r\x1b[K");
