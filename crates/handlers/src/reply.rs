@@ -1,6 +1,7 @@
-//! The response of a CGI program, or of an application that speaks like one.
+//! Reads the response of a CGI program, or of an application that answers in the same form.
 //!
-//! 1. read its head  2. document, redirect, or its own words (NPH)
+//! 1. Read the head.
+//! 2. Answer with the document, follow the redirect, or pass the program's own response on (NPH).
 
 use std::{
     future::poll_fn,
@@ -47,22 +48,21 @@ pub(super) struct Answering<'a, 'r, 'c> {
     pub(super) options: &'c CgiOptions,
     pub(super) sendfile: &'c Sendfile,
     pub(super) head: &'c Head,
-    /// It speaks to the client itself.
+    /// The program writes the HTTP response itself.
     pub(super) nph: bool,
-    /// The client asks for another protocol on its connection, which the program may be given.
+    /// The client asks for another protocol on its connection, and the program may get that connection.
     pub(super) upgrades: bool,
-    /// Names it in the log.
+    /// Names the program in the log.
     pub(super) source: LogSource,
 }
 
-/// Waits for a permit, or a connection; a client that leaves meanwhile is noticed. The time counts as
-/// spent in the queue.
+/// Waits for a permit, or a connection, and notices a client that leaves meanwhile. The time counts as spent in the queue.
 pub(super) async fn wait_for<T>(
     request: &mut Request<'_>,
     permit: impl Future<Output = Result<T, Fault>>,
 ) -> Result<T, Fault> {
     let mut permit = std::pin::pin!(permit);
-    // Nearly always there is one at once: no clock is read then.
+    // Nearly always a permit is free at once: no clock is read then.
     if let Poll::Ready(found) = poll_once(permit.as_mut()).await {
         return found;
     }
@@ -79,7 +79,7 @@ async fn wait_long<T>(
     Ok(found)
 }
 
-/// Whether a request may be sent again without harm (RFC 9110, 9.2.2), as far as its method goes.
+/// Returns whether the request's method allows sending it again without harm (RFC 9110, 9.2.2).
 pub(super) fn may_repeat(head: &Head) -> bool {
     ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"].contains(&head.method.as_str())
 }
@@ -107,13 +107,13 @@ pub(super) async fn heard(
 }
 
 impl Answering<'_, '_, '_> {
-    /// Reads the response head, and decides what becomes of the rest.
+    /// Reads the response head, and decides how to handle the rest.
     pub(super) async fn reply(&mut self, mut program: Backend) -> Result<Answer, Fault> {
         self.request.client.send_continue();
         if self.request.client.has_half_closed() {
             self.request.client.probe();
         }
-        // What a client does not get as HTTP/1 needs a head that is known.
+        // A client of another protocol than HTTP/1 cannot get NPH output: its answer needs a parsed head.
         let own_words = self.nph && self.request.client.speaks_http();
         let reply = if own_words {
             self.own_words(&mut program).await
@@ -124,7 +124,7 @@ impl Answering<'_, '_, '_> {
         self.answered(program, reply).await
     }
 
-    /// What becomes of a response whose head was read.
+    /// Makes the answer of a response whose head was read.
     pub(super) async fn answered(
         &mut self,
         program: Backend,
@@ -173,7 +173,7 @@ impl Answering<'_, '_, '_> {
                 continue;
             }
             if program.output_ended() {
-                // Why a connection ended says more than what is missing for it.
+                // A connection's error tells more than the missing part of the head.
                 return Err(match program.verdict() {
                     Some(fault) => fault.into(),
                     None => scan.ended(program.out().front()).into(),
@@ -198,7 +198,7 @@ impl Answering<'_, '_, '_> {
         Ok(())
     }
 
-    /// A program that writes the whole response itself. Its first bytes are looked at for the log only.
+    /// Prepares the response of a program that writes it whole. Its first bytes are examined for the log only.
     async fn own_words(&mut self, program: &mut Backend) -> Result<Reply, Trouble> {
         self.some_output(program).await?;
         while self.upgrades && !program.output_ended() && !has_status_line(program.out().front()) {
@@ -270,7 +270,7 @@ impl Answering<'_, '_, '_> {
         }
     }
 
-    /// Answers with a file in place of what the program prints, or says why it gets none.
+    /// Answers with a file in place of the program's output, or explains why there is no file.
     async fn file(
         &mut self,
         program: Backend,
@@ -339,7 +339,7 @@ impl Answering<'_, '_, '_> {
         Ok(self.streamed(program, reply))
     }
 
-    /// The response whose body is what the program prints.
+    /// Returns the response whose body is the program's output.
     fn streamed(&self, program: Backend, reply: Reply) -> Answer {
         let output = Output {
             producer: Box::new(program),
@@ -358,14 +358,14 @@ impl Answering<'_, '_, '_> {
         })
     }
 
-    /// Whether a developer would be shown why the page is blank, if it is.
+    /// Returns whether a developer would see the reason for a blank page.
     fn may_be_blank(&self, reply: &Reply) -> bool {
         let shown = !self.nph && reply.status == 200 && self.head.method != Method::Head;
         shown && status::shows_cause(self.cx.shared, self.request)
     }
 
-    /// A developer is shown why a page is blank: the program failed behind its head, and printed nothing more. It has a
-    /// moment to print something; everybody else is sent the head as it comes.
+    /// Finds out for a developer why a page is blank: the program failed after its head, and printed nothing more. The
+    /// program has a moment to print something. For all other clients the head is sent at once.
     async fn blank(&mut self, program: &mut Backend) -> Option<Fault> {
         let output = timeout(LINGER, self.some_output(program)).await;
         if let Ok(Err(Trouble::Fault(fault))) = output {
@@ -383,14 +383,14 @@ impl Answering<'_, '_, '_> {
         }
     }
 
-    /// What the program did wrong, together with how it ended.
+    /// Returns the fault for a wrong response, together with how the program ended.
     async fn bad_reply(&mut self, mut program: Backend, e: &ReplyError) -> Fault {
         if let ReplyError::Line { .. } = e {
             self.show_output(&mut program).await;
         }
         let ended = program.output_ended();
         let (exit, stderr) = program.post_mortem(!ended).await;
-        // What a process has left running has its time, as behind a response.
+        // Processes that the program has left running get their time, as after a response.
         if let Backend::Program(program) = program {
             program.finish(|_exit| {});
         }
@@ -405,7 +405,8 @@ impl Answering<'_, '_, '_> {
         Fault::Script(format!("{e}{how}"))
     }
 
-    /// What a program prints in place of a head is for its author, as standard error is: most often it is a traceback.
+    /// Logs the output of a program that printed no head. Like standard error it is for the author: most often it is a
+    /// traceback.
     async fn show_output(&mut self, program: &mut Backend) {
         const MOST: usize = 64 << 10;
         let printed = async {
@@ -426,24 +427,24 @@ impl Answering<'_, '_, '_> {
     }
 }
 
-/// Whether the status line is whole, or there is none.
+/// Returns whether the status line is whole, or there is none.
 fn has_status_line(output: &[u8]) -> bool {
     const LONGEST: usize = "HTTP/1.1 101 ".len();
     output.len() >= LONGEST || output.contains(&b'\n')
 }
 
-/// Who decides the conditions on a document that has no version.
+/// The side that decides the conditions on a document without a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DecidedBy {
-    /// The program, which has seen them.
+    /// The program, because it has seen the conditions.
     Program,
-    /// The server: the program has not.
+    /// The server, because the program has not seen the conditions.
     Server,
 }
 
-/// Makes a 304 of a document that the client has already (RFC 9110, 13.2): the program has said which one it is, by ETag
-/// or Last-Modified, and left the comparison to the server, as with Apache. What else it prints is read and dropped.
-/// Only of a GET or HEAD: of any other method the program has already done what it was asked, whatever is compared now.
+/// Makes a 304 of a document that the client already has (RFC 9110, 13.2). The program has named its version by ETag or
+/// Last-Modified, and left the comparison to the server, as with Apache. The rest of its output is read and dropped. This
+/// holds only for GET and HEAD: with any other method the program has already acted, whatever the comparison says now.
 pub(super) fn conditional(
     head: &Head,
     status: &mut u16,
@@ -466,7 +467,7 @@ pub(super) fn conditional(
     let outcome = cond::evaluate(&head.method, &head.fields, Some(current));
     if outcome == CondOutcome::NotModified {
         *status = 304;
-        // 15.4.5: nothing about the document but what a cache needs. The type is for the steps behind, and not sent.
+        // 15.4.5: the response keeps only fields that a cache needs. The type is for the later steps, and not sent.
         fields.retain(|name, _| {
             let about = name
                 .get(..8)

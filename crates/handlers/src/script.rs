@@ -1,4 +1,4 @@
-//! The program a path names: "the first existing file on the path", and what is behind it.
+//! Finds the program that a path names: "the first existing file on the path", and the rest of the path.
 
 use std::{
     borrow::Cow,
@@ -28,28 +28,28 @@ use crate::{
     waiting::look,
 };
 
-/// A program and how the path falls apart.
+/// A program, and the parts of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundProgram<'p> {
     /// SCRIPT_NAME: the path up to and including the program, no slash at its end.
     pub script_name: &'p [u8],
-    /// PATH_INFO: the rest of the path as it came (`//` stays); empty or begins with `/`.
+    /// PATH_INFO: the rest of the path as it came (`//` stays). It is empty or begins with `/`.
     pub path_info: &'p [u8],
-    /// PATH_TRANSLATED: DOCUMENT_ROOT and PATH_INFO; `None` where there is no PATH_INFO.
+    /// PATH_TRANSLATED: DOCUMENT_ROOT and PATH_INFO; `None` if there is no PATH_INFO.
     pub path_translated: Option<Vec<u8>>,
     /// SCRIPT_FILENAME, absolute, as configured: links are not resolved.
     pub script_filename: CString,
-    /// The folder the program is in: its working directory.
+    /// The folder of the program: its working directory.
     pub dir: CString,
-    /// What runs the file: `execve` this with the arguments `[interpreter, script_filename]`.
+    /// The interpreter of the file: `execve` it with the arguments `[interpreter, script_filename]`.
     ///
-    /// php-cgi finds the script by SCRIPT_FILENAME, wants REDIRECT_STATUS, and ignores the
-    /// argument, but shows the source of a file for `-s`: a query must never become its argument.
-    /// Perl, Python and the shells take the argument, which begins with `/` and so is no option.
+    /// php-cgi finds the script by SCRIPT_FILENAME, wants REDIRECT_STATUS, and ignores the argument. But it shows the source of
+    /// a file for `-s`, so a query must never become its argument. Perl, Python and the shells take the argument, which begins
+    /// with `/` and so is no option.
     pub interpreter: Option<PathBuf>,
-    /// The file's name is that of a WebAssembly module, and no interpreter is named for it.
+    /// The file's name is that of a WebAssembly module, and no interpreter is set for it.
     pub module: bool,
-    /// The file as it is now.
+    /// Identity of the file as it is now.
     pub id: FileId,
     /// The user that the file belongs to.
     pub owner: u32,
@@ -58,14 +58,14 @@ pub struct FoundProgram<'p> {
 }
 
 impl FoundProgram<'_> {
-    /// Whether one template serves all files that its interpreter runs on a route, where all run as one user with the
-    /// same variables.
+    /// Returns whether one template serves all files that the interpreter runs on a route, as one user and with the same
+    /// variables.
     pub fn shares_template(&self) -> bool {
         self.interpreter.as_deref().is_some_and(inspect::serves_all)
     }
 
-    /// What its template is loaded from: its own file, or the interpreter, where the
-    /// [template is shared](Self::shares_template).
+    /// Returns the file that the template is loaded from. If the [template is shared](Self::shares_template), that is the
+    /// interpreter, else the program's own file.
     pub fn template_file(&self) -> CString {
         let shared = self.interpreter.as_ref().filter(|_| self.shares_template());
         let interpreter = shared.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
@@ -73,14 +73,14 @@ impl FoundProgram<'_> {
     }
 }
 
-/// The system had no descriptor or no memory to look with.
+/// The fault if the system had no descriptor or no memory for the search.
 const BUSY: Fault = Fault::Busy("no descriptor or memory is left to look for a program");
 
 /// Finds the program that `path` names on a route with the path `route_path`.
 ///
 /// # Errors
-/// There is none ([`Fault::NotFound`]), it may not be run ([`Fault::Refused`]), or cannot be looked for now ([`Fault::Busy`]); a
-/// file is never shown instead.
+/// The program does not exist ([`Fault::NotFound`]), may not be run ([`Fault::Refused`]), or cannot be looked for now
+/// ([`Fault::Busy`]). A file is never shown instead.
 pub fn program<'p>(
     cgi: &Cgi,
     route_path: &str,
@@ -91,21 +91,21 @@ pub fn program<'p>(
     found(cgi, file, &stat, name, info)
 }
 
-/// What a path names in a folder of files and programs.
+/// The meaning of a path in a folder of files and programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AmongFiles<'p> {
     /// A file, a folder, or nothing: no program.
     File,
     /// A program.
     Program(FoundProgram<'p>),
-    /// A folder, whose index is a program: its path, decoded.
+    /// The decoded path of a program that is the index of a folder.
     Index(Vec<u8>),
 }
 
-/// Finds the program that `path` names where programs lie among files. `index` are the names tried for a folder.
+/// Finds the program that `path` names in a folder of files and programs. `index` holds the names to try for a folder.
 ///
 /// # Errors
-/// It may not be run; its source is never shown instead.
+/// The program may not be run. Its source is never shown instead.
 pub fn among_files<'p>(
     cgi: &Cgi,
     index: &[String],
@@ -138,7 +138,7 @@ pub fn among_files<'p>(
     Ok(AmongFiles::File)
 }
 
-/// Whether a name of the path is one of a program among files. A picture costs nothing here.
+/// Returns whether a name in the path can be that of a program among files. A request for a picture makes no system call here.
 fn may_name_program(cgi: &Cgi, route_path: &str, path: &[u8]) -> bool {
     let below = path.strip_prefix(route_path.as_bytes()).unwrap_or_default();
     let mut names = below.split(|&b| b == b'/');
@@ -148,7 +148,7 @@ fn may_name_program(cgi: &Cgi, route_path: &str, path: &[u8]) -> bool {
 /// Returns how much of the path names a program among files; `None`: the first file on the path is no program.
 ///
 /// # Errors
-/// It cannot be looked for now.
+/// The program cannot be looked for now.
 pub fn length_of_program(cgi: &Cgi, route_path: &str, path: &[u8]) -> Result<Option<usize>, Fault> {
     if !may_name_program(cgi, route_path, path) {
         return Ok(None);
@@ -163,7 +163,7 @@ pub fn length_of_program(cgi: &Cgi, route_path: &str, path: &[u8]) -> Result<Opt
     }
 }
 
-/// What an application is asked for, and how the path falls apart.
+/// The script that an application is to run, and the parts of the path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpstreamScript<'p> {
     /// SCRIPT_NAME, no slash at its end.
@@ -172,25 +172,24 @@ pub struct UpstreamScript<'p> {
     pub path_info: &'p [u8],
     /// PATH_TRANSLATED.
     pub path_translated: Option<Vec<u8>>,
-    /// SCRIPT_FILENAME; empty where no file is meant.
+    /// SCRIPT_FILENAME; empty if the path names no file.
     pub script_filename: Vec<u8>,
 }
 
-/// What a path means on a route of an upstream.
+/// The meaning of a path on a route of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamPath<'p> {
     /// A script.
     Script(UpstreamScript<'p>),
-    /// A folder with an index, without its last slash: answer 301 to the same path with it.
+    /// A folder with an index, without its last slash: answer 301 to the same path with the slash.
     Folder,
 }
 
-/// Finds the script that `path` names on a route of an upstream: a file that exists, where the
-/// route has a `root`, or the index of a folder; else the route's own path is the script's name, and the rest
-/// PATH_INFO.
+/// Finds the script that `path` names on a route of an upstream. If the route has a `root`, the script is an existing file, or
+/// the index of a folder. Otherwise the route's own path is the script's name, and the rest is PATH_INFO.
 ///
 /// # Errors
-/// There is none, or it may not be read.
+/// The script does not exist, or may not be read.
 pub fn script<'p>(
     up: &Application,
     route_path: &str,
@@ -202,7 +201,7 @@ pub fn script<'p>(
             (Vec::new(), own.len())
         }
         Some(root) => match locate(root, route_path, path.clean) {
-            // An uploaded picture is not run because it is there.
+            // An uploaded picture is not run just because it exists.
             Ok((file, ..)) if !is_script(up, &file) => return Err(Fault::NotFound),
             Ok((file, stat, length)) => {
                 runnable(&file, &stat, true)?;
@@ -222,10 +221,10 @@ pub fn script<'p>(
     }))
 }
 
-/// Whether the application may be asked to run a file of its folder.
+/// Returns whether the application may be asked to run a file of its folder.
 fn is_script(up: &Application, file: &[u8]) -> bool {
     let ends = |ending: &String| file.ends_with(ending.as_bytes());
-    // Without endings the route has one script, or none.
+    // Without extensions the route has a single script, or none.
     up.endings.is_empty() || up.endings.iter().any(ends)
 }
 
@@ -239,7 +238,7 @@ fn index<'p>(
     for name in &up.index {
         let whole = [path, slash, name.as_bytes()].concat();
         match locate(root, route_path, &whole) {
-            // Anything shorter is a file on the way, which was looked for before.
+            // A shorter match is a file on the path, which was already looked for.
             Ok((file, stat, length)) if length == whole.len() => {
                 if !slash.is_empty() {
                     return Ok(UpstreamPath::Folder);
@@ -264,7 +263,7 @@ fn translated(document_root: &Path, path_info: &[u8]) -> Option<Vec<u8>> {
     (!path_info.is_empty()).then(|| [root, path_info].concat())
 }
 
-/// The first existing file on the path: its name, what it is, and how much of the path names it.
+/// Finds the first existing file on the path: its name, its status, and how much of the path names it.
 fn locate(root: &CgiRoot, route_path: &str, path: &[u8]) -> Result<(Vec<u8>, Stat, usize), Fault> {
     let base = route_path.strip_suffix('/').unwrap_or(route_path).len();
     let from = match root {
@@ -276,7 +275,7 @@ fn locate(root: &CgiRoot, route_path: &str, path: &[u8]) -> Result<(Vec<u8>, Sta
     Ok((file, stat, from + length))
 }
 
-/// The first existing file on the way to `below`: its name, what it is, and how much of `below` names it.
+/// Finds the first existing file on the way to `below`: its name, its status, and how much of `below` names it.
 fn locate_below(
     root: &CgiRoot,
     route_path: &str,
@@ -312,7 +311,8 @@ fn locate_below(
     }
 }
 
-/// The program at `below` in its folder. What goes on behind it is PATH_INFO, and must be so in SCRIPT_NAME too.
+/// Finds the program at `below` in its folder. The rest of `below` is PATH_INFO. `named` must have the same rest, as its
+/// PATH_INFO or at the end of its SCRIPT_NAME.
 pub fn inside<'p>(
     cgi: &Cgi,
     route_path: &str,
@@ -336,14 +336,14 @@ pub fn inside<'p>(
     found(cgi, file, &stat, script_name, path_info)
 }
 
-/// The length of the part of `below` that names the program.
+/// Returns the length of the part of `below` that names the program.
 ///
-/// The whole is tried first, for most requests carry no PATH_INFO: one openat2 and one fstat. Where a
-/// file stands in the way, it is the program: the walk from the front meets it after at most as many
-/// steps as there are real folders, and [`MAX_FOLDERS`].
+/// The whole is tried first, because most requests carry no PATH_INFO: one openat2 and one fstat. If a file stands in the way,
+/// that file is the program. The walk from the front meets it after at most as many steps as there are real folders, and after
+/// at most [`MAX_FOLDERS`].
 ///
 /// # Errors
-/// Why there is none, and how much of `below` is meant.
+/// The reason why there is no program, and the length of the part of `below` that it is about.
 fn walk(folder: &Folder, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> {
     let whole = plausible(below);
     let nothing = (Errno::NOENT, whole);
@@ -353,7 +353,7 @@ fn walk(folder: &Folder, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> 
     match look(folder, &below[..whole]) {
         Ok(stat) if is_folder(&stat) => return Err(nothing),
         Ok(stat) => return Ok((whole, stat)),
-        // The path behind the program may be longer than any file's.
+        // The path after the program may be longer than any file's.
         Err(Errno::NOTDIR | Errno::NAMETOOLONG) => {}
         Err(errno) => return Err((errno, whole)),
     }
@@ -367,10 +367,10 @@ fn walk(folder: &Folder, below: &[u8]) -> Result<(usize, Stat), (Errno, usize)> 
     Err(nothing)
 }
 
-/// So many folders are looked into for a program with PATH_INFO: each look begins at the folder of the route.
+/// Limit of the folders that are searched for a program with PATH_INFO. Each look begins at the folder of the route.
 const MAX_FOLDERS: usize = 64;
 
-/// How far `below` can name a program: up to an empty segment, a dotfile, or an editor's backup.
+/// Returns how far `below` can name a program: up to an empty segment, a dotfile, or an editor's backup.
 fn plausible(below: &[u8]) -> usize {
     let mut length = 0;
     for segment in below.split(|&b| b == b'/') {
@@ -403,7 +403,7 @@ fn found<'p>(
     runnable(&file, stat, interpreter.is_some() || module)?;
     let nph = name.starts_with(b"nph-");
     let dir = CString::new(&file[..name_at.saturating_sub(1).max(1)]);
-    // A NUL never gets here: no Target and no configuration holds one.
+    // A NUL never gets here, because no Target and no configuration holds a NUL.
     let (Ok(dir), Ok(script_filename)) = (dir, CString::new(file)) else {
         return Err(Fault::NotFound);
     };
@@ -421,8 +421,8 @@ fn found<'p>(
     })
 }
 
-/// Whether the file may be run. The mode alone is looked at: where it says yes and this user may
-/// not, `execve` answers EACCES, which is a 403 too.
+/// Checks whether the file may be run, by its mode alone. If the mode allows it and this user may not, `execve` answers EACCES,
+/// which is a 403 too.
 fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Fault> {
     let file = Path::new(OsStr::from_bytes(name));
     let forbidden = |why: String| Err(Fault::Refused(why));
@@ -443,7 +443,7 @@ fn runnable(name: &[u8], stat: &Stat, interpreted: bool) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What to do with a file that is no program by itself, as its name tells; `None`: it may be meant as one.
+/// Says what to do with a file whose name shows that it is no program by itself; `None`: it may be meant as a program.
 pub fn instead(file: &[u8]) -> Option<String> {
     const PAGES: [&str; 14] = [
         "html", "htm", "xhtml", "css", "js", "json", "txt", "pdf", "png", "jpg", "jpeg", "gif",

@@ -1,7 +1,9 @@
-//! Files that programs hand over in place of a body: X-Sendfile and X-Accel-Redirect.
+//! Sends files that programs hand over in place of a body: X-Sendfile and X-Accel-Redirect.
 //!
-//! 1. take the fields out of the response 2. find the folder 3. have the file answered 4. put the program's
-//!    own fields around it
+//! 1. Take the fields out of the response.
+//! 2. Find the folder.
+//! 3. Have the file answered.
+//! 4. Add the program's own fields.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -16,17 +18,17 @@ use galgo_service::{body::Response, fault::Fault};
 
 use crate::files::Files;
 
-/// The folders out of which programs may have files sent in place of a body of their own.
+/// The folders with files that programs may have sent in place of a body of their own.
 #[derive(Debug, Default, PartialEq)]
 pub struct Sendfile {
     /// For `X-Sendfile`, which names a file by its path.
     pub folders: Vec<Files>,
-    /// For `X-Accel-Redirect`, which names it by a path of its own: (`/protected/`, folder), the longest first.
+    /// For `X-Accel-Redirect`, which names a file by a virtual path: (`/protected/`, folder), the longest first.
     pub paths: Vec<(String, Files)>,
 }
 
 const FIELDS: [&str; 2] = ["X-Sendfile", "X-Accel-Redirect"];
-/// What the file says better than the program. Where there is a type of the program's, the file's answer was made with it.
+/// Fields that the file's answer has better than the program's. A type from the program was already used for the file's answer.
 const REPLACED: [&str; 6] = [
     "content-type",
     "content-length",
@@ -38,7 +40,7 @@ const REPLACED: [&str; 6] = [
 /// A path in X-Accel-Redirect is no longer than a head may be.
 const LONGEST: usize = 64 << 10;
 
-/// Which of the fields this route listens to.
+/// Returns the fields that this route obeys.
 fn listened(sendfile: &Sendfile) -> impl Iterator<Item = &'static str> {
     let on = [!sendfile.folders.is_empty(), !sendfile.paths.is_empty()];
     FIELDS
@@ -47,16 +49,16 @@ fn listened(sendfile: &Sendfile) -> impl Iterator<Item = &'static str> {
         .filter_map(|(name, on)| on.then_some(name))
 }
 
-/// Whether the response asks for a file, so that no body of its own is waited for.
+/// Returns whether the response asks for a file, so that no body of its own is waited for.
 pub(super) fn asked(sendfile: &Sendfile, reply: &Reply) -> bool {
     reply.body() != ReplyBody::Discard && listened(sendfile).any(|name| reply.fields.has(name))
 }
 
-/// Returns the file that `reply` asks for: its folder, and the path below it. The fields go no further, unless a server in front of us
-/// may be meant: `passed_on`.
+/// Returns the file that `reply` asks for: its folder, and the path below it. The fields are removed, unless they may be meant
+/// for a server in front of galgo: `passed_on`.
 ///
 /// # Errors
-/// What is asked for is not for this program to give.
+/// This program must not hand over the file.
 pub(super) fn take<'h>(
     sendfile: &'h Sendfile,
     reply: &mut Reply,
@@ -75,7 +77,7 @@ pub(super) fn take<'h>(
 /// Answers with a file that [`take`] has found, by `send`.
 ///
 /// # Errors
-/// It is not there.
+/// The file does not exist.
 pub(super) async fn answer(
     (files, rest): (&Files, Vec<u8>),
     head: &Head,
@@ -92,7 +94,7 @@ pub(super) async fn answer(
     Ok(with_reply_fields(file, reply, plain))
 }
 
-/// The same request without what chooses a part of a file or none of it: that is for GET and HEAD, and for 200.
+/// Returns the request without the fields that choose a part of a file or none of it: these apply to GET and HEAD, and to 200.
 fn unconditional(head: &Head) -> Head {
     let method = match head.method {
         Method::Head => Method::Head,
@@ -105,7 +107,7 @@ fn unconditional(head: &Head) -> Head {
     }
 }
 
-/// The folder, and the path below it. The longest folder wins.
+/// Returns the folder, and the path below it. The longest folder wins.
 fn found<'h>(sendfile: &'h Sendfile, fields: &Fields) -> Result<(&'h Files, Vec<u8>), Fault> {
     let mut said = listened(sendfile).flat_map(|name| fields.all(name).map(move |v| (name, v)));
     let (Some((name, value)), None) = (said.next(), said.next()) else {
@@ -136,7 +138,7 @@ fn by_path<'h>(sendfile: &'h Sendfile, uri: &[u8]) -> Option<(&'h Files, Vec<u8>
     })
 }
 
-/// The file's answer with the program's fields. A partial answer of several parts keeps its own type.
+/// Returns the file's answer with the program's fields. A partial answer of several parts keeps its own type.
 fn with_reply_fields(mut file: Response, reply: &mut Reply, plain: bool) -> Response {
     let own = std::mem::take(&mut reply.fields);
     let failed = file.status >= 400;
@@ -154,7 +156,7 @@ fn with_reply_fields(mut file: Response, reply: &mut Reply, plain: bool) -> Resp
     file
 }
 
-/// No path is named: the program's author knows which it was, and a log is read by others.
+/// Returns the fault without a path: the program's author knows the path, and other people read the log.
 fn refused(why: &str) -> Fault {
     Fault::Script(format!(
         "the file that the program handed over (X-Sendfile, X-Accel-Redirect) {why}"

@@ -1,5 +1,5 @@
-//! Failed requests: a plain page for the client, words for the log, and on a developer's own
-//! machine a page that shows the cause.
+//! Failed requests: a plain page for the client, words for the log, and on a developer's own machine a page that shows
+//! the cause.
 
 use galgo_proto::{fields::is_one_of, h1::Version};
 use galgo_service::{
@@ -13,7 +13,7 @@ use galgo_service::{
 use crate::context::Context;
 use crate::{resources::Resources, shared::HandlersShared};
 
-/// Notes a failed request in its access log entry and, where the operator or an author can act on it, in the error log.
+/// Notes a failed request in its access log entry. If the operator or an author can act on it, also in the error log.
 pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
     let id = {
         let mut entry = request.entry.borrow_mut();
@@ -33,13 +33,13 @@ pub fn report(resources: &Resources, request: &Request<'_>, fault: &Fault) {
         Fault::Refused(_) | Fault::Busy(_) | Fault::Stalled(_) => Level::Warn,
         Fault::Script(_) | Fault::Late(_) | Fault::Storage(_) | Fault::Internal(_) => Level::Error,
     };
-    // The decoded path: escaped by the log, as everything is.
+    // The decoded path. The log escapes it, like all text.
     let path = String::from_utf8_lossy(request.head.target.path());
     let about = format!("[{}] {path}", &*id.text());
     resources.errors.write(level, &about, &fault.to_string());
 }
 
-/// The response to a failed request.
+/// Returns the response to a failed request.
 pub fn failed(shared: &HandlersShared, request: &Request<'_>, fault: &Fault) -> Response {
     let shows = shows_cause(shared, request);
     let program = matches!(fault, Fault::Script(_) | Fault::Late(_) | Fault::Refused(_));
@@ -47,7 +47,7 @@ pub fn failed(shared: &HandlersShared, request: &Request<'_>, fault: &Fault) -> 
     let cause = (shows && dev).then(|| Cause {
         words: fault.to_string(),
         program,
-        // What was never started had nothing to say.
+        // A program that was never started wrote nothing.
         stderr: (!request.entry.borrow().start.is_zero()).then_some(&request.stderr),
         hint: hint(fault),
     });
@@ -58,7 +58,7 @@ pub fn failed(shared: &HandlersShared, request: &Request<'_>, fault: &Fault) -> 
     response
 }
 
-/// In how many seconds it may be worth asking again, where that is known: whole ones (RFC 9110, 10.2.3), at least one.
+/// Returns after how many seconds a new try may succeed, if known: whole seconds (RFC 9110, 10.2.3), at least one.
 fn retry_after(fault: &Fault) -> Option<u64> {
     match fault {
         Fault::Busy(_) | Fault::Stalled(_) => Some(1),
@@ -70,7 +70,7 @@ fn retry_after(fault: &Fault) -> Option<u64> {
     }
 }
 
-/// The response to bytes that are no request. Its words are about those bytes, and name nothing of the server.
+/// Returns the response to bytes that are no request. Its words are about those bytes, and name nothing of the server.
 pub fn unread(shared: &HandlersShared, link: &Link, fault: &Fault, id: &str) -> Response {
     let cause = (shared.shows_causes && is_near(link)).then(|| Cause {
         words: fault.to_string(),
@@ -81,27 +81,27 @@ pub fn unread(shared: &HandlersShared, link: &Link, fault: &Fault, id: &str) -> 
     page(fault.status(), id, cause)
 }
 
-/// Whether the client is shown the cause of a failure.
+/// Returns whether the client is shown the cause of a failure.
 pub fn shows_cause(shared: &HandlersShared, request: &Request<'_>) -> bool {
     shared.shows_causes && is_developer(request)
 }
 
-/// Whether the request was made by a browser on this machine, of this machine. What came over a Unix socket or by the
-/// PROXY protocol, or says that it was passed on, is a proxy's, and its client is not known. Some proxies do not say
-/// so; many of them speak HTTP/1.0, which no browser does. Another host's name is that of a page elsewhere that had its
-/// name lead here (DNS rebinding), or of a site.
+/// Returns whether a browser on this machine sent the request to this machine. A request over a Unix socket, by the
+/// PROXY protocol, or with a field of a proxy comes from a proxy, and its client is unknown. Some proxies send no such
+/// field; many of them speak HTTP/1.0, which no browser does. A foreign host name belongs to a page elsewhere that had
+/// its name lead here (DNS rebinding), or to a site.
 fn is_developer(request: &Request<'_>) -> bool {
     let head = &request.head;
     let direct = is_near(request.link) && !head.fields.iter().any(|(name, _)| passes_on(name));
     direct && head.version != Version::Http10 && is_here(&head.host)
 }
 
-/// Whether the connection is from this machine, as far as it tells itself, and its client's own.
+/// Returns whether the connection is from this machine, as far as its address tells, and directly from the client.
 fn is_near(link: &Link) -> bool {
     link.remote_ip.is_some_and(is_loopback) && link.announced_by.is_none() && !link.passed_on
 }
 
-/// Whether servers that pass requests on write the field.
+/// Returns whether servers that pass requests on write the field.
 fn passes_on(name: &[u8]) -> bool {
     const NAMES: [&str; 6] = [
         "forwarded",
@@ -115,14 +115,14 @@ fn passes_on(name: &[u8]) -> bool {
     start.is_some_and(|start| start.eq_ignore_ascii_case(b"x-forwarded")) || is_one_of(name, &NAMES)
 }
 
-/// Whether a host, as it was parsed, is this machine by its name or its address.
+/// Returns whether a parsed host is this machine by its name or its address.
 fn is_here(host: &str) -> bool {
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     let ip = bare.unwrap_or(host).parse();
     host == "localhost" || ip.is_ok_and(is_loopback)
 }
 
-/// What to do about a failure, where its words do not say so themselves.
+/// Says what to do about a failure, if its words do not say so themselves.
 pub fn hint(fault: &Fault) -> &'static str {
     match fault {
         Fault::Script(why) if why.contains("printed nothing") => {
@@ -143,8 +143,8 @@ pub fn hint(fault: &Fault) -> &'static str {
     }
 }
 
-/// Gives an error without a body its page, and the access log its word; `cause`: why it is refused, for the error log
-/// and a developer.
+/// Gives an error without a body its page, and the access log its word. `cause` is the reason of a refusal, for the
+/// error log and a developer.
 pub fn add_page(
     cx: Context<'_>,
     request: &Request<'_>,
@@ -180,11 +180,11 @@ pub fn add_page(
     response
 }
 
-/// What only a developer's own browser is shown.
+/// Details that only a developer's own browser is shown.
 #[derive(Debug)]
 pub struct Cause<'a> {
     words: String,
-    /// It is a program's.
+    /// The cause is a program's.
     program: bool,
     stderr: Option<&'a str>,
     hint: &'static str,
@@ -203,7 +203,7 @@ code{font-family:ui-monospace,monospace}\
 footer{margin-top:2.5rem;padding-top:.8rem;border-top:1px solid var(--line);\
 font-size:.85rem;opacity:.7}";
 
-/// The page of a status: nothing of the request is in it but its id.
+/// Returns the page of a status. Nothing of the request is in it but its id.
 pub fn page(status: u16, id: &str, cause: Option<Cause<'_>>) -> Response {
     let reason = galgo_proto::status::reason(status);
     let mut html = format!(
@@ -257,7 +257,7 @@ fn explain(html: &mut String, cause: &Cause<'_>) {
     );
 }
 
-/// Appends `text` so that HTML takes it for text.
+/// Appends `text`, escaped so that HTML takes it for text.
 pub fn escape(html: &mut String, text: &str) {
     for c in text.chars() {
         match c {

@@ -1,15 +1,15 @@
-//! What bounds the programs that are kept loaded.
+//! Limits of the programs that are kept loaded.
 
 use std::time::Duration;
 
 /// Programs kept loaded for warm starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateSettings {
-    /// Templates at once; each program has two.
+    /// Templates at once. Each program has two.
     pub count: usize,
-    /// Bytes of memory they may hold together; a template that is loaded may go beyond it.
+    /// Limit of their memory together in bytes. A template that is being loaded may go beyond it.
     pub memory: u64,
-    /// A program that is not asked for is let go of after this.
+    /// A program without requests is unloaded after this time.
     pub idle: Duration,
     /// Requests wait for a template that is being loaded: for tests and `galgo check`, not for servers.
     pub wait: bool,

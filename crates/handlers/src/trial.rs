@@ -1,11 +1,12 @@
-//! What a test asks of the server that it starts, in the environment. A release build looks at nothing there.
+//! Switches in the environment by which a test controls the server that it starts. A release build ignores
+//! them.
 
 #[cfg(debug_assertions)]
 pub(crate) fn asked(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Nothing: a release has no such switch.
+/// Returns `None`, because a release has no such switch.
 #[cfg(not(debug_assertions))]
 pub(crate) fn asked(_name: &str) -> Option<String> {
     None

@@ -1,4 +1,4 @@
-//! The variables of a request: the same table into any sink.
+//! The variables of a request: the same table for any sink.
 
 use galgo_proto::{
     h1::Head,
@@ -12,26 +12,26 @@ use galgo_service::{
 
 use crate::{program_settings::CgiOptions, shared::HandlersShared};
 
-/// What routing and the route's configuration say.
+/// Values that routing and the route's configuration give.
 pub(crate) struct ScriptVars<'a> {
     pub(crate) shared: &'a HandlersShared,
     pub(crate) script_name: &'a [u8],
     pub(crate) path_info: &'a [u8],
     pub(crate) path_translated: Option<&'a [u8]>,
-    /// SCRIPT_FILENAME; empty where no file is meant.
+    /// SCRIPT_FILENAME; empty if the path names no file.
     pub(crate) script_filename: &'a [u8],
-    /// DOCUMENT_ROOT; empty where there is none.
+    /// DOCUMENT_ROOT; empty if the route has none.
     pub(crate) document_root: &'a [u8],
-    /// Set in addition.
+    /// Variables set in addition.
     pub(crate) env: &'a [(String, String)],
     pub(crate) options: &'a CgiOptions,
-    /// What is known of the body's length.
+    /// The body's length, if known.
     pub(crate) content_length: Option<u64>,
-    /// The program may be given the connection.
+    /// The program may get the connection.
     pub(crate) upgrade: bool,
 }
 
-/// Puts the variables that every request of a route has into `sink`; `env` are its own.
+/// Puts the variables that every request of a route has into `sink`; `env` holds the route's own.
 pub(crate) fn constants(shared: &HandlersShared, env: &[(String, String)], sink: &mut impl Sink) {
     server(&shared.path, b"200", sink);
     for (name, value) in env {
@@ -39,7 +39,8 @@ pub(crate) fn constants(shared: &HandlersShared, env: &[(String, String)], sink:
     }
 }
 
-/// The variables that tell of the server alone, and so are the same for every request; `path`: the search path.
+/// Returns the variables that tell of the server alone, and so are the same for every request; `path`: the search
+/// path.
 pub fn constants_of_server(path: &str) -> Vec<(String, String)> {
     struct PairList(Vec<(String, String)>);
     impl Sink for PairList {
@@ -50,7 +51,7 @@ pub fn constants_of_server(path: &str) -> Vec<(String, String)> {
     }
     let mut pairs = PairList(Vec::new());
     server(path, b"200", &mut pairs);
-    // The page of an error is asked for with another.
+    // A request for an error page has another REDIRECT_STATUS.
     pairs.0.retain(|(name, _)| name != REDIRECT_STATUS);
     pairs.0
 }
@@ -64,10 +65,10 @@ fn server(path: &str, redirect_status: &[u8], sink: &mut impl Sink) {
     vars::server(&server, sink);
 }
 
-/// The status of the response whose page is made.
+/// The status of the response whose error page is made.
 pub const REDIRECT_STATUS: &str = "REDIRECT_STATUS";
 
-/// What an authorizer may say of a client, though it is computed otherwise.
+/// Variables that an authorizer may set, although they are otherwise computed.
 pub(crate) const USER: [&str; 2] = ["REMOTE_USER", "AUTH_TYPE"];
 
 /// Puts all variables of a request into `sink`.
@@ -78,7 +79,7 @@ pub(crate) fn put(
     sink: &mut impl Sink,
 ) -> Result<Dropped, Fault> {
     let granted = &request.granted;
-    // An error has a page, which is a request for another path.
+    // An error page is made by a request for another path.
     let error = granted.iter().find(|(name, _)| name == REDIRECT_STATUS);
     let status = error.map_or(&b"200"[..], |(_, status)| status);
     server(&known.shared.path, status, sink);
@@ -122,8 +123,8 @@ pub(crate) fn warn_shellshock(source: &LogSource) {
     );
 }
 
-/// An authorizer is told of no script (FastCGI, 6.3), and judges by the path that the route was found by, however the
-/// client spelled it.
+/// The sink for an authorizer. It is told of no script (FastCGI, 6.3), and judges by the path that found the route,
+/// however the client spelled it.
 pub(crate) struct Judged<'s, S> {
     sink: &'s mut S,
     uri: String,

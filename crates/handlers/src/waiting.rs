@@ -1,10 +1,10 @@
-//! What may have to wait for a file system: one of another machine or of a user's process (NFS, FUSE), and whatever is mounted
-//! below a folder. No event loop does that. Threads do, a few for each owner, so that a file system that hangs costs only its
-//! owner.
+//! Work that may have to wait for a file system: that of another machine or of a user's process (NFS, FUSE), or any that is
+//! mounted below a folder. No event loop does such work. Each owner has a few threads for it, so that a file system that hangs
+//! harms only its owner.
 //!
-//! An event loop first looks by itself, and is told that it would have to wait (`beneath::WAITS`): a local file system, which
-//! is nearly every one, costs nothing here. A program is looked for again, and finds what a thread has seen (`look`). A file
-//! is answered as a whole by a thread ([`crate::files`]).
+//! An event loop first looks by itself, and gets `beneath::WAITS` if it would have to wait. So a local file system, which is
+//! nearly every one, costs nothing here. The search for a program is then repeated, with the results of a thread (`look`). A
+//! file is answered as a whole by a thread ([`crate::files`]).
 
 use std::{
     cell::RefCell,
@@ -23,11 +23,11 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{beneath, root::Folder};
 
-/// How long a file system may take to answer.
+/// Time limit for an answer of a file system.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Threads for the folders of one owner. One that hangs keeps its own until the file system answers or is unmounted.
+/// Threads for the folders of one owner. A hanging thread stays until the file system answers or is unmounted.
 const THREADS: usize = 4;
-/// Files that are looked at for one path: more than it has names.
+/// Limit of the files that are looked at for one path: more than the path has names.
 const LOOKS: usize = 256;
 
 static OWNERS: LazyLock<Mutex<HashMap<u64, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
@@ -51,7 +51,7 @@ pub async fn in_folder<T: Send + 'static>(
     })
 }
 
-/// Has a thread of that owner do something. `None`: it takes too long, or there is no thread.
+/// Has a thread of that owner do something. `None`: the work takes too long, or there is no thread.
 pub async fn for_owner<T: Send + 'static>(
     owner: u64,
     does: impl FnOnce() -> T + Send + 'static,
@@ -61,7 +61,7 @@ pub async fn for_owner<T: Send + 'static>(
     let done = timeout(PATIENCE, async {
         let thread = threads.acquire_owned().await.ok()?;
         let done = off_loop("waits", move || {
-            // Whoever has asked may have given up: the thread still counts.
+            // Even if the caller has given up, the thread still counts.
             let _thread = thread;
             does()
         });
@@ -70,17 +70,17 @@ pub async fn for_owner<T: Send + 'static>(
     done.await.ok().flatten()
 }
 
-/// What was seen of a file, by its folder and path.
+/// The result of a look at a file, by its folder and path.
 type SeenFile = ((u64, Vec<u8>), Result<Stat, Errno>);
 
 thread_local! {
-    /// What threads have seen for the request that is looked for now.
+    /// Results of threads for the present search.
     static SEEN: RefCell<Vec<SeenFile>> = const { RefCell::new(Vec::new()) };
-    /// What this event loop may not look at.
+    /// The file that this event loop may not look at.
     static UNSEEN: RefCell<Option<(Folder, Vec<u8>)>> = const { RefCell::new(None) };
 }
 
-/// What is beneath the folder, or, at an absolute path, in another account's folder.
+/// Looks at a path beneath the folder, or at an absolute path in another account's folder.
 pub(crate) fn look(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
     let known = SEEN.with_borrow(|seen| {
         let mut seen = seen.iter();
@@ -107,8 +107,8 @@ fn stat(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
     fstat(found?)
 }
 
-/// Looks for something by `look`. `None`: a thread is to look first ([`found`]). The result is not a part of the future that
-/// waits for the thread.
+/// Searches by `find`, which uses [`look`]. `None`: a thread must look first ([`found`]). The result is not a part of the
+/// future that waits for the thread.
 pub fn at_once<T>(find: impl FnOnce() -> T) -> Option<T> {
     UNSEEN.set(None);
     let found = find();
@@ -117,10 +117,10 @@ pub fn at_once<T>(find: impl FnOnce() -> T) -> Option<T> {
     is_seen.then_some(found)
 }
 
-/// The same again, behind [`at_once`], whenever a thread has seen what this one may not look at.
+/// Repeats the search after [`at_once`], each time a thread has looked at a file that this thread may not look at.
 ///
 /// # Errors
-/// What it has found to be wrong, or a file system does not answer.
+/// The error of the search, or a file system does not answer.
 pub async fn found<T>(find: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
     match UNSEEN.take() {
         None => Err(Fault::NotFound),
