@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::{Fields, h1::Method};
 
-/// The fields by which a client asks for a part of what is there, or for it only under a condition.
+/// The fields by which a client asks for a part of a representation, or for it only under a condition.
 pub const FIELDS: [&str; 6] = [
     "range",
     "if-match",
@@ -14,7 +14,7 @@ pub const FIELDS: [&str; 6] = [
     "if-range",
 ];
 
-/// What is known of the selected representation.
+/// The known validators of the selected representation.
 #[derive(Debug, Clone, Copy)]
 pub struct Validators<'a> {
     /// The entity tag, quotes and `W/` included.
@@ -23,10 +23,10 @@ pub struct Validators<'a> {
     pub modified: Option<SystemTime>,
 }
 
-/// What the preconditions of a request ask for.
+/// The result of a request's preconditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CondOutcome {
-    /// Answer as if there were none.
+    /// Answer as if there were no preconditions.
     Proceed,
     /// 304.
     NotModified,
@@ -34,11 +34,11 @@ pub enum CondOutcome {
     Failed,
 }
 
-/// Evaluates If-Match, If-Unmodified-Since, If-None-Match, If-Modified-Since in the order of
-/// RFC 9110, 13.2.2. `None`: there is no current representation.
+/// Evaluates If-Match, If-Unmodified-Since, If-None-Match, If-Modified-Since in the order of RFC 9110,
+/// 13.2.2. `None`: there is no current representation.
 ///
-/// A list of entity tags is read up to the first thing in it that is none; a date that is not valid
-/// or comes twice is ignored, as 13.1.3 and 13.1.4 want.
+/// A list of entity tags is read up to the first element that is no tag. A date that is invalid or comes
+/// twice is ignored, as 13.1.3 and 13.1.4 want.
 pub fn evaluate(method: &Method, fields: &Fields, current: Option<Validators<'_>>) -> CondOutcome {
     if fields.has("if-match") {
         if !any_tag(fields, "if-match", current, strong_eq) {
@@ -61,9 +61,9 @@ pub fn evaluate(method: &Method, fields: &Fields, current: Option<Validators<'_>
     CondOutcome::Proceed
 }
 
-/// Whether If-Range, where it is there, allows a part to be sent (RFC 9110, 13.1.5).
+/// Returns whether If-Range, if it is there, allows a part to be sent (RFC 9110, 13.1.5).
 ///
-/// A date counts only if the entity tag, where there is one, is strong: a weak tag says that the
+/// A date counts only if the entity tag, if there is one, is strong. A weak tag says that the
 /// representation may still change within the second that the date names (8.8.2.2).
 pub(crate) fn if_range(fields: &Fields, current: Validators<'_>) -> bool {
     let mut values = fields.all("if-range");
@@ -81,8 +81,8 @@ pub(crate) fn if_range(fields: &Fields, current: Validators<'_>) -> bool {
     !weak && date(value).is_some_and(|d| current.modified.is_some_and(|m| whole(m) == whole(d)))
 }
 
-/// Whether the tags of the fields called `name` hold one that equals the current one, or are `*`
-/// and there is a current representation.
+/// Returns whether a tag in the fields called `name` equals the current tag, or is `*` while there is a
+/// current representation.
 fn any_tag(
     fields: &Fields,
     name: &str,
@@ -104,7 +104,8 @@ fn any_tag(
         .any(|v| tags(v).any(|t| eq(t, etag.as_bytes())))
 }
 
-/// The entity tags of a list (5.6.1), up to the first element that is none. They may hold commas.
+/// Returns the entity tags of a list (5.6.1), up to the first element that is no tag. Tags may hold
+/// commas.
 fn tags(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         while let [b' ' | b'\t' | b',', rest @ ..] = list {
@@ -129,19 +130,19 @@ fn split_tag(input: &[u8]) -> Option<(&[u8], &[u8])> {
     (opaque[len] == b'"').then(|| input.split_at(open + 1 + len + 1))
 }
 
-/// 8.8.3.2: both are strong, and equal.
+/// Compares strongly (8.8.3.2): both tags are strong, and equal.
 fn strong_eq(a: &[u8], b: &[u8]) -> bool {
     a == b && !a.starts_with(b"W/")
 }
 
-/// 8.8.3.2: equal, whether weak or not.
+/// Compares weakly (8.8.3.2): the tags are equal, whether weak or not.
 fn weak_eq(a: &[u8], b: &[u8]) -> bool {
     let opaque = |t: &'_ [u8]| if t.starts_with(b"W/") { 2 } else { 0 };
     a[opaque(a)..] == b[opaque(b)..]
 }
 
-/// Whether the representation was modified after the date in the field called `name`; `None` where
-/// the field is to be ignored: absent, invalid, doubled, or nothing to compare it with.
+/// Returns whether the representation was modified after the date in the field called `name`. `None` if
+/// the field is to be ignored: it is absent, invalid or doubled, or there is no date to compare it with.
 fn newer_than(fields: &Fields, name: &str, current: Option<Validators<'_>>) -> Option<bool> {
     let mut values = fields.all(name);
     let (value, None) = (values.next()?, values.next()) else {
@@ -161,7 +162,7 @@ const WEEK: [&str; 7] = [
     "Sunday",
 ];
 
-/// An HTTP-date (5.6.7), whatever day of the week it names: Apache and nginx do not look at that either.
+/// Reads an HTTP-date (5.6.7) with any day of the week. Apache and nginx do not check the day either.
 pub fn date(value: &[u8]) -> Option<SystemTime> {
     let text = std::str::from_utf8(value).ok()?.trim();
     let parse = |text: &str| httpdate::parse_http_date(text).ok();
@@ -174,7 +175,7 @@ pub fn date(value: &[u8]) -> Option<SystemTime> {
     })
 }
 
-/// The time without its part of a second, which no HTTP-date can say.
+/// Returns the time in whole seconds, because no HTTP-date can say parts of a second.
 fn whole(time: SystemTime) -> Duration {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     Duration::from_secs(since.unwrap_or_default().as_secs())
@@ -284,7 +285,7 @@ mod tests {
             (Method::Get, "", Proceed),
             (Method::Get, "Sun, 31 Feb 2094 08:49:37 GMT", Proceed),
             (Method::Get, "784111778", Proceed),
-            // It was a Sunday.
+            // That day was a Sunday.
             (Method::Get, "Mon, 06 Nov 1994 08:49:37 GMT", NotModified),
             (Method::Get, "Mon, 06 Nov 1994 08:49:36 GMT", Proceed),
             (Method::Get, "Friday, 06-Nov-94 08:49:37 GMT", NotModified),

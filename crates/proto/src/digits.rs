@@ -1,9 +1,9 @@
-//! Numbers in digits.
+//! Conversion of numbers and digits.
 
-/// The digits of the largest number.
+/// Number of digits of the largest `u64`.
 pub const DIGITS: usize = 20;
 
-/// A number as text: `write!` takes four times the instructions for it.
+/// Writes a number as text. `write!` takes four times the instructions.
 pub fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
     let mut first = DIGITS;
     loop {
@@ -16,7 +16,7 @@ pub fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
     }
 }
 
-/// The number that digits alone say, where a `u64` holds it: 1*DIGIT, without the sign that `parse` takes.
+/// Reads a number from digits alone, if a `u64` holds it: 1*DIGIT, without the sign that `parse` takes.
 pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -27,12 +27,12 @@ pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The same below 2^63: a length that is a file offset everywhere.
+/// Reads a [`number`] below 2^63: a length that is a file offset everywhere.
 pub(crate) fn length(digits: &[u8]) -> Option<u64> {
     number(digits).filter(|&n| n < 1 << 63)
 }
 
-/// What a hexadecimal digit stands for.
+/// Returns the value of a hexadecimal digit.
 pub(crate) fn hex(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
@@ -42,7 +42,8 @@ pub(crate) fn hex(digit: u8) -> Option<u8> {
     }
 }
 
-/// The byte that the two hexadecimal digits behind a `%` stand for, with which `text` begins.
+/// Returns the byte of a percent-encoding from the two hexadecimal digits after the `%`, with which `text`
+/// begins.
 pub(crate) fn percent(text: &[u8]) -> Option<u8> {
     let &[high, low, ..] = text else {
         return None;

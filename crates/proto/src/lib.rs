@@ -1,5 +1,5 @@
-//! What the bytes mean: HTTP/1 heads and bodies, HTTP/2 heads, request targets, CGI variables, CGI responses,
-//! FastCGI, SCGI, preconditions and ranges. Pure functions: no I/O, no clock, no async.
+//! Parsers and writers of protocols: HTTP/1 heads and bodies, HTTP/2 heads, request targets, CGI variables,
+//! CGI responses, FastCGI, SCGI, preconditions and ranges. Pure functions: no I/O, no clock, no async.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
@@ -25,7 +25,7 @@ pub mod vars;
 
 pub use fields::Fields;
 
-/// What a parser of streamed input says: read more, or here it is and this much was used.
+/// The result of a parser of streamed input: read more, or the item and the number of bytes used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed<T> {
     /// The input ends before the item does.

@@ -9,20 +9,22 @@ use crate::{
     h1::Method,
 };
 
-/// Which part of a representation to send.
+/// The part of a representation to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ranges {
-    /// All of it: no Range field, one that is not understood, or an If-Range that does not match.
+    /// The whole representation: no Range field, an invalid Range field, or an If-Range that does
+    /// not match.
     Whole,
-    /// 206 with these parts, in the order asked for, none empty, at most the limit.
+    /// 206 with these parts, in the requested order. No part is empty, and there are at most as many
+    /// as the limit.
     Partial(Vec<Range<u64>>),
     /// 416.
     Unsatisfiable,
 }
 
-/// Evaluates Range and If-Range for a representation of `size` bytes. More than `max` ranges, or
-/// ranges that overlap so that more than the whole would be sent, count as [`Ranges::Whole`], and so
-/// does a field that is not valid: a server may ignore any Range (14.2).
+/// Evaluates Range and If-Range for a representation of `size` bytes. Three cases count as
+/// [`Ranges::Whole`]: more than `max` ranges, overlapping ranges that together exceed the whole, and
+/// an invalid field. A server may ignore any Range (14.2).
 pub fn evaluate(
     method: &Method,
     fields: &Fields,
@@ -44,16 +46,16 @@ pub fn evaluate(
     }
 }
 
-/// One range-spec (14.1.1). Numbers beyond `u64` are as good as its largest.
+/// A range-spec (14.1.1). Numbers beyond `u64` become its largest value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spec {
     /// `first-` and `first-last`; the last position is included.
     Int { first: u64, last: u64 },
-    /// `-length`: that many from the end.
+    /// `-length`: that many bytes from the end.
     Suffix(u64),
 }
 
-/// The range-specs of a field; `None` for another unit, a form that is not valid, or too many.
+/// Parses the range-specs of a field; `None` for another unit, an invalid form, or too many.
 fn parse(value: &[u8], max: usize) -> Option<Vec<Spec>> {
     let equals = value.iter().position(|&b| b == b'=')?;
     let (unit, set) = (&value[..equals], &value[equals + 1..]);
@@ -89,7 +91,7 @@ fn spec(element: &[u8]) -> Option<Spec> {
     }
 }
 
-/// 1*DIGIT, saturated.
+/// Reads 1*DIGIT, saturated.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -99,11 +101,11 @@ fn number(digits: &[u8]) -> Option<u64> {
     }))
 }
 
-/// What of `specs` a representation of `size` bytes satisfies (14.1.2).
+/// Returns the parts of `specs` that a representation of `size` bytes satisfies (14.1.2).
 fn select(specs: &[Spec], size: u64) -> Ranges {
     let mut satisfied = false;
     let mut parts = Vec::with_capacity(specs.len());
-    // Wider than a size: a sum that stopped at the largest one would look like the whole.
+    // Wider than a size: a sum saturated at the largest size would look like the whole.
     let mut total = 0u128;
     for spec in specs {
         let part = match *spec {
@@ -296,7 +298,7 @@ mod tests {
             if let Ranges::Partial(list) = &got {
                 prop_assert!(list.iter().all(|part| part.start < part.end && part.end <= size));
             }
-            // Neither keeps anything, nor changes what it looks at.
+            // No function keeps state, or changes its input.
             prop_assert_eq!(evaluate(&Method::Get, &again, CURRENT, size, 16), got);
             let met = cond::evaluate(&Method::Get, &f, Some(CURRENT));
             prop_assert_eq!(cond::evaluate(&Method::Get, &again, Some(CURRENT)), met);
