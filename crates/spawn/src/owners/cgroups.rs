@@ -26,8 +26,8 @@ const SERVER: &str = "server";
 /// The period for `cpu.max`, in microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
 
-/// Whether limits apply to all programs of a helper together. The first call finds out, and must come before the process gives
-/// up root's rights.
+/// Whether limits apply to all programs of a helper together. The first call looks this up, and must come before the process
+/// gives up root's rights.
 pub fn are_delegated() -> bool {
     delegated().is_some()
 }
@@ -63,8 +63,8 @@ fn delegated_of(own: &Path, is_delegated: impl Fn(&Path) -> bool) -> Option<&Pat
 }
 
 fn is_delegated(path: &Path) -> bool {
-    // systemd.resource-control(5), Delegate=: systemd marks a delegated group with an attribute. Other groups belong to others,
-    // too.
+    // systemd.resource-control(5), Delegate=: systemd marks a delegated group with an attribute. A group without
+    // the attribute is not this service's alone.
     let told = ["user.delegate", "trusted.delegate"];
     let is_told = |name: &&str| {
         let mut value = [0; 4];

@@ -20,7 +20,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Why a program is not run as a user.
+/// The reason for refusing to run a program as a user.
 #[derive(Debug)]
 pub struct Denied {
     /// The offending file or folder.
@@ -33,7 +33,7 @@ pub struct Denied {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // the names explain themselves
 pub enum CheckFailure {
-    /// The system could not look at it.
+    /// The file or folder could not be examined.
     System(Errno),
     NotBelow,
     Hidden,

@@ -30,11 +30,11 @@ pub enum RunsAs {
     User(User),
     /// The server's own user, for a sandbox that only a helper can make. The files may belong to any user.
     Server(Identity),
-    /// The owner of the program's file: a user that the system knows.
+    /// The owner of the program's file. The system must know this user.
     Owner {
-        /// The lowest user id.
+        /// The lowest permitted user id.
         min_uid: u32,
-        /// The lowest id of the user's own group.
+        /// The lowest permitted id of the user's own group.
         min_gid: u32,
         /// The server's own user, which is allowed whatever its id is; 0: no exception.
         server: u32,
@@ -74,11 +74,11 @@ pub struct Terms {
     pub layout: Layout,
     /// Programs that run files, by file name extension.
     pub interpreters: Arc<Vec<(String, PathBuf)>>,
-    /// Names of the variables that may be set beside `HTTP_*`.
+    /// Names of variables that the server may set in addition to `HTTP_*`.
     pub variables: Vec<String>,
     /// Variables with fixed values, which override the server's.
     pub constants: Vec<(String, String)>,
-    /// Words of a query become arguments.
+    /// The words of a query string become arguments of the program.
     pub query_args: bool,
     /// The arguments of a worker: one program that stays, and accepts connections on its standard input. The server cannot
     /// change anything about its start. `None`: each start serves one request.
@@ -211,7 +211,7 @@ impl Remit {
     /// Returns the identity that a helper assumes for the user `uid`, if the route allows this user. Asks the name service.
     ///
     /// # Errors
-    /// No program of this route runs as that user (with a sentence for the user), or the name service does not answer.
+    /// No program of this route runs as that user, or the name service does not answer. The error holds a sentence for the log.
     pub fn identity(&self, uid: u32) -> Result<Identity, NotDone> {
         let mut identity = self.member(uid)?;
         identity.keep_groups(&self.terms.groups);

@@ -38,7 +38,7 @@ const KILLED_WITHIN: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Work that the spawner's program does for it.
+/// Services that the spawner's program provides to the spawner.
 pub trait SpawnerBackend {
     /// Reads in the configuration which programs may be started.
     ///

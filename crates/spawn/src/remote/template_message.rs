@@ -70,7 +70,7 @@ pub enum NoTemplate {
 }
 
 impl NoTemplate {
-    /// In the order of their numbers in messages.
+    /// The reasons, in the order of their numbers in messages.
     const ALL: [Self; 4] = [Self::Unfit, Self::NotNow, Self::Changed, Self::Ended];
 }
 

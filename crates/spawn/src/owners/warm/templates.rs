@@ -242,7 +242,7 @@ impl HelperTemplates {
         Ok(usable)
     }
 
-    /// Handles the server's side: it asks for a child, gives a parked process its request, or has gone.
+    /// Handles the server's message, which asks for a child or gives a parked process its request, or the server's end.
     fn asked(&mut self, made: HeldTemplate, idle: &mut IdleEnds) {
         if made.told == TemplateProgress::Stopped && made.origin.uses == Uses::Once {
             let HeldTemplate {
