@@ -277,7 +277,7 @@ impl ConfigText<'_> {
                 );
                 return Err(self.error(program.span(), message));
             }
-            // Without the interpreter, requests for these files fail; their sources stay hidden.
+            // Without its interpreter, a request for such a file fails; the file's source stays hidden.
             self.or_warn(self.is_program(program.span(), path, true))?;
             found.push((name.clone(), path.to_owned()));
         }

@@ -57,7 +57,7 @@ pub struct Config {
     /// Names of sockets that a service manager passes to listen on. Before it serves, the server puts their addresses into
     /// `listen`.
     pub listen_passed: Vec<PassedName>,
-    /// The proxies whose statements about a client count.
+    /// The proxies whose statements about their clients are trusted.
     pub trusted: Trusted,
     /// Permission bits of the files of Unix sockets.
     pub socket_mode: u32,

@@ -121,8 +121,8 @@ impl ConfigText<'_> {
         Ok(env)
     }
 
-    /// Checks `load_env`, which may only name variables of a request. A template is loaded before there is a request and lacks
-    /// these; it may read every other variable, because those are the same for all requests.
+    /// Checks `load_env`, which may only set variables of a request. A template is loaded before there is a request and lacks
+    /// these. It may read every other variable, because those are the same for all requests.
     pub(super) fn load_env(&self, route: &RawRoute) -> Checked<Vec<(String, String)>> {
         self.variables("load_env", &route.load_env, |name| {
             (!galgo_proto::vars::is_of_request(name)).then_some(

@@ -28,7 +28,7 @@ pub struct ConfigError {
     more: Vec<ConfigError>,
 }
 
-/// Most errors that are shown at once.
+/// Limit of the errors that are shown at once.
 const SHOWN: usize = 20;
 
 /// A checked value, or an error.
@@ -348,7 +348,7 @@ fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
     Some((quoted.next()?, quoted.collect()))
 }
 
-/// Keys that people write as a plain text or list although a key with more structure is needed, each with an example.
+/// Keys whose values often have the wrong type, each with an example of a value.
 const WRITTEN: [(&str, &str); 13] = [
     ("access", "{ allow = [\"10.0.0.0/8\"] }"),
     ("access_log", "\"access.log\""),

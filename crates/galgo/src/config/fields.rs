@@ -6,7 +6,7 @@ use super::{
 };
 
 impl ConfigText<'_> {
-    /// Checks a media type, so far that it cannot spoil a field value.
+    /// Checks the form of a media type, so that it cannot spoil a field value.
     pub(super) fn media_type(&self, typed: &raw::Text) -> Checked<String> {
         let text = typed.get_ref();
         let main = text.split(';').next().unwrap_or_default().trim_end();

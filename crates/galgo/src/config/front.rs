@@ -60,7 +60,8 @@ impl ConfigText<'_> {
         })
     }
 
-    /// Opens the folders now. Files that programs name are looked up beneath these folders later.
+    /// Opens the folders of `sendfile` and `accel_redirect` now. Files that programs name are looked up beneath these folders
+    /// later.
     pub(super) fn sendfile(&self, route: &RawRoute, config: &Config) -> Checked<Sendfile> {
         let mut sendfile = Sendfile {
             folders: each_typed(&route.sendfile, |typed| self.handed(typed, config))?,

@@ -305,7 +305,7 @@ impl ConfigText<'_> {
     }
 }
 
-/// Checks that the three kinds of routes share.
+/// Checks shared by the three kinds of routes.
 impl ConfigText<'_> {
     /// Refuses the keys of `files` on a route of another kind.
     pub(super) fn only_for_files(&self, r: &RawRoute, kind: &str) -> Checked<()> {

@@ -84,7 +84,8 @@ impl Config {
         let twice = |one: &dyn fmt::Display| Err(format!("{one} is named twice: delete one"));
         match one {
             ListenAt::Address(one) => {
-                // At port 0 each listener gets a port of its own, so only the same protocol is a repetition.
+                // Each listener at port 0 gets a port of its own, so two of them are a repetition only if they speak the same
+                // protocol.
                 let any_port = matches!(&one.address, Address::Tcp(at) if at.port() == 0);
                 let same = |other: &Listen| {
                     if any_port {

@@ -9,9 +9,9 @@ use super::{
     raw::{RawRateLimit, Typed},
 };
 
-/// Most requests in a period: no client could exceed a higher limit.
+/// Limit of `requests`: no client could exceed a higher number.
 const MOST: usize = 1_000_000;
-/// Most requests at once. At the slowest rate, a request a day, 100,000 of them can still be counted in nanoseconds.
+/// Limit of `burst`. At the slowest rate, a request a day, 100,000 requests can still be counted in nanoseconds.
 const MOST_AT_ONCE: usize = 100_000;
 const DAY: u64 = 24 * 3_600_000;
 

@@ -11,7 +11,7 @@ use toml::{
 
 use super::error::{ConfigError, ConfigText};
 
-/// Entries that are removed from one file before galgo gives it up.
+/// Number of entries that galgo removes from one file before it gives up on the file.
 const TAKEN_OUT: usize = 100;
 
 /// The errors of files that were parsed.

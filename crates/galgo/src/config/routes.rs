@@ -18,8 +18,8 @@ use super::{
 
 const HANDLERS: &str = "`cgi`, `fastcgi`, `scgi`, `files`, `respond`";
 
-/// Checks and opens the routes and puts them into `config`, in the order to try them. If `all_read` is false, a file that
-/// `include` names is missing. Errors that only its routes could fix are then not reported.
+/// Checks and opens the routes and puts them into `config`, in the order to try them. If `all_read` is false, some included
+/// file could not be used: errors that its routes might fix are then not reported.
 pub(super) fn fill(
     text: &ConfigText<'_>,
     raw: &RawConfig,
@@ -112,8 +112,8 @@ pub(super) fn nothing(status: u16) -> Handler {
     })
 }
 
-/// Returns the routes of a folder without a file ([`Config::convention`]), as if they had been typed. They hold for a file
-/// that says nothing about routes.
+/// Returns the routes of a folder without a file ([`Config::convention`]), as if they had been typed. A file that says nothing
+/// about routes gets them, too.
 fn conventional(text: &ConfigText<'_>) -> Vec<Raw> {
     fn typed<T>(value: T) -> Option<Spanned<T>> {
         Some(Spanned::new(0..0, value))
@@ -339,7 +339,7 @@ impl ConfigText<'_> {
 
     /// Checks the path of a route, which is compared with the decoded path of a request.
     ///
-    /// If its last segment has a `*`, that segment is a pattern for names.
+    /// If the last segment of the path has a `*`, this segment is a pattern for names.
     fn url_path(&self, typed: &raw::Text) -> Checked<(String, Option<Glob>)> {
         let path = typed.get_ref();
         let fail = |message: &str| Err(self.error(typed.span(), format!("{path:?} {message}")));

@@ -9,7 +9,7 @@ use super::{
 };
 
 impl ConfigText<'_> {
-    /// Returns the steps of a route. `None`: the route has no step, so that steps cost nothing.
+    /// Returns the steps of a route; `None` if the route has none, so that they cost nothing.
     pub(super) fn steps(
         &self,
         route: &RawRoute,

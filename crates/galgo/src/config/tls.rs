@@ -49,7 +49,7 @@ impl ConfigText<'_> {
                 }
             };
             match self.certificate(chain, key, &mut tls, warnings) {
-                // If another account's certificate is missing, only that certificate's hosts suffer.
+                // If another account's certificate cannot be used, only the hosts of that certificate go without one.
                 Err(e) if e.closes.is_some() => {
                     self.warn(&e);
                     closed.get_or_insert(e);
@@ -172,8 +172,8 @@ impl ConfigText<'_> {
 }
 
 impl Config {
-    /// Returns a sentence that says why the listeners cannot speak TLS with this configuration. `None`: they can, or no
-    /// listener speaks TLS.
+    /// Returns a sentence if the listeners and the certificates do not fit together. `None`: all listeners can speak TLS with
+    /// this configuration, or no listener speaks TLS.
     pub fn lacks_certificate(&self) -> Option<String> {
         let tls = &self.tls;
         let Some(listen) = self.listen.iter().find(|l| l.speaks == Speaks::Https) else {

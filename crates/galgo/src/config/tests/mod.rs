@@ -10,7 +10,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use super::*;
 
-/// A folder with `cgi-bin/hello`, `cgi-bin/a.wasm`, `public/index.html`, `pixel.gif` and `run`, an executable.
+/// Makes a folder with `cgi-bin/hello`, `cgi-bin/a.wasm`, `public/index.html`, `pixel.gif` and `run`, an executable.
 fn site() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
