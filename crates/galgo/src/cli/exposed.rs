@@ -20,7 +20,7 @@ use crate::{
 
 /// Depth below its folder to which a route's files are examined.
 const DEPTH: usize = 8;
-/// Most files that one finding names; it counts the rest.
+/// Limit of the files that one finding names; it counts the rest.
 const NAMED: usize = 3;
 
 /// A client from anywhere, without a password.

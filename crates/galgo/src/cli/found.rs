@@ -13,8 +13,8 @@ use crate::{
 };
 use galgo_spawn::owners::RunsAs;
 
-/// Most programs that are shown, over all routes. It takes about a millisecond to examine a program, and no client is served
-/// meanwhile.
+/// Limit of the programs that are shown, over all routes. Examining a program takes about a millisecond, and no client is
+/// served meanwhile.
 const SHOWN: usize = 50;
 
 /// Prints the table. `base` is the beginning of each URL, without its last slash.

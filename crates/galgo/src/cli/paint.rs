@@ -22,7 +22,7 @@ impl Paint {
         Self(false)
     }
 
-    /// Returns the beginning of a line of that verdict.
+    /// Returns the mark at the beginning of a line of that verdict.
     pub(super) fn mark(self, verdict: Severity) -> String {
         match verdict {
             Severity::Fine => self.sgr("32", "ok  "),

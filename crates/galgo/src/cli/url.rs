@@ -42,7 +42,7 @@ use crate::{
     route::{self, Match},
 };
 
-/// Most changes of the path that are followed, as in the server.
+/// Limit of the changes of the path that are followed, the same as in the server.
 const CHANGES: usize = 10;
 
 /// Prints the steps that would answer the URL.
@@ -168,7 +168,7 @@ impl UrlTrace<'_> {
         }
         let steps = route.steps.as_deref();
         if let Some(response) = steps.and_then(|s| s.early(&self.link, head, found.rest)) {
-            // The response to a browser's request from another origin, or a redirect.
+            // An early response answers a browser that asks about another origin, or redirects.
             let step = match response.status {
                 204 => "cors",
                 _ => "redirect",

@@ -24,7 +24,7 @@ pub(super) struct Printer {
     /// Only the body goes to standard output.
     body_only: bool,
     time: bool,
-    /// The response head is printed: an error from now on cuts the response.
+    /// Whether the response head is printed: an error from now on cuts the response.
     begun: bool,
     /// Escapes text for a terminal on standard output.
     screen: Screen,

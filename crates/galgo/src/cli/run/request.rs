@@ -21,7 +21,7 @@ pub(super) struct LocalRequest {
     pub(super) link: Link,
 }
 
-/// Makes the request; the server's own parser refuses what no client could send.
+/// Makes the request. The server's own parser refuses a request that no client could send.
 pub(super) fn make(args: &RunArgs, place: &ProgramPlace) -> Result<LocalRequest, String> {
     let body = args.data.as_deref().map(data).transpose()?;
     let method = match (&args.method, &body) {

@@ -26,8 +26,8 @@ pub(super) struct Owner {
 }
 
 impl ProgramPlace {
-    /// Finds a program's place: in the named configuration; else on the nearest site above the program; else the program is
-    /// the only one of a site of its own.
+    /// Finds a program's place. It is in the named configuration, else on the nearest site above the program, else on a site
+    /// that has only this program.
     pub(super) fn of(program: &Path, config: Option<&Path>) -> Result<Self, String> {
         let file = existing(program)?;
         if let Some(named) = config {

@@ -41,7 +41,7 @@ const AGAIN: usize = 3;
 /// A pause after which a clock that shows seconds shows another second.
 const LATER: Duration = Duration::from_millis(1100);
 
-/// Most lines that are printed of a failing program's output.
+/// Number of lines that are printed from the end of a failing program's standard error.
 const LAST: usize = 3;
 
 /// A program to be compared.

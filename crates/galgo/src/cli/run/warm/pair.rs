@@ -49,7 +49,7 @@ pub(super) enum Uncompared {
     Fails(String),
     /// A request was given up after [`TRIAL`].
     Endless,
-    /// All requests together were given up after [`LONGEST`].
+    /// The program's requests together were given up after [`LONGEST`].
     Late,
 }
 

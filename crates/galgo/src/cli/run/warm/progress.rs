@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write, stderr};
 
-/// Most characters of a name: a line that wraps could not be rewritten.
+/// Longest name that is shown, in characters: a line that wraps could not be rewritten.
 const NAME: usize = 40;
 
 #[derive(Debug)]
