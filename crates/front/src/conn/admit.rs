@@ -97,7 +97,7 @@ pub(super) fn may_speak(
 }
 
 /// Logs that a connection came without the PROXY header that its listener requires. The access log does not show the
-/// connection, and an operator who sets up a proxy needs the reason.
+/// connection, and an operator needs the reason to set up a proxy.
 pub(super) fn unannounced(event_loop: &EventLoop<impl SiteService>, link: &Link, fault: &Fault) {
     if matches!(fault, Fault::Client(..)) && event_loop.says_unannounced() {
         let words =

@@ -1,4 +1,4 @@
-//! How far the body of one request has been taken in: its framing, without a socket.
+//! The framing of a request body: how far it has been taken in, without a socket.
 
 use galgo_io::{buf::Buf, turn};
 use galgo_proto::{
@@ -15,17 +15,17 @@ use super::stdin::Stdin;
 /// Bytes of a body that are read before the request takes a permit and starts a process: as many as a pipe holds.
 pub(super) const AHEAD: usize = 64 << 10;
 
-/// How far a request body has been taken in.
+/// A request body, and how far it has been taken in.
 #[derive(Debug)]
 pub(super) struct RequestBody {
     pub(super) frame: Frame,
-    /// Bytes of data at the front of the buffer that were looked at before they were asked for: `frame` has given them.
+    /// Bytes of data at the front of the buffer that were looked at early. `frame` has already counted them as taken.
     ahead: usize,
-    /// Bytes of data that stand at the front of the buffer.
+    /// Bytes of data at the front of the buffer that are ready to be taken.
     ready: usize,
     /// Bytes of data taken so far.
     taken: u64,
-    /// The most bytes that the body may hold: 413 beyond.
+    /// The most bytes that the body may hold: a longer one is a 413.
     limit: u64,
 }
 
@@ -34,13 +34,13 @@ pub(super) enum Frame {
     Length(u64),
     Chunked(Box<Chunked>),
     Records(Box<Stdin>),
-    /// To the end of what the client sends.
+    /// Everything that the client sends, until it ends.
     Open,
     Ended,
 }
 
 impl RequestBody {
-    /// The body of a request framed as `len`.
+    /// Creates the body of a request framed as `len`.
     pub(super) fn new(len: BodyLen) -> Self {
         Self::of(match len {
             BodyLen::None | BodyLen::Length(0) => Frame::Ended,
@@ -49,7 +49,7 @@ impl RequestBody {
         })
     }
 
-    /// The body of a request that comes in FastCGI records.
+    /// Creates the body of a request that comes in FastCGI records.
     pub(super) fn records(stdin: Stdin) -> Self {
         Self::of(Frame::Records(Box::new(stdin)))
     }
@@ -64,17 +64,17 @@ impl RequestBody {
         }
     }
 
-    /// The body of a request that has ended goes on, without an end but that of what the client sends.
+    /// Opens the body of a request again after its end: everything that the client sends from now on belongs to it.
     pub(super) fn open(&mut self) {
         (self.frame, self.limit) = (Frame::Open, u64::MAX);
     }
 
-    /// The client sends no more.
+    /// Notes that the client sends no more.
     pub(super) fn end(&mut self) {
         self.frame = Frame::Ended;
     }
 
-    /// What is owed to the front server for records that came meanwhile.
+    /// Returns the answers that are owed to the front server for records that came meanwhile.
     pub(super) fn owed(&mut self) -> Vec<u8> {
         match &mut self.frame {
             Frame::Records(stdin) => std::mem::take(&mut stdin.owed),
@@ -82,7 +82,7 @@ impl RequestBody {
         }
     }
 
-    /// Reads the records that come behind the body: a front server may abort the request (FastCGI, 5.4).
+    /// Reads the records that come after the body: a front server may abort the request (FastCGI, 5.4).
     pub(super) fn overhear(&mut self, buf: &mut Buf) -> Result<(), Fault> {
         match self.frame {
             Frame::Records(_) => self.next(buf).map(drop),
@@ -90,7 +90,7 @@ impl RequestBody {
         }
     }
 
-    /// Sets the most it may hold; a declared length beyond it is refused at once.
+    /// Sets the limit of the body. A declared length beyond it is refused at once.
     pub(super) fn limit(&mut self, limit: u64) -> Result<(), Fault> {
         self.limit = limit;
         match self.left() {
@@ -99,7 +99,7 @@ impl RequestBody {
         }
     }
 
-    /// Whether all of it has been taken.
+    /// Returns whether the whole body has been taken.
     pub(super) fn is_over(&self) -> bool {
         self.ahead + self.ready == 0
             && match &self.frame {
@@ -109,12 +109,12 @@ impl RequestBody {
             }
     }
 
-    /// The length, where it was declared.
+    /// Returns the declared length, if there is one.
     pub(super) fn declared(&self) -> Option<u64> {
         self.left().map(|n| n + self.taken)
     }
 
-    /// What is left of a declared length.
+    /// Returns the number of bytes that are left of a declared length.
     pub(super) fn left(&self) -> Option<u64> {
         let left = match &self.frame {
             Frame::Length(n) => *n,
@@ -125,12 +125,12 @@ impl RequestBody {
         Some(left + self.ahead as u64)
     }
 
-    /// Bytes of data taken so far.
+    /// Returns the number of bytes of data taken so far.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Whether the body is whole, or [`AHEAD`] bytes of it are here, as far as its declared length tells.
+    /// Returns whether the whole body or at least [`AHEAD`] bytes of it are in `buf`, judged by its declared length.
     pub(super) fn is_here(&self, buf: &Buf) -> bool {
         match &self.frame {
             Frame::Length(left) => buf.len() as u64 >= (*left).min(AHEAD as u64),
@@ -185,8 +185,8 @@ impl RequestBody {
         Ok(Next::Data(self.ready))
     }
 
-    /// Whether the limit has room for what is ready, and for `announced` bytes behind it: a chunk that
-    /// is too large is refused by its size, before its data is here.
+    /// Checks that the limit has room for the data that is ready, and for `announced` bytes after it. A chunk that is too large
+    /// is refused by its size, before its data has come.
     fn within(&self, announced: u64) -> Result<(), Fault> {
         let here = self.taken.saturating_add((self.ahead + self.ready) as u64);
         if here.saturating_add(announced) > self.limit {
@@ -196,7 +196,7 @@ impl RequestBody {
         }
     }
 
-    /// `n` bytes of a body of known length were spliced: they have not gone through the buffer.
+    /// Counts `n` bytes of a body of known length that were spliced, and so did not go through the buffer.
     pub(super) fn pass(&mut self, n: usize) {
         self.taken += n as u64;
         if let Frame::Length(left) = &mut self.frame {
@@ -207,7 +207,7 @@ impl RequestBody {
         }
     }
 
-    /// `n` bytes of data that were taken stand at the front of the buffer again, without framing.
+    /// Takes back `n` bytes of data that were taken: they are at the front of the buffer again, without framing.
     pub(super) fn looked_at(&mut self, n: usize) {
         self.taken -= n as u64;
         self.ahead = n;

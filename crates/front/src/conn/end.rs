@@ -5,7 +5,7 @@ use galgo_service::client::Next;
 
 use super::{body::RequestBody, input::Input};
 
-/// What to do with the connection after a response.
+/// The future of the connection after a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     /// Wait for the next request.

@@ -1,7 +1,7 @@
 //! Requests from a web server in front of us: FastCGI records and SCGI netstrings.
 //!
-//! One request at a time on a connection, as FCGI_GET_VALUES says (FCGI_MPXS_CONNS=0): another one meanwhile is
-//! answered FCGI_CANT_MPX_CONN. What breaks the protocol ends the connection: nothing behind it has a meaning.
+//! Each connection has one request at a time, as FCGI_GET_VALUES says (FCGI_MPXS_CONNS=0). A second request meanwhile is
+//! answered FCGI_CANT_MPX_CONN. A violation of the protocol ends the connection, because later bytes have no meaning.
 
 use std::rc::Rc;
 
@@ -25,16 +25,16 @@ use super::{
 /// FCGI_KEEP_CONN (FastCGI, 5.1).
 const KEEP_CONN: u8 = 1;
 
-/// A request as it came.
+/// A request that has arrived.
 #[derive(Debug)]
 pub(super) struct Arrived {
-    /// Its head.
+    /// The head of the request.
     pub head: Rc<Head>,
-    /// Its own link, where that is not the connection's. Boxed: most requests need no room for it.
+    /// The request's own link, if it differs from the connection's. Boxed: most requests need no room for it.
     pub link: Option<Box<Link>>,
-    /// Where its body comes from.
+    /// The body of the request, whose data comes over the connection.
     pub body: RequestBody,
-    /// The file that the front server means.
+    /// The file that the front server names.
     pub named: Option<Box<Named>>,
 }
 
@@ -48,8 +48,8 @@ struct Begun {
     params: Vec<u8>,
 }
 
-/// Reads a FastCGI request up to the end of its variables. `Ok(None)`: the connection ended before one.
-/// `wire` is that of the request as soon as its id is known.
+/// Reads a FastCGI request up to the end of its variables. `Ok(None)`: the connection ended before a request. Sets `wire` to
+/// the format of the request as soon as the request's id is known.
 pub(super) async fn fastcgi(
     input: &mut Input,
     wire: &mut WireFormat,
@@ -94,7 +94,7 @@ pub(super) async fn fastcgi(
                     return Err(LARGE);
                 }
             }
-            // What is left of a request that is over, or was refused, is ignored (FastCGI, 3.3).
+            // Records of a request that is over, or was refused, are ignored (FastCGI, 3.3).
             (RecordType::PARAMS | RecordType::STDIN | RecordType::DATA | RecordType::ABORT, b)
                 if b.as_ref().is_none_or(|b| b.id != header.id) => {}
             _ => return Err(BROKEN),
@@ -102,7 +102,7 @@ pub(super) async fn fastcgi(
     }
 }
 
-/// One whole record with its padding, which is at most 64 KiB and some. `None`: no more come.
+/// Reads a whole record with its padding, which is slightly more than 64 KiB at most. `None`: no more records come.
 async fn whole(input: &mut Input) -> Result<Option<(Header, Vec<u8>)>, Fault> {
     loop {
         if let Some(header) = Header::parse(input.buf.bytes()).map_err(|_| BROKEN)? {
@@ -122,9 +122,9 @@ async fn whole(input: &mut Input) -> Result<Option<(Header, Vec<u8>)>, Fault> {
     }
 }
 
-/// Answers between requests, when nothing else is being written.
+/// Sends answers between requests, when nothing else is being written.
 fn say(input: &Input, bytes: &[u8]) {
-    // A front server that does not read its answers does without them.
+    // If a front server does not read its answers, they are lost.
     let _ = input.sock.try_write(bytes);
 }
 
@@ -143,7 +143,7 @@ fn begin(input: &Input, id: u16, content: &[u8]) -> Result<Option<Begun>, Fault>
     }))
 }
 
-/// FastCGI, 4.1. Connections and requests have no limit of their own here.
+/// Answers FCGI_GET_VALUES (FastCGI, 4.1). Connections and requests have no limit of their own here.
 fn values(content: &[u8]) -> Result<Vec<u8>, Fault> {
     let known = (&b"FCGI_MPXS_CONNS"[..], &b"0"[..]);
     let asked = pairs(content)?;
@@ -167,8 +167,8 @@ fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arriv
         BodyLen::None | BodyLen::Chunked => None,
     };
     let mut stdin = Stdin::new(begun.id, left);
-    // A front server names no length where it does not know that of the body, nor where there is no body: the end of
-    // input is here already then, or comes next.
+    // A front server names no length if it does not know the body's length, or if there is no body. In the latter case the end
+    // of input is here already, or comes next.
     if left.is_none() && stdin.step(&mut input.buf)? != Next::End {
         gateway.head.body = BodyLen::Chunked;
     }
@@ -176,7 +176,7 @@ fn arrived(input: &mut Input, begun: Begun, limits: &HeadLimits) -> Result<Arriv
     Ok(Arrived::new(gateway, RequestBody::records(stdin)))
 }
 
-/// Reads an SCGI request up to its body. `Ok(None)`: the connection ended before one.
+/// Reads an SCGI request up to its body. `Ok(None)`: the connection ended before a request.
 pub(super) async fn scgi(
     input: &mut Input,
     wire: &mut WireFormat,

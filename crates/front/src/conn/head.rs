@@ -1,4 +1,4 @@
-//! The head of a response (RFC 9112, 6), and whether the connection goes on behind it.
+//! Writes the head of a response (RFC 9112, 6), and decides whether the connection goes on after it.
 
 use galgo_proto::{
     digits::{DIGITS, decimal},
@@ -30,8 +30,8 @@ pub(super) fn keeps_alive(
         && (!request.client.owes_continue() || request.client.is_over())
 }
 
-/// Writes the head of a response. A front server gets what a CGI program would print (RFC 3875, 6), and adds the fields of
-/// HTTP itself.
+/// Writes the head of a response. A front server gets the head that a CGI program would print (RFC 3875, 6), and adds the
+/// fields of HTTP itself.
 pub(super) fn head(
     event_loop: &EventLoop<impl SiteService>,
     response: &Response,

@@ -1,4 +1,4 @@
-//! A connection: requests one after the other, each answered before the next is looked at.
+//! Serves a connection: requests one after the other, each answered before the next is looked at.
 //!
 //! 1. wait for a request  2. read its head  3. dispatch  4. send  5. log  6. the rest of its body
 
@@ -82,7 +82,7 @@ async fn serve<S: SiteService>(event_loop: &Rc<EventLoop<S>>, floods: &Floods, a
         return refuse(accepted);
     }
     let mut conn = Conn::open(event_loop, lease, member, accepted).await;
-    // Not moved out: each connection would have room for it twice.
+    // Not moved out of the option: otherwise each connection would have room for it twice.
     if let Some(conn) = &mut conn {
         floods.come_from(conn.link.remote_ip);
         if conn.speaks == Speaks::H2c || conn.input.sock.alpn_is(tls::H2) {
@@ -93,7 +93,7 @@ async fn serve<S: SiteService>(event_loop: &Rc<EventLoop<S>>, floods: &Floods, a
     }
 }
 
-/// How many bytes the future of one request of HTTP/1 takes: a connection allocates it for each.
+/// Returns the size in bytes of the future of one HTTP/1 request: each connection allocates that much for each request.
 pub fn future_size<S: SiteService>() -> usize {
     fn of<'c, S: SiteService, F>(_request: fn(&'c mut Conn<'c, S>) -> F) -> usize {
         size_of::<F>()
@@ -101,16 +101,16 @@ pub fn future_size<S: SiteService>() -> usize {
     of(Conn::<S>::request)
 }
 
-/// To a client that speaks HTTP where TLS is spoken.
+/// Sent to a client that speaks HTTP on a TLS listener.
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 46\r\nConnection: close\r\n\r\nHTTPS is spoken on this port: ask https://...\n";
 
-/// AUTH_TYPE of a user whom a certificate names, as servlets have it.
+/// AUTH_TYPE of a user named by a certificate, as in the Servlet specification.
 const CLIENT_CERT: &str = "CLIENT-CERT";
 
-/// Shakes hands within `head_timeout`, when it is the turn of the client's address: what was agreed upon.
+/// Shakes hands within `head_timeout`, whenever the client's address has its turn. Returns the result of the handshake.
 ///
 /// # Errors
-/// The connection is over; why, where there is something to say of it.
+/// The connection is over. Holds the reason as a sentence, if there is one to tell.
 async fn encrypt(
     input: &mut Input,
     (event_loop, peer): (&EventLoop<impl SiteService>, Peer),
@@ -124,7 +124,7 @@ async fn encrypt(
         let read = lease.in_time(sock.read_idle(buf), by).await;
         read.ok_or_else(late)?.map_err(|_| None)?;
     }
-    // A hello is in a record of that kind (RFC 8446, 5.1); a method begins with a letter.
+    // A TLS hello begins with the byte for a handshake record (RFC 8446, 5.1); a method of HTTP begins with a letter.
     if buf.bytes().first().is_some_and(u8::is_ascii_alphabetic) {
         let _ = sock.try_write(PLAIN);
         let _ = sock.end_output();
@@ -137,7 +137,7 @@ async fn encrypt(
     let shaken = lease.in_time(shaken, by).await;
     shaken.ok_or_else(late)?.map_err(|e| tls::why(&e))?;
     if sock.alpn_is(tls::ACME) {
-        // It has seen the certificate (RFC 8737, 3).
+        // The authority has seen the certificate (RFC 8737, 3).
         let _ = sock.end_output();
         return Err(None);
     }
@@ -146,7 +146,7 @@ async fn encrypt(
 
 struct Conn<'l, S: SiteService> {
     event_loop: &'l Rc<EventLoop<S>>,
-    /// Ends before its lease, which another connection may have next.
+    /// Declared before `lease`, so that it is dropped first: another connection may have the lease next.
     member: Member<'l>,
     lease: IdleEntry<'l>,
     speaks: Speaks,
@@ -154,7 +154,7 @@ struct Conn<'l, S: SiteService> {
     input: Input,
     sender: ConnectionSender,
     host: LastHost,
-    /// The last request was refused for want of capacity.
+    /// Whether the last request was refused for want of capacity.
     refused: bool,
 }
 
@@ -219,7 +219,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
         })
     }
 
-    /// Serves as HTTP/2.
+    /// Serves the connection as HTTP/2.
     async fn http2(&mut self) {
         let (sock, link) = (self.input.sock.clone(), self.link.clone());
         let received = std::mem::take(&mut self.input.buf);
@@ -253,12 +253,12 @@ impl<'l, S: SiteService> Conn<'l, S> {
         }
     }
 
-    /// Waits for the first byte of a request. False: the connection is over.
+    /// Waits for the first byte of a request. Returns false if the connection is over.
     async fn await_request(&mut self, awaited: AwaitedRequest) -> bool {
         if !self.input.buf.is_empty() {
             return true;
         }
-        // A client that has half-closed may have pipelined more before: the next read will tell.
+        // A client that has half-closed may have pipelined more requests before: the next read will tell.
         if awaited == AwaitedRequest::Next && self.event_loop.shared.ends_idle() {
             return false;
         }
@@ -266,16 +266,16 @@ impl<'l, S: SiteService> Conn<'l, S> {
         let came = tokio::select! {
             biased;
             read = self.input.sock.read_idle(&mut self.input.buf) => matches!(read, Ok(n) if n > 0),
-            // To make room, because the server drains, or because `keep_alive` is over.
+            // Ends to make room, because the server drains, or because `keep_alive` is over.
             () = waiting.ended() => false,
         };
         came && !waiting.is_ended()
     }
 
-    /// Reads a request up to its body; refuses what is none.
+    /// Reads a request up to its body. Answers a message that is not a request.
     ///
     /// # Errors
-    /// There is no request: what becomes of the connection.
+    /// There is no request. The error says what to do with the connection.
     async fn arrives(&mut self, site: &impl SiteService) -> Result<Arrived, After> {
         match self.arrive(site.settings()).await {
             Ok(Some(arrived)) => Ok(arrived),
@@ -284,7 +284,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
         }
     }
 
-    /// Reads a request up to its body. `Ok(None)`: the client closed without sending one.
+    /// Reads a request up to its body. `Ok(None)`: the client closed without sending a request.
     async fn arrive(&mut self, settings: &Settings) -> Result<Option<Arrived>, Fault> {
         let http = &settings.http;
         let limits = http.head_limits();
@@ -307,10 +307,10 @@ impl<'l, S: SiteService> Conn<'l, S> {
         arrived.unwrap_or(Err(LATE_HEAD))
     }
 
-    /// Reads a head. `Ok(None)`: the client closed without sending one.
+    /// Reads the head of a request. `Ok(None)`: the client closed without sending one.
     async fn head(&mut self, http: &Http) -> Result<Option<Rc<Head>>, Fault> {
         let limits = http.head_limits();
-        // Since its first byte; most heads come in one piece, and need no clock.
+        // Set at the first byte. Most heads come in one piece, and need no clock.
         let mut by = None;
         let mut waiting = None;
         let mut scan = HeadScan::default();
@@ -338,7 +338,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
                 {
                     return Ok(None);
                 }
-                // It may read on.
+                // The client may still read.
                 Ok(Ok(0)) => return Err(CUT_HEAD),
                 Ok(done) => done.map(drop)?,
             }
@@ -348,7 +348,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
     /// Answers one request.
     async fn request(&mut self) -> After {
         turn::spend(turn::REQUEST);
-        // One site from its first byte to its last, whatever the event loop is handed meanwhile.
+        // Serves the whole request with one site, even if the event loop is handed another site meanwhile.
         let site = self.event_loop.site();
         let settings = site.settings();
         self.input.begin(&settings.http.rates);
@@ -387,7 +387,7 @@ impl<'l, S: SiteService> Conn<'l, S> {
             return After::Reset;
         };
         request.client.begin_response();
-        // Other clients ask over the connection of a web server in front of us, too.
+        // A web server in front of us passes on requests of other clients over the same connection.
         self.refused = request.refused && !link.passed_on;
         let sender = &mut self.sender;
         let after = sender.send(self.event_loop, &*site, &mut request, &mut response);
@@ -412,14 +412,14 @@ impl<'l, S: SiteService> Conn<'l, S> {
         })
     }
 
-    /// Answers what is not a request: nothing behind it can be trusted.
+    /// Answers a message that is not a request. The bytes after it cannot be trusted.
     async fn refuse_head(&mut self, service: &impl Service, fault: &Fault) -> After {
-        // A connection that is to make room is not waited for.
+        // If the connection closes to make room, it does not wait for its client.
         let gone = matches!(fault, Fault::Gone(_) | Fault::Busy(_));
         let entry = logged::refused(self.event_loop, &self.link, fault);
         let mut bytes = 0;
         let response = (!gone).then(|| service.refuse(&self.link, entry.id, fault));
-        // Without the id of a request there is nothing to answer in.
+        // FastCGI can answer only a request whose id is known.
         if let Some(response) = response
             && self.sender.wire != (WireFormat::FastCgi { id: 0 })
         {

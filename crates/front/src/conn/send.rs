@@ -1,4 +1,4 @@
-//! Sending a response: its head is written once, its body as its kind allows.
+//! Sends a response: writes its head in one go, and its body in the way its kind allows.
 
 use std::{
     io::{self, IoSlice},
@@ -91,7 +91,7 @@ impl ConnectionSender {
         after
     }
 
-    /// Sends a head and a body whose length is known.
+    /// Sends a head and a body of known length.
     async fn whole(&mut self, head: &[u8], body: &Body, framing: Framing) -> io::Result<u64> {
         let bytes: &[u8] = match body {
             _ if framing == Framing::Bodiless => b"",
@@ -121,14 +121,14 @@ impl ConnectionSender {
                 BodyPart::File(f) => self.send_file(f).await?,
             }
         }
-        // The last part is never followed by more: an empty send pushes what is held back.
+        // The last part is never followed by more: push out the bytes that the kernel holds back.
         self.sock.sock().push();
         self.end().await
     }
 
-    /// Sends a piece of a file. A file that became shorter meanwhile cuts the response.
+    /// Sends a piece of a file. If the file has become shorter, the response is cut.
     async fn send_file(&mut self, part: &FilePart) -> io::Result<()> {
-        /// One call sends at most this much, so that other connections get their turn.
+        /// Bytes that one call sends at most, so that other connections get their turn.
         const PIECE: u64 = 1 << 20;
         let Self {
             sock,
@@ -157,7 +157,7 @@ impl ConnectionSender {
         Ok(())
     }
 
-    /// Sends what a program prints, as it prints it.
+    /// Sends the output of a program as the program prints it.
     async fn program(
         &mut self,
         event_loop: &Rc<EventLoop<impl SiteService>>,
@@ -209,8 +209,8 @@ impl ConnectionSender {
     }
 }
 
-/// What becomes of the connection after a response that was cut: where only its end marks the end of the body, a cut must
-/// look different.
+/// Decides what to do with the connection after a response that was cut. If only the end of the connection marks the end of the
+/// body, a cut must look different.
 fn cut(framing: Framing, gone: bool) -> After {
     match framing {
         Framing::UntilClose | Framing::Raw => After::Reset,

@@ -1,4 +1,4 @@
-//! One program's output on its way to one client, within its framing.
+//! Sends the output of a program to its client, within the response's framing.
 
 use std::{
     io::{self, IoSlice},
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::framing::{Framing, MOST_DROPPED};
 
-/// One program's output on its way to one client.
+/// The output of a program on its way to a client.
 pub(super) struct ConnectionOutput<'s, 'r, 'i> {
     pub(super) sender: &'s mut ConnectionSender,
     pub(super) request: &'r mut Request<'i>,
@@ -31,7 +31,7 @@ pub(super) struct ConnectionOutput<'s, 'r, 'i> {
 }
 
 impl ConnectionOutput<'_, '_, '_> {
-    /// Sends the head and what comes of the body.
+    /// Sends the head, and then the body as its output comes.
     pub(super) async fn run(&mut self, mut head: Vec<u8>) -> Result<(), Fault> {
         if self.framing != Framing::Bodiless && !self.output.discard {
             let splices = self.sender.sock.raw().is_some();
@@ -41,7 +41,7 @@ impl ConnectionOutput<'_, '_, '_> {
         loop {
             let mut last = self.output.producer.output_ended();
             let killed = match self.framing {
-                // Here the end of output alone would make a whole response of what is a piece of one.
+                // These framings have no length: the end of output alone would make a partial response look whole.
                 Framing::Chunked | Framing::UntilClose | Framing::Raw if last => {
                     self.output.producer.cut().await
                 }
@@ -66,18 +66,17 @@ impl ConnectionOutput<'_, '_, '_> {
             }
             let client = &mut *self.request.client;
             match self.output.producer.next_event(client).await? {
-                // What is there already goes out together, and with the end if that is there.
+                // Send all output that is there in one go, with the end if that is there, too.
                 OutputEvent::Output => self.output.producer.drain_ready(pool::SIZE),
                 OutputEvent::Waiting(n) => {
-                    // Boxed: so much at once comes of long answers only, and others need no room for it.
+                    // Boxed: only long answers have so much at once, and other answers need no room for it.
                     Box::pin(self.pass_on(n)).await?;
                     probed = false;
                 }
                 OutputEvent::End => {}
                 OutputEvent::HalfClosed if self.framing == Framing::Chunked && !probed => {
-                    // Does the client still read? A leading zero of the next chunk size (RFC 9112, 7.1)
-                    // means nothing to a client that is there, and makes the kernel of one that is
-                    // not send a reset.
+                    // Find out whether the client still reads. A leading zero of the next chunk size (RFC 9112, 7.1) means
+                    // nothing to a client that is there. If the client is gone, its kernel answers with a reset.
                     probed = matches!(self.sender.sock.try_write(b"0"), Ok(Some(1)));
                 }
                 OutputEvent::HalfClosed => {}
@@ -85,7 +84,7 @@ impl ConnectionOutput<'_, '_, '_> {
         }
     }
 
-    /// Sends one piece of output within its framing; the rest is dropped.
+    /// Sends one piece of output, as much as fits into the framing. The rest is dropped.
     async fn piece(
         &mut self,
         head: &[u8],
@@ -101,7 +100,7 @@ impl ConnectionOutput<'_, '_, '_> {
             _ => (&b""[..], &b""[..]),
         };
         debug_assert!(!probed || self.framing == Framing::Chunked);
-        // What is too short has no end that would make a whole of it.
+        // If the body is too short, do not write an end: it would make the body look whole.
         let ends = last
             && match self.framing {
                 Framing::Length(n) => self.output.discard || self.sent + len as u64 == n,
@@ -116,7 +115,7 @@ impl ConnectionOutput<'_, '_, '_> {
             ..
         } = &mut *self.sender;
         let status = ends.then_some(*status);
-        // Pinned here: by value each layer below would have room for it twice.
+        // Pinned here: passed by value, each layer below would have room for it twice.
         let (mut few, many);
         let parts = if out.is_one() {
             few = [head, before, &out.front()[..len], after].map(IoSlice::new);
@@ -143,7 +142,7 @@ impl ConnectionOutput<'_, '_, '_> {
         Ok(())
     }
 
-    /// Sends `n` bytes that wait in the program's pipe, within their framing, without copying them.
+    /// Sends `n` bytes that wait in the program's pipe, as far as they fit into the framing, without copying them.
     async fn pass_on(&mut self, n: usize) -> Result<(), Fault> {
         let left = match self.framing {
             Framing::Length(total) => usize::try_from(total - self.sent).unwrap_or(usize::MAX),
@@ -181,7 +180,7 @@ impl ConnectionOutput<'_, '_, '_> {
         }
     }
 
-    /// Sends `left` bytes that were announced and that the client did not take as fast as they came.
+    /// Sends the `left` announced bytes that the client did not take at once.
     async fn follow(&mut self, mut left: usize) -> Result<(), Fault> {
         while left > 0 {
             let ConnectionSender {
@@ -224,7 +223,7 @@ impl ConnectionOutput<'_, '_, '_> {
         self.output.producer.during(client, write).await
     }
 
-    /// The output has ended: was it what the head promised?
+    /// Checks, after the end of output, that the body is as long as the head promised.
     fn ended(&self) -> Result<(), Fault> {
         match self.framing {
             Framing::Length(n) => self.output.ended(n, self.sent),
@@ -233,7 +232,8 @@ impl ConnectionOutput<'_, '_, '_> {
     }
 }
 
-/// Moves `len` bytes that [`OutputEvent::Waiting`] announced to `to`: fewer, where the client takes them slowly. Says how many.
+/// Moves `len` bytes that [`OutputEvent::Waiting`] announced to `to`, or fewer if the client takes them slowly. Returns how
+/// many.
 async fn splice(
     producer: &mut dyn Producer,
     client: &mut dyn Client,
@@ -263,7 +263,7 @@ async fn splice(
     Ok(len - left)
 }
 
-/// The first `len` bytes of `parts`.
+/// Returns the first `len` bytes of `parts`.
 fn first<'p>(parts: impl Iterator<Item = &'p [u8]>, len: usize) -> impl Iterator<Item = &'p [u8]> {
     parts.scan(len, |left, part| {
         let part = &part[..part.len().min(*left)];
@@ -272,11 +272,11 @@ fn first<'p>(parts: impl Iterator<Item = &'p [u8]>, len: usize) -> impl Iterator
     })
 }
 
-/// What stands before and behind `len` bytes in chunks (RFC 9112, 7.1).
+/// Returns the framing before and after `len` bytes in chunks (RFC 9112, 7.1).
 fn chunk(size: &mut [u8; 20], len: usize, last: bool) -> (&[u8], &[u8]) {
     match (len, last) {
         (0, false) => (b"", b""),
-        // A probe has sent a `0` already; the last chunk may have more of them.
+        // A probe may have sent a `0` already: the size of the last chunk may have more zeros.
         (0, true) => (b"0\r\n\r\n", b""),
         (_, false) => (chunk_size(size, len), b"\r\n"),
         (_, true) => (chunk_size(size, len), b"\r\n0\r\n\r\n"),

@@ -1,5 +1,5 @@
-//! How the bytes of a response are written: within the client's allowance, and with what stands around them: nothing (HTTP,
-//! SCGI), or FastCGI records.
+//! Writes the bytes of a response, within the client's allowance and in the format of the connection: as they are (HTTP, SCGI),
+//! or in FastCGI records.
 
 use std::{
     future::poll_fn,
@@ -9,21 +9,21 @@ use std::{
 use galgo_io::{rate_allowance::RateAllowance, transport::Transport};
 use galgo_proto::fcgi::{self, HEADER, Header, MOST, Outcome, RecordType};
 
-/// How a response stands on its connection.
+/// The format of a response on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WireFormat {
-    /// As HTTP/1.
+    /// The response as HTTP/1.
     Http,
-    /// As a CGI response, to the end of the connection.
+    /// The response as a CGI program writes it. It ends with the connection.
     Scgi,
-    /// As a CGI response, in the records of a request.
+    /// The response as a CGI program writes it, in the records of a request.
     FastCgi {
         /// The id that the front server gave the request.
         id: u16,
     },
 }
 
-/// Writes all of `parts`; `more`: telling the kernel that more follows, bytes or the end of the connection.
+/// Writes all of `parts`. `more`: tells the kernel that more follows, either bytes or the end of the connection.
 pub(super) async fn write_all(
     sock: &Transport,
     allowance: &mut RateAllowance,
@@ -44,8 +44,8 @@ pub(super) async fn write_all(
     Ok(())
 }
 
-/// What ends a request: END_REQUEST would end STDOUT as well, but some front servers want to read its end.
-/// `status` is the program's.
+/// Returns the records that end a request. END_REQUEST would end STDOUT as well, but some front servers want to read its end.
+/// `status` is the exit status of the program.
 pub(super) fn end(id: u16, status: u32) -> [u8; HEADER + 16] {
     let mut out = [0; HEADER + 16];
     let (stdout, end) = out.split_at_mut(HEADER);
@@ -55,13 +55,13 @@ pub(super) fn end(id: u16, status: u32) -> [u8; HEADER + 16] {
 }
 
 impl WireFormat {
-    /// Whether the peer is a client that speaks HTTP.
+    /// Returns whether the peer is a client that speaks HTTP.
     pub(super) fn is_http(self) -> bool {
         self == Self::Http
     }
 
-    /// Writes `parts`, and behind the last of a response its end with the program's `status`. Where the connection ends
-    /// with them, `closing`, they leave with its end in one segment.
+    /// Writes `parts`. With the last parts of a response comes the program's `status`, and then the end of the response is
+    /// written, too. `closing`: the connection ends with these parts, and they leave with its end in one segment.
     pub(super) async fn write(
         self,
         sock: &Transport,
@@ -78,7 +78,7 @@ impl WireFormat {
         }
     }
 
-    /// Announces that `len` bytes of a long body follow at once, and says for how many of them that holds.
+    /// Announces that bytes of a long body follow at once. Returns how many of `len` bytes the announcement covers.
     pub(super) async fn announce(
         self,
         sock: &Transport,
@@ -121,7 +121,7 @@ async fn records(
     write_all(sock, allowance, &mut slices, false).await
 }
 
-/// Pieces of `bytes` that fit a record, of about the same length.
+/// Splits `bytes` into pieces that fit into a record, of about equal length.
 fn even(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let records = bytes.len().div_ceil(MOST).max(1);
     let each = bytes
