@@ -1,22 +1,21 @@
 //! Requests that arrive as variables: from a web server in front of us, over FastCGI or SCGI.
 //!
-//! [`request`] makes of them the head that the same request would have had over HTTP, and what the front
-//! knows besides: both ends, the user it has verified, and the file it means.
+//! [`request`] makes the head that the same request would have had over HTTP. It also returns other facts that the front
+//! server knows: both ends, the user it has verified, and the file that it means.
 //!
 //! Decisions:
-//! - The path is SCRIPT_NAME and PATH_INFO, decoded already; without them that of REQUEST_URI.
-//!   The query is QUERY_STRING. Both may differ from REQUEST_URI, which the front may have rewritten, and
-//!   which programs see as it is.
-//! - A field that comes twice is a list, as over HTTP (RFC 3875, 4.1.18). Of any other variable, of Host and of Authorization
-//!   the last one counts, as for fcgiwrap and php-fpm: nginx sends both where a `fastcgi_param` stands beside an include that
-//!   has it, too. What frames the body is refused then. So are bytes that no field may hold.
-//! - `HTTP_X_Y` is the field `x-y`. Authorization goes where the route passes it; Proxy goes nowhere.
-//!   Which field was called so is the front's to know: nginx and Apache let no `X_Y` and no `X.Y` pass.
-//!   `HTTP_X.Y`, which Caddy sends, is dropped as the field `X.Y` is over HTTP.
-//! - HTTPS counts where it is `on` or `1`, and REQUEST_SCHEME where HTTPS is not there.
-//! - REMOTE_USER counts with AUTH_TYPE alone: nginx sends as REMOTE_USER the name that the client claims, whether or not nginx
-//!   has asked for a password. HAProxy sends `AUTH_TYPE=Basic`, too, for every such claim: behind HAProxy another AUTH_TYPE,
-//!   which its configuration sets, says that HAProxy has checked the password.
+//! - The path is SCRIPT_NAME and PATH_INFO, already decoded. Without them it is the path of REQUEST_URI. The query is
+//!   QUERY_STRING. Both may differ from REQUEST_URI. The front may have rewritten it, and programs see it as it is.
+//! - A field that comes twice is a list, as over HTTP (RFC 3875, 4.1.18). For any other variable, Host and Authorization, the
+//!   last value counts, as for fcgiwrap and php-fpm. If a `fastcgi_param` repeats a variable of an include, nginx sends both
+//!   values. If such a variable frames the body, the request is refused. So are bytes that no field may hold.
+//! - `HTTP_X_Y` is the field `x-y`. Authorization is passed on if the route allows it; Proxy is never passed on.
+//!   Only the front knows the field's original name: nginx and Apache let no `X_Y` and no `X.Y` pass.
+//!   `HTTP_X.Y`, which Caddy sends, is dropped just as the field `X.Y` is over HTTP.
+//! - HTTPS counts if it is `on` or `1`. REQUEST_SCHEME counts only without HTTPS.
+//! - REMOTE_USER counts only with AUTH_TYPE. The reason is that nginx sends the name that the client claims as REMOTE_USER,
+//!   even if nginx has not asked for a password. HAProxy also sends `AUTH_TYPE=Basic` for every such claim. Behind HAProxy
+//!   another AUTH_TYPE, which its configuration sets, says that HAProxy has checked the password.
 
 use std::net::IpAddr;
 
@@ -27,14 +26,14 @@ use crate::{
     target::{Authority, Target},
 };
 
-/// A request as a front passed it on.
+/// A request as a front server passed it on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gateway {
-    /// Its head. The length of the body is that of CONTENT_LENGTH; `keep_alive` is for the caller to set.
+    /// Head of the request. The length of the body comes from CONTENT_LENGTH. The caller has to set `keep_alive`.
     pub head: Head,
-    /// SCRIPT_FILENAME, where it is an absolute path; what Apache puts in front of it is gone.
+    /// SCRIPT_FILENAME if it is an absolute path, without the prefix that Apache adds.
     pub file: Option<Vec<u8>>,
-    /// DOCUMENT_ROOT, where it is an absolute path.
+    /// DOCUMENT_ROOT if it is an absolute path.
     pub document_root: Option<Vec<u8>>,
     /// SCRIPT_NAME.
     pub script_name: Vec<u8>,
@@ -54,13 +53,13 @@ pub struct Gateway {
     pub user: Option<(String, String)>,
 }
 
-/// What is picked out of the variables, the last of equal names.
+/// Selected variables. If names are equal, the last one counts.
 #[derive(Debug, Default)]
 struct HeadVariables<'p> {
     values: [Option<&'p [u8]>; NAMES.len()],
 }
 
-/// Variables that are no fields are not counted against clients: fronts add some thirty.
+/// Allowance for variables that are no fields: fronts add some thirty, which do not count against clients.
 const OTHERS: usize = 83;
 
 const NAMES: [&str; 21] = [
@@ -88,7 +87,7 @@ const NAMES: [&str; 21] = [
 ];
 
 impl<'p> HeadVariables<'p> {
-    /// The value of a variable; one that is empty is not set.
+    /// Returns the value of a variable. An empty variable counts as not set.
     fn value(&self, name: &str) -> Option<&'p [u8]> {
         let at = NAMES.iter().position(|&n| n == name)?;
         self.values[at].filter(|v| !v.is_empty())
@@ -102,7 +101,7 @@ impl<'p> HeadVariables<'p> {
 /// Reads a request from its variables.
 ///
 /// # Errors
-/// It could not have come over HTTP either: 400, 405, 413, 414, 431 or 501.
+/// The request would be refused over HTTP as well: 400, 405, 413, 414, 431 or 501.
 pub fn request<'p>(
     params: impl IntoIterator<Item = (&'p [u8], &'p [u8])>,
     limits: &HeadLimits,
@@ -118,7 +117,7 @@ pub fn request<'p>(
                 return Err(HeadError::bad("CONTENT_LENGTH came twice"));
             }
         } else if let Some(field) = name.strip_prefix(b"HTTP_") {
-            // nginx sends these besides; CONTENT_TYPE and CONTENT_LENGTH say the same.
+            // nginx sends these in addition. CONTENT_TYPE and CONTENT_LENGTH hold the same values.
             if matches!(field, b"CONTENT_TYPE" | b"CONTENT_LENGTH") {
                 continue;
             }
@@ -148,7 +147,7 @@ pub fn request<'p>(
     })
 }
 
-/// Apache (mod_proxy_fcgi): `proxy:fcgi://host:port/path`, `proxy:unix:/s|fcgi://host/path`.
+/// Removes the prefix of Apache (mod_proxy_fcgi): `proxy:fcgi://host:port/path`, `proxy:unix:/s|fcgi://host/path`.
 fn bare(file: &[u8]) -> &[u8] {
     let Some(url) = file.strip_prefix(b"proxy:") else {
         return file;
@@ -179,7 +178,7 @@ fn https(known: &HeadVariables<'_>) -> bool {
     }
 }
 
-/// The user and how the front has verified it; `None`: the name is the client's claim alone.
+/// Returns the user and how the front has verified the user; `None`: the name is only the client's claim.
 fn user(known: &HeadVariables<'_>) -> Option<(String, String)> {
     let user = known.text("REMOTE_USER").filter(|u| !u.contains('\0'))?;
     let scheme = known
@@ -192,7 +191,7 @@ fn user(known: &HeadVariables<'_>) -> Option<(String, String)> {
     (!is_claim).then(|| (user.to_owned(), scheme.to_owned()))
 }
 
-/// SCRIPT_NAME and PATH_INFO.
+/// Returns SCRIPT_NAME and PATH_INFO.
 fn path<'p>(known: &HeadVariables<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError> {
     let script_name = known.value("SCRIPT_NAME").unwrap_or_default();
     let path_info = known.value("PATH_INFO").unwrap_or_default();
@@ -205,7 +204,7 @@ fn path<'p>(known: &HeadVariables<'p>) -> Result<(&'p [u8], &'p [u8]), HeadError
             "SCRIPT_NAME or PATH_INFO does not begin with a slash",
         ));
     }
-    // nginx's PATH_INFO without a split, and that of some others, is the whole path again.
+    // nginx without a split, and some other servers, send the whole path again as PATH_INFO.
     if script_name == path_info {
         Ok((script_name, b""))
     } else {
@@ -245,7 +244,7 @@ fn head(
     })
 }
 
-/// Host, else SERVER_NAME, which may be a pattern and is no reason to refuse anything.
+/// Returns Host, else SERVER_NAME. SERVER_NAME may be a pattern, so no value of it makes the request fail.
 fn authority(known: &HeadVariables<'_>, fields: &Fields) -> Result<Authority, HeadError> {
     match fields.first("host") {
         Some(host) if !host.is_empty() => Authority::parse(host).ok_or(HeadError::HOST),
@@ -256,7 +255,7 @@ fn authority(known: &HeadVariables<'_>, fields: &Fields) -> Result<Authority, He
     }
 }
 
-/// The field of a variable.
+/// Adds the field of a variable.
 fn push(
     fields: &mut Fields,
     variable: &[u8],
@@ -301,7 +300,7 @@ mod tests {
         request(params, &HeadLimits::default())
     }
 
-    /// What nginx sends with `include fastcgi.conf`, shortened.
+    /// Variables that nginx sends with `include fastcgi.conf`, shortened.
     const NGINX: Pairs<'static> = &[
         ("SCRIPT_FILENAME", "/srv/cgi-bin/a.cgi"),
         ("QUERY_STRING", "x=1"),

@@ -1,7 +1,7 @@
-//! Which hosts a rule of the configuration is for.
+//! The hosts that a rule of the configuration is for.
 
-/// Hosts as the configuration names them: at least one, each in lower case, without a port and without the dot of the DNS
-/// root. `*.example.org` is every host below `example.org`.
+/// Hosts as the configuration names them: at least one, each in lower case, without a port and without the dot of the DNS root.
+/// `*.example.org` stands for every host below `example.org`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hosts(Vec<String>);
 
@@ -9,42 +9,43 @@ impl Hosts {
     /// The closest fit: the host is named itself.
     pub const EXACT: usize = usize::MAX;
 
-    /// These hosts, which must be clean; `None`: there is none.
+    /// Makes the list of these hosts, which must be clean; `None`: the list is empty.
     pub fn new(names: Vec<String>) -> Option<Self> {
         (!names.is_empty()).then_some(Self(names))
     }
 
-    /// The first of them, as it is typed.
+    /// Returns the first name, as it is typed.
     pub fn first(&self) -> &str {
         self.0.first().map_or("", String::as_str)
     }
 
-    /// All of them, as they are typed.
+    /// Returns all names, as they are typed.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 
-    /// A host that is one of them.
+    /// Returns an example of a host that fits the first name.
     pub fn example(&self) -> String {
         self.first().replacen('*', "www", 1)
     }
 
-    /// Whether one of them stands for many.
+    /// Returns whether a name is a wildcard.
     pub fn has_wildcard(&self) -> bool {
         self.names().any(|name| name.starts_with('*'))
     }
 
-    /// How closely `host`, without a port, is named: [`Hosts::EXACT`], or the length of the domain that it is below. `None`: it
-    /// is not named.
+    /// Returns how closely a name fits `host`, without a port: [`Hosts::EXACT`], or the length of the domain above the host.
+    /// `None`: no name fits.
     pub fn fit(&self, host: &str) -> Option<usize> {
         self.names().filter_map(|name| fit(name, host)).max()
     }
 }
 
-/// Whether a host may be the name of a folder: labels of lower case letters, digits and inner hyphens (RFC 1123, 2.1), as the
-/// DNS has them, so that other letters come as A-labels (RFC 5890, 2.3.2.1). Neither a dot nor a slash can make a path of it.
+/// Returns whether a host may be the name of a folder. It must consist of labels of lower case letters, digits and inner
+/// hyphens (RFC 1123, 2.1), as in the DNS. Other letters come as A-labels (RFC 5890, 2.3.2.1). Neither a dot nor a slash can
+/// turn such a name into a path.
 pub fn is_folder_name(host: &str) -> bool {
-    /// RFC 1035, 2.3.4.
+    /// Longest label and host (RFC 1035, 2.3.4).
     const LABEL: usize = 63;
     const HOST: usize = 253;
     let label = |label: &str| {

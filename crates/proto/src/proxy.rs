@@ -5,14 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use crate::Parsed;
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Addresses and TLVs together: the largest the specification foresees is 216 without TLVs.
+/// Limit of addresses and TLVs together. The largest addresses of the specification take 216 bytes,
+/// without TLVs.
 const MAX_LEN: usize = 2048;
 
-/// Who speaks, as the proxy says: (client, server). `None` for the proxy itself (LOCAL) and for Unix
-/// sockets.
+/// The ends of the connection, as the proxy names them: (client, server). `None` for the proxy
+/// itself (LOCAL) and for Unix sockets.
 pub type Ends = Option<(SocketAddr, SocketAddr)>;
 
-/// Not a PROXY protocol version 2 header: the connection is closed.
+/// The bytes are no PROXY protocol version 2 header: the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxyError;
 
@@ -42,7 +43,7 @@ pub fn parse(buf: &[u8]) -> Result<Parsed<Ends>, ProxyError> {
     Ok(Parsed::Complete(ends, 16 + len))
 }
 
-/// Both addresses, of `N` bytes each, then both ports.
+/// Reads both addresses, of `N` bytes each, then both ports.
 fn ends<const N: usize>(block: &[u8]) -> Option<(SocketAddr, SocketAddr)>
 where
     IpAddr: From<[u8; N]>,

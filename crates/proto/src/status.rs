@@ -1,6 +1,6 @@
 //! Reason phrases.
 
-/// The reason phrase of a status (RFC 9110, 15 and the IANA registry).
+/// Returns the reason phrase of a status (RFC 9110, 15 and the IANA registry).
 pub fn reason(status: u16) -> &'static str {
     match status {
         101 => "Switching Protocols",

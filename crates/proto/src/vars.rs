@@ -1,15 +1,13 @@
-//! The meta-variables of a request (RFC 3875, 4.1) in three stages, written into one [`Sink`]:
-//! what the server knows, what the connection knows, what the request says.
-//! CGI, FastCGI, SCGI and wasm are four sinks of the same table.
+//! The meta-variables of a request (RFC 3875, 4.1), written into one [`Sink`] in three stages: variables of the server, of the
+//! connection, and of the request. CGI, FastCGI, SCGI and wasm are four sinks of the same table.
 //!
-//! Decisions where RFC 3875 leaves room:
-//! - `SERVER_PORT` is the port the request was received on (4.1.15 says MUST), never the port a client
-//!   wrote into Host, so that a client cannot choose it. Only behind a Unix socket, which has no port,
-//!   is it Host's, else the scheme's default.
-//! - `REMOTE_HOST` is the address: 4.1.9 allows that, and nothing is looked up.
+//! Decisions if RFC 3875 leaves room:
+//! - `SERVER_PORT` is the port that received the request (4.1.15 says MUST). It is never the port that a client wrote into
+//!   Host, so a client cannot choose it. Only a Unix socket has no port: then it is Host's, else the scheme's default.
+//! - `REMOTE_HOST` is the address, as 4.1.9 allows. No name is looked up.
 //! - `REMOTE_IDENT` is never set, and no configuration may set it.
-//! - A variable without a value is not set (4.1), but for `QUERY_STRING`, `REMOTE_ADDR`,
-//!   `REMOTE_HOST` and `SERVER_ADDR`, which are always there.
+//! - A variable without a value is not set (4.1). Only `QUERY_STRING`, `REMOTE_ADDR`, `REMOTE_HOST` and `SERVER_ADDR` are
+//!   always there.
 
 mod given;
 mod protocol;
@@ -24,7 +22,7 @@ use crate::{
     h1::Head,
 };
 
-/// Every variable galgo computes, in the order of the alphabet, but for those of the form `HTTP_*`.
+/// Every variable that galgo computes, in alphabetical order, except `HTTP_*`.
 pub const NAMES: &[&str] = &[
     "AUTH_TYPE",
     "CONTENT_LENGTH",
@@ -64,16 +62,16 @@ pub const NAMES: &[&str] = &[
     "UNIQUE_ID",
 ];
 
-/// Whether a configuration may not set the variable `name`, because galgo computes it or because
-/// it must stay unset: [`NAMES`], `HTTP_*`, REMOTE_IDENT, and REDIRECT_URL, which only a request for another path has. Everything else is the administrator's,
-/// LD_PRELOAD and `http_proxy` in lower case too: no request can reach those.
+/// Returns whether a configuration may not set the variable `name`, because it is computed or must stay unset. These are
+/// [`NAMES`], `HTTP_*`, REMOTE_IDENT and REDIRECT_URL. Only a request for another path has REDIRECT_URL. The administrator may
+/// set all others, even LD_PRELOAD and `http_proxy` in lower case, because no request can reach these.
 pub fn is_computed(name: &str) -> bool {
     const MORE: [&str; 2] = ["REDIRECT_URL", "REMOTE_IDENT"];
     name.starts_with("HTTP_") || MORE.contains(&name) || NAMES.contains(&name)
 }
 
-/// Whether the variable `name` tells of a request, so that one may have another value than the next, or none: what is computed,
-/// but for what [`server`] puts.
+/// Returns whether the variable `name` may differ between requests, or be absent. That holds for every computed variable that
+/// [`server`] does not put.
 pub fn is_of_request(name: &str) -> bool {
     let constant = [
         "GATEWAY_INTERFACE",
@@ -84,17 +82,17 @@ pub fn is_of_request(name: &str) -> bool {
     is_computed(name) && !constant.contains(&name)
 }
 
-/// GATEWAY_INTERFACE, SERVER_SOFTWARE, PATH, REDIRECT_STATUS.
+/// Puts GATEWAY_INTERFACE, SERVER_SOFTWARE, PATH, REDIRECT_STATUS.
 pub fn server(s: &ServerVars<'_>, sink: &mut impl Sink) {
     sink.put(b"GATEWAY_INTERFACE", b"CGI/1.1");
     sink.put(b"SERVER_SOFTWARE", s.software.as_bytes());
     sink.put(b"PATH", s.path.as_bytes());
-    // php-cgi answers nothing without it (cgi.force_redirect): it proves that a server called.
+    // php-cgi refuses to answer without REDIRECT_STATUS (cgi.force_redirect), which proves that a server called.
     sink.put(b"REDIRECT_STATUS", s.redirect_status);
 }
 
-/// REMOTE_ADDR, REMOTE_HOST, REMOTE_PORT, SERVER_ADDR, SERVER_PORT, HTTPS, REQUEST_SCHEME, and of a client that speaks TLS
-/// to this server itself SSL_PROTOCOL, SSL_CIPHER, SSL_SERVER_NAME and SSL_CLIENT_*, as mod_ssl and others name them.
+/// Puts REMOTE_ADDR, REMOTE_HOST, REMOTE_PORT, SERVER_ADDR, SERVER_PORT, HTTPS and REQUEST_SCHEME. If the client speaks TLS to
+/// this server, also SSL_PROTOCOL, SSL_CIPHER, SSL_SERVER_NAME and SSL_CLIENT_*, with the names of mod_ssl.
 pub fn connection(c: &ConnectionVars<'_>, sink: &mut impl Sink) {
     sink.put(b"REMOTE_ADDR", c.remote_addr.as_bytes());
     sink.put(b"REMOTE_HOST", c.remote_addr.as_bytes());
@@ -123,7 +121,7 @@ pub fn connection(c: &ConnectionVars<'_>, sink: &mut impl Sink) {
     sink.put(b"REQUEST_SCHEME", scheme);
 }
 
-/// What a client has shown that was asked for a certificate.
+/// Puts the result of asking a client for a certificate.
 fn client(tls: &TlsVars<'_>, sink: &mut impl Sink) {
     if !tls.asked {
         return;
@@ -142,21 +140,20 @@ fn client(tls: &TlsVars<'_>, sink: &mut impl Sink) {
     sink.put(b"SSL_CLIENT_V_END", client.end.as_bytes());
 }
 
-/// Everything else of the table, and the HTTP_* variables. After an error the sink holds a part of
-/// them and is of no use.
+/// Puts the rest of the table, and the HTTP_* variables. After an error the sink holds a part of them and is of no use.
 ///
-/// Fields become variables as RFC 3875 4.1.18 says: the name in upper case, `-` as `_`. Repeated fields
-/// are joined with `, `, Cookie with `; `. Left out are
-/// - names with anything but letters, digits and `-`, which would pose as another field;
-/// - Proxy, in any case, because HTTP_PROXY configures HTTP clients (httpoxy);
-/// - Authorization, unless the route passes it, and Proxy-Authorization;
-/// - Content-Type and Content-Length, which have variables of their own;
-/// - what concerns the connection alone: Connection, Expect, HTTP2-Settings, Keep-Alive,
-///   Proxy-Connection, TE, Trailer, Transfer-Encoding, Upgrade.
+/// Fields become variables as RFC 3875 4.1.18 says: the name in upper case, `-` as `_`. Repeated fields are joined with `, `,
+/// Cookie with `; `. These fields are left out:
+/// - Names with anything but letters, digits and `-`, which would pose as another field.
+/// - Proxy, in any case, because HTTP_PROXY configures HTTP clients (httpoxy).
+/// - Authorization, unless the route passes it, and Proxy-Authorization.
+/// - Content-Type and Content-Length, which have variables of their own.
+/// - Fields about the connection alone: Connection, Expect, HTTP2-Settings, Keep-Alive, Proxy-Connection, TE, Trailer,
+///   Transfer-Encoding, Upgrade.
 ///
-/// Fields that Connection nominates stay. RFC 9110 7.6.1 has them removed by who forwards a message;
-/// here it has arrived. Removal would let a client hide from a program what a proxy in front has added
-/// (`ConnectionVars: X-Real-IP`), and gains nothing: a client that wants a field gone does not send it.
+/// Fields that Connection nominates stay. RFC 9110 7.6.1 has a forwarder remove them, but here the message has arrived. Removal
+/// would let a client hide a proxy's field from a program (`Connection: X-Real-IP`). It would gain nothing, because a client
+/// that wants a field gone does not send the field.
 pub fn request(
     head: &Head,
     conn: &ConnectionVars<'_>,
@@ -176,7 +173,7 @@ fn request_line(head: &Head, sink: &mut impl Sink) {
     sink.put(b"SERVER_PROTOCOL", head.version.as_str().as_bytes());
 }
 
-/// SERVER_NAME, and SERVER_PORT where the connection has none.
+/// Puts SERVER_NAME, and SERVER_PORT if the connection has no port.
 fn host(head: &Head, conn: &ConnectionVars<'_>, sink: &mut impl Sink) {
     let name = [&*head.host, conn.server_addr, "localhost"]
         .into_iter()
@@ -194,7 +191,7 @@ fn host(head: &Head, conn: &ConnectionVars<'_>, sink: &mut impl Sink) {
     }
 }
 
-/// What routing, authentication and the body's framing found.
+/// Puts the results of routing, authentication and the body's framing.
 fn routed(script: &Script<'_>, sink: &mut impl Sink) {
     sink.put(b"SCRIPT_NAME", script.script_name);
     for (name, value) in [

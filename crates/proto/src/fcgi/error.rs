@@ -1,13 +1,13 @@
-//! What is wrong with a record.
+//! Errors in records.
 
 use std::fmt;
 
-/// The bytes are no FastCGI: nothing behind them can be framed.
+/// The bytes are no FastCGI. No bytes after them can be framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordError {
-    /// A record of this version.
+    /// A record has this version, not 1.
     Version(u8),
-    /// A record that has no place here: what is wrong with it.
+    /// A record is not allowed here, for this reason.
     Misplaced(&'static str),
 }
 

@@ -4,13 +4,14 @@ use super::error::RecordError;
 
 /// Bytes of a record's header (3.3).
 pub const HEADER: usize = 8;
-/// The most content that is put into one record: the largest multiple of eight below 2^16, which
-/// needs no padding.
+/// Limit of the content that is put into one record: the largest multiple of eight below 2^16,
+/// which needs no padding.
 pub const MOST: usize = 65_528;
 /// FCGI_NULL_REQUEST_ID: the record is about the connection, not about a request.
 pub const MANAGEMENT: u16 = 0;
 
-/// The type of a record (8): one of these numbers, or one that the specification does not know.
+/// The type of a record (8). The specification knows these numbers; any other number may arrive.
+/// know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordType(pub u8);
 
@@ -32,19 +33,20 @@ impl RecordType {
 /// The header of a record (3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the record is.
+    /// Type of the record.
     pub kind: RecordType,
-    /// The request it belongs to; [`MANAGEMENT`]: none.
+    /// The request that the record belongs to; [`MANAGEMENT`]: none.
     pub id: u16,
     /// Bytes of content.
     pub content: u16,
-    /// Bytes of padding behind the content.
+    /// Bytes of padding after the content.
     pub padding: u8,
 }
 
 impl Header {
-    /// The header of a record with `content` bytes, padded to a multiple of eight. More than
-    /// [`MOST`] bytes are counted as that many: the rest belongs into another record.
+    /// Makes the header of a record with `content` bytes, padded to a multiple of eight. If there
+    /// are more than [`MOST`] bytes, the header says [`MOST`]: the rest belongs into another
+    /// record.
     pub fn new(kind: RecordType, id: u16, content: usize) -> Self {
         let content = u16::try_from(content.min(MOST)).unwrap_or(0);
         Self {
@@ -55,17 +57,17 @@ impl Header {
         }
     }
 
-    /// As it is sent.
+    /// Encodes the header for sending.
     pub fn bytes(self) -> [u8; HEADER] {
         let [id_high, id] = self.id.to_be_bytes();
         let [high, low] = self.content.to_be_bytes();
         [1, self.kind.0, id_high, id, high, low, self.padding, 0]
     }
 
-    /// Reads one from the front of `buf`; `None`: it is not whole.
+    /// Reads a header from the front of `buf`; `None`: the header is not whole.
     ///
     /// # Errors
-    /// Its version is not 1.
+    /// The version is not 1.
     pub fn parse(buf: &[u8]) -> Result<Option<Self>, RecordError> {
         match (buf.first(), buf.first_chunk()) {
             (Some(&version), _) if version != 1 => Err(RecordError::Version(version)),
@@ -74,7 +76,7 @@ impl Header {
         }
     }
 
-    /// Reads one; `Err`: its version is not 1.
+    /// Reads a header; `Err`: its version is not 1.
     pub(super) fn of(b: [u8; HEADER]) -> Result<Self, RecordError> {
         if b[0] != 1 {
             return Err(RecordError::Version(b[0]));
@@ -87,7 +89,7 @@ impl Header {
         })
     }
 
-    /// The padding that belongs behind its content.
+    /// Returns the padding that belongs after the content.
     pub fn pad(self) -> &'static [u8] {
         const ZEROS: [u8; 255] = [0; 255];
         &ZEROS[..usize::from(self.padding)]

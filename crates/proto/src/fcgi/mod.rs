@@ -1,9 +1,10 @@
-//! FastCGI 1.0 ("FastCGI Specification", M. Brown, 1996), both sides of it: we ask applications as a web
-//! server does ([`reply`], [`Params`], [`begin`]), and are asked by one as an application is ([`request`],
-//! [`end`], [`values`]).
+//! FastCGI 1.0 ("FastCGI Specification", M. Brown, 1996), both sides of it. galgo asks applications as a web
+//! server does ([`reply`], [`Params`], [`begin`]), and answers a web server as an application does
+//! ([`request`], [`end`], [`values`]).
 //!
-//! Decisions where the specification leaves room:
-//! - Version 1 alone is spoken; a record of another is an error, for nothing behind it can be framed.
+//! Decisions if the specification leaves room:
+//! - Only version 1 is supported. A record of another version is an error, because no record after it can be
+//!   framed.
 //! - A record's content is handed on piece by piece as it arrives, so no record is ever held as a whole.
 //! - Content is padded to a multiple of eight bytes, as 3.3 recommends. Any padding is understood.
 
@@ -21,7 +22,9 @@ pub use header::{HEADER, Header, MANAGEMENT, MOST, RecordType};
 pub use pairs::{BadPairs, NameValuePairs, Params};
 pub use records::{RecordPiece, Records};
 
-/// What an application is asked to be (6): one of these numbers, or one that the specification does not know.
+/// The role that an application is asked to take (6). The specification knows these numbers; any other number
+/// may arrive.
+/// does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Role(pub u16);
 
@@ -32,14 +35,16 @@ impl Role {
     pub const FILTER: Self = Self(3);
 }
 
-/// How an application ends a request (5.5): one of these numbers, or one that the specification does not know.
+/// The way an application ended a request (5.5). The specification knows these numbers; any other number may
+/// arrive.
+/// know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome(pub u8);
 
 impl Outcome {
     /// FCGI_REQUEST_COMPLETE.
     pub const COMPLETE: Self = Self(0);
-    /// FCGI_CANT_MPX_CONN: it takes one request at a time on a connection.
+    /// FCGI_CANT_MPX_CONN: the application takes one request at a time on a connection.
     pub const CANNOT_MULTIPLEX: Self = Self(1);
     /// FCGI_OVERLOADED.
     pub const OVERLOADED: Self = Self(2);
@@ -47,7 +52,7 @@ impl Outcome {
     pub const UNKNOWN_ROLE: Self = Self(3);
 }
 
-/// A record with eight bytes of content.
+/// Makes a record with eight bytes of content.
 fn short(kind: RecordType, id: u16, content: [u8; 8]) -> [u8; 16] {
     let mut record = [0; 16];
     record[..HEADER].copy_from_slice(&Header::new(kind, id, 8).bytes());
@@ -55,7 +60,7 @@ fn short(kind: RecordType, id: u16, content: [u8; 8]) -> [u8; 16] {
     record
 }
 
-/// BEGIN_REQUEST (5.1): `keep` asks the application to leave the connection open.
+/// Makes BEGIN_REQUEST (5.1): `keep` asks the application to leave the connection open.
 pub fn begin(id: u16, role: Role, keep: bool) -> [u8; 16] {
     let [high, low] = role.0.to_be_bytes();
     short(
@@ -65,24 +70,24 @@ pub fn begin(id: u16, role: Role, keep: bool) -> [u8; 16] {
     )
 }
 
-/// ABORT_REQUEST (5.4).
+/// Makes ABORT_REQUEST (5.4).
 pub fn abort(id: u16) -> [u8; HEADER] {
     Header::new(RecordType::ABORT, id, 0).bytes()
 }
 
-/// END_REQUEST (5.5).
+/// Makes END_REQUEST (5.5).
 pub fn end(id: u16, status: u32, outcome: Outcome) -> [u8; 16] {
     let [a, b, c, d] = status.to_be_bytes();
     short(RecordType::END, id, [a, b, c, d, outcome.0, 0, 0, 0])
 }
 
-/// UNKNOWN_TYPE (4.2): the answer to a management record of a type that is not known.
+/// Makes UNKNOWN_TYPE (4.2): the answer to a management record of an unknown type.
 pub fn unknown_type(kind: RecordType) -> [u8; 16] {
     let content = [kind.0, 0, 0, 0, 0, 0, 0, 0];
     short(RecordType::UNKNOWN_TYPE, MANAGEMENT, content)
 }
 
-/// GET_VALUES_RESULT (4.1) with these variables.
+/// Makes GET_VALUES_RESULT (4.1) with these variables.
 pub fn values<'p>(pairs: impl IntoIterator<Item = (&'p [u8], &'p [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
     let mut sink = Params::open(RecordType::GET_VALUES_RESULT, MANAGEMENT, &mut out);

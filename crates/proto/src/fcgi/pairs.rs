@@ -1,23 +1,23 @@
-//! Names and values (3.4), and streams of them.
+//! Names and values (3.4), and streams of pairs.
 
 use super::header::{HEADER, Header, MOST, RecordType};
 use crate::vars::Sink;
 
-/// The most that a length of four bytes says.
+/// The largest length that four bytes can encode.
 const LONGEST: usize = 0x7fff_ffff;
 
-/// Writes variables as a stream of records, split where one is full.
+/// Writes variables as a stream of records, and starts a new record when the open record is full.
 #[derive(Debug)]
 pub struct Params<'o> {
     out: &'o mut Vec<u8>,
     kind: RecordType,
     id: u16,
-    /// Where the header of the open record belongs.
+    /// Position of the header of the open record.
     at: usize,
 }
 
 impl<'o> Params<'o> {
-    /// The PARAMS stream of request `id`, appended to `out`.
+    /// Opens the PARAMS stream of request `id`, appended to `out`.
     pub fn new(id: u16, out: &'o mut Vec<u8>) -> Self {
         Self::open(RecordType::PARAMS, id, out)
     }
@@ -28,7 +28,7 @@ impl<'o> Params<'o> {
         Self { out, kind, id, at }
     }
 
-    /// Ends the stream, with the empty record that says so (3.3).
+    /// Ends the stream with an empty record (3.3).
     pub fn finish(mut self) {
         if self.content() > 0 {
             self.next();
@@ -47,7 +47,7 @@ impl<'o> Params<'o> {
         self.out.len() - self.at - HEADER
     }
 
-    /// Completes the open record and opens another.
+    /// Completes the open record and opens another record.
     fn next(&mut self) {
         let (kind, id) = (self.kind, self.id);
         Params {
@@ -61,7 +61,8 @@ impl<'o> Params<'o> {
         self.out.extend_from_slice(&[0; HEADER]);
     }
 
-    /// A name or value of 2 GiB or more has no place in the format, and is left out.
+    /// Puts a pair of any length. A name or value of 2 GiB or more has no place in the format, and
+    /// is left out.
     fn put_long(&mut self, name: &[u8], value: &[u8]) {
         if name.len() > LONGEST || value.len() > LONGEST {
             return;
@@ -84,25 +85,25 @@ impl<'o> Params<'o> {
     }
 }
 
-/// A length as the format has it: one byte, or four. `n` is no more than [`LONGEST`].
+/// Encodes a length in the format: one byte, or four. `n` is no more than [`LONGEST`].
 fn length(n: usize) -> ([u8; 4], usize) {
     match (u8::try_from(n), u32::try_from(n)) {
         (Ok(n @ 0..=127), _) => ([n, 0, 0, 0], 1),
         (_, Ok(n)) => ((0x8000_0000 | n).to_be_bytes(), 4),
-        // Never: `put_long` takes nothing longer than LONGEST.
+        // Never reached, because `put_long` takes nothing longer than LONGEST.
         (_, Err(_)) => ([0; 4], 0),
     }
 }
 
 impl Sink for Params<'_> {
-    // Nearly every name is a constant, and copied as such where this is part of the caller.
+    // Nearly every name is a constant. Inlined into the caller, it is copied as a constant.
     #[inline]
     fn put(&mut self, name: &[u8], value: &[u8]) {
         if let (Ok(short @ ..=127), Ok(brief @ ..=127)) =
             (u8::try_from(name.len()), u8::try_from(value.len()))
             && 2 + name.len() + value.len() <= MOST - self.content()
         {
-            // Nearly always.
+            // The usual case.
             self.out.reserve(2 + name.len() + value.len());
             self.out.extend_from_slice(&[short, brief]);
             self.out.extend_from_slice(name);
@@ -124,7 +125,7 @@ pub struct NameValuePairs<'c> {
 }
 
 impl<'c> NameValuePairs<'c> {
-    /// Those in `content`.
+    /// Reads the pairs in `content`.
     pub fn new(content: &'c [u8]) -> Self {
         Self { rest: content }
     }

@@ -1,4 +1,4 @@
-//! The framing that both sides share: a stream of records, taken apart as it arrives.
+//! The framing that both sides share: splits a stream of records as it arrives.
 
 use super::{
     error::RecordError,
@@ -6,18 +6,18 @@ use super::{
 };
 use crate::Parsed;
 
-/// What comes next in a stream of records.
+/// The next piece of a stream of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordPiece {
     /// A record begins.
     Begin(Header),
-    /// The bytes that follow, this many and at least one, are content of the record.
+    /// The following bytes, this many and at least one, are content of the record.
     Content(Header, usize),
     /// The record is over, its padding included.
     End(Header),
 }
 
-/// Takes a stream of records apart. Holds no content.
+/// Splits a stream of records. Holds no content.
 #[derive(Debug, Clone, Default)]
 pub struct Records {
     state: RecordsState,
@@ -25,11 +25,11 @@ pub struct Records {
 
 #[derive(Debug, Clone, Copy)]
 enum RecordsState {
-    /// Within a header, of which this much is there.
+    /// Within a header, and the number of its bytes that have arrived.
     Header([u8; HEADER], usize),
-    /// Within a record: content that is left.
+    /// Within a record, and the number of content bytes that are left.
     Content(Header, usize),
-    /// Padding that is left.
+    /// Number of padding bytes that are left.
     Padding(Header, usize),
 }
 
@@ -40,10 +40,13 @@ impl Default for RecordsState {
 }
 
 impl Records {
-    /// The next piece of `input`. [`Parsed::Partial`] has used all of it. [`RecordPiece::Content`] stands
-    /// behind what was used, and is not given again: the next call begins behind it.
+    /// Returns the next piece of `input`. A [`Parsed::Partial`] has used all of it. A
+    /// [`RecordPiece::Content`] comes after the used bytes, and is returned only once. The next call must
+    /// begin after the content.
+    /// begin after the content.
     ///
     /// # Errors
+    /// A record is not of version 1.
     /// A record is not of version 1.
     pub fn step(&mut self, input: &[u8]) -> Result<Parsed<RecordPiece>, RecordError> {
         match self.state {

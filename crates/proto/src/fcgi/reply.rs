@@ -1,7 +1,7 @@
-//! What an application sends back for one request, as the web server reads it.
+//! The reply of an application to one request, as the web server reads it.
 //!
-//! Strict: another id, a type that has no place, output behind its end, and management records that
-//! the server did not ask for are errors. After one nothing on the connection can be trusted to belong to a request.
+//! The reader is strict. These are errors: another id, a type that has no place, output after its end, and management
+//! records that the server did not ask for. After an error, no data on the connection surely belongs to a request.
 
 use super::{
     Outcome,
@@ -11,14 +11,14 @@ use super::{
 };
 use crate::Parsed;
 
-/// What comes next.
+/// The next event of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyEvent {
-    /// The bytes that follow, this many, are output.
+    /// The following bytes, this many, are output.
     Stdout(usize),
-    /// The bytes that follow, this many, are for the log.
+    /// The following bytes, this many, are for the log.
     Stderr(usize),
-    /// The output is complete; END_REQUEST is still to come.
+    /// The output is complete. END_REQUEST is still to come.
     StdoutEnd,
     /// END_REQUEST: the exit status that the application gives, and how the request ended.
     End(u32, Outcome),
@@ -29,20 +29,20 @@ pub enum ReplyEvent {
 pub struct ReplyReader {
     id: u16,
     records: Records,
-    /// The content of END_REQUEST, as far as it has come, and how long it is.
+    /// The bytes of END_REQUEST's content that have arrived, their number, and the full length.
     end: [u8; 8 + MORE],
     have: usize,
     ends_in: u16,
-    /// The output stream has been ended.
+    /// The output stream has ended.
     stdout_over: bool,
     over: bool,
 }
 
-/// The most that [`ReplyReader::with_more`] reads.
+/// Limit of the bytes that [`ReplyReader::with_more`] reads.
 pub const MORE: usize = 56;
 
 impl ReplyReader {
-    /// The reply to request `id`.
+    /// Reads the reply to request `id`.
     pub fn new(id: u16) -> Self {
         Self {
             id,
@@ -55,8 +55,8 @@ impl ReplyReader {
         }
     }
 
-    /// As [`ReplyReader::new`], from an application of our own that puts `more` bytes, [`MORE`] at most, behind the eight
-    /// of END_REQUEST.
+    /// Reads as [`ReplyReader::new`] does, from an application of galgo itself, which puts `more` bytes after the eight
+    /// of END_REQUEST, at most [`MORE`].
     pub fn with_more(id: u16, more: usize) -> Self {
         let ends_in = u16::try_from(8 + more.min(MORE)).unwrap_or(8);
         Self {
@@ -65,18 +65,18 @@ impl ReplyReader {
         }
     }
 
-    /// What stood behind the eight bytes of END_REQUEST, once that has come.
+    /// Returns the bytes after the first eight of END_REQUEST, once it has arrived.
     pub fn more(&self) -> &[u8] {
         &self.end[8..usize::from(self.ends_in)]
     }
 
-    /// Whether END_REQUEST has come.
+    /// Returns whether END_REQUEST has arrived.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// The next event of `input`. [`Parsed::Partial`] has used all of it. Content stands behind what was
-    /// used, and the next call begins behind it. After [`ReplyEvent::End`] input is not looked at.
+    /// Returns the next event of `input`. [`Parsed::Partial`] has used all of it. Content comes after the used bytes, and
+    /// the next call must begin after the content. After [`ReplyEvent::End`] input is not looked at.
     ///
     /// # Errors
     /// The bytes are no reply to this request.

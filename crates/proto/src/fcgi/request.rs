@@ -1,5 +1,5 @@
-//! What a web server sends, as the application reads it: requests, perhaps several at once, each with
-//! an id of its own. Who keeps count of them is the caller: this only says what the records mean.
+//! The stream of a web server, as the application reads it: requests, perhaps several at once, each with an id of its own. The
+//! caller keeps count of the requests. This module only interprets the records.
 
 use super::{
     Role,
@@ -9,29 +9,29 @@ use super::{
 };
 use crate::Parsed;
 
-/// What comes next.
+/// The next event of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// BEGIN_REQUEST.
     Begin {
-        /// Names the request from now on.
+        /// Id of the request in later events.
         id: u16,
-        /// What is asked for.
+        /// The requested role.
         role: Role,
-        /// The connection stays open behind the request.
+        /// The connection stays open after the request.
         keep: bool,
     },
     /// ABORT_REQUEST.
     Abort(u16),
-    /// The bytes that follow, this many, are a part of the variables of this request, in the form of [`super::NameValuePairs`].
+    /// The following bytes, this many, are a part of this request's variables, in the form of [`super::NameValuePairs`].
     Params(u16, usize),
     /// The variables of this request are complete.
     ParamsEnd(u16),
-    /// The bytes that follow, this many, are a part of the body of this request.
+    /// The following bytes, this many, are a part of the body of this request.
     Stdin(u16, usize),
     /// The body of this request is complete.
     StdinEnd(u16),
-    /// The bytes that follow, this many, are a part of the names in a GET_VALUES record.
+    /// The following bytes, this many, are a part of the names in a GET_VALUES record.
     GetValues(usize),
     /// The GET_VALUES record is complete.
     GetValuesEnd,
@@ -39,21 +39,21 @@ pub enum Event {
     Unknown(RecordType),
 }
 
-/// Reads what a web server sends on one connection.
+/// Reads the stream that a web server sends on one connection.
 #[derive(Debug, Clone, Default)]
 pub struct Requests {
     records: Records,
-    /// The content of BEGIN_REQUEST, as far as it has come.
+    /// The bytes of BEGIN_REQUEST's content that have arrived.
     begin: [u8; 8],
     have: usize,
 }
 
 impl Requests {
-    /// The next event of `input`. [`Parsed::Partial`] has used all of it. Content stands behind what was
-    /// used, and the next call begins behind it.
+    /// Returns the next event of `input`. [`Parsed::Partial`] has used all of it. Content comes after the used bytes, and the
+    /// next call must begin after the content.
     ///
     /// # Errors
-    /// The bytes are nothing that a web server sends.
+    /// A web server does not send such bytes.
     pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Event>, RecordError> {
         let mut at = 0;
         loop {
@@ -134,7 +134,7 @@ fn expected(kind: RecordType, id: u16, content: u16) -> Result<(), RecordError> 
         | RecordType::UNKNOWN_TYPE => Err(Misplaced(
             "a record is of a type that only applications send",
         )),
-        // An unknown type with a request's id has no answer (4.2): passed over.
+        // An unknown type with a request's id has no answer (4.2), and is skipped.
         _ => Ok(()),
     }
 }

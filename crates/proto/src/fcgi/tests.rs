@@ -13,7 +13,7 @@ fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
     [&header.bytes()[..], content, &vec![0xaa; padding.into()]].concat()
 }
 
-/// What a reply says, with neighbouring data joined.
+/// The contents of a reply, with neighbouring data joined.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Said {
     stdout: Vec<u8>,
@@ -155,7 +155,7 @@ fn s3_3_headers_pad_to_eight() {
     );
 }
 
-/// What a web server says, with neighbouring data joined.
+/// The contents of a web server's stream, with neighbouring data joined.
 #[derive(Debug, Clone, PartialEq)]
 enum Heard {
     Event(request::Event),
@@ -299,7 +299,7 @@ fn written(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// The content of a stream of variables, which must be ended once and be padded to eight.
+/// Returns the content of a stream of variables, which must be ended once and be padded to eight.
 fn content(bytes: &[u8]) -> Vec<u8> {
     assert_eq!(bytes.len() % 8, 0);
     match &heard([bytes])[..] {

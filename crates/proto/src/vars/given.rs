@@ -1,4 +1,4 @@
-//! What the variables are made from, and what takes them.
+//! The values that variables are made from, and the sink that takes variables.
 
 /// Takes variables. The environment of a process is one sink, FastCGI params are another.
 pub trait Sink {
@@ -6,10 +6,10 @@ pub trait Sink {
     fn put(&mut self, name: &[u8], value: &[u8]);
 }
 
-/// What does not change while the server runs.
+/// Values that do not change while the server runs.
 #[derive(Debug, Clone)]
 pub struct ServerVars<'a> {
-    /// REDIRECT_STATUS: 200, or that of the response whose page is made.
+    /// REDIRECT_STATUS: 200, or the status of the response whose error page is made.
     pub redirect_status: &'a [u8],
     /// SERVER_SOFTWARE, `galgo/0.1.0`.
     pub software: &'a str,
@@ -17,7 +17,7 @@ pub struct ServerVars<'a> {
     pub path: &'a str,
 }
 
-/// What does not change during a connection.
+/// Values that do not change during a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionVars<'a> {
     /// REMOTE_ADDR; empty for a Unix socket.
@@ -28,13 +28,13 @@ pub struct ConnectionVars<'a> {
     pub server_addr: &'a str,
     /// SERVER_PORT, the port listened on; 0 for a Unix socket.
     pub server_port: u16,
-    /// Whether the client spoke TLS: HTTPS=on, REQUEST_SCHEME=https.
+    /// The client spoke TLS: HTTPS=on, REQUEST_SCHEME=https.
     pub https: bool,
-    /// What was agreed upon with a client that speaks TLS to this server itself.
+    /// The TLS parameters of a client that speaks TLS to this server itself.
     pub tls: Option<TlsVars<'a>>,
 }
 
-/// What was agreed upon in TLS.
+/// The parameters that were agreed on in TLS.
 #[derive(Debug, Clone, Copy)]
 pub struct TlsVars<'a> {
     /// SSL_PROTOCOL: `TLSv1.3`.
@@ -43,13 +43,13 @@ pub struct TlsVars<'a> {
     pub cipher: &'a str,
     /// SSL_SERVER_NAME: the host that the client asked for (SNI).
     pub server_name: Option<&'a str>,
-    /// SSL_CLIENT_VERIFY is there: the client was asked for a certificate.
+    /// The client was asked for a certificate, so SSL_CLIENT_VERIFY is set.
     pub asked: bool,
-    /// What the client has shown.
+    /// The certificate that the client has shown.
     pub client: Option<ClientVars<'a>>,
 }
 
-/// The certificate of a client, which it has proved to be its own.
+/// The certificate of a client that has proved to own it.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientVars<'a> {
     /// SSL_CLIENT_S_DN, as RFC 4514 writes it.
@@ -66,22 +66,23 @@ pub struct ClientVars<'a> {
     pub end: &'a str,
 }
 
-/// What routing found.
+/// The results of routing.
 #[derive(Debug, Clone, Copy)]
 pub struct Script<'a> {
     /// SCRIPT_NAME, the clean path up to and including the program (`/cgi-bin/a.cgi`).
     pub script_name: &'a [u8],
-    /// PATH_INFO, decoded, with the slashes that came; empty where there is none.
+    /// PATH_INFO, decoded, with the slashes that came. It is empty if the path ends with the
+    /// program.
     pub path_info: &'a [u8],
-    /// PATH_TRANSLATED; set only where there is a PATH_INFO.
+    /// PATH_TRANSLATED; set only if there is a PATH_INFO.
     pub path_translated: Option<&'a [u8]>,
-    /// SCRIPT_FILENAME, absolute; empty where no file is meant.
+    /// SCRIPT_FILENAME, absolute; empty if the path names no file.
     pub script_filename: &'a [u8],
-    /// DOCUMENT_ROOT, absolute; empty where there is none.
+    /// DOCUMENT_ROOT, absolute; empty if the route has none.
     pub document_root: &'a [u8],
     /// UNIQUE_ID, the request id.
     pub unique_id: &'a str,
-    /// CONTENT_LENGTH: what is known of the body's length, never an invented 0.
+    /// CONTENT_LENGTH: the body's length if it is known, never an invented 0.
     pub content_length: Option<u64>,
     /// (REMOTE_USER, AUTH_TYPE) from verified authentication, in this order.
     pub user: Option<(&'a str, &'a str)>,
@@ -89,6 +90,6 @@ pub struct Script<'a> {
     pub pass_authorization: bool,
     /// Drop values that begin with `() {` (CVE-2014-6271).
     pub drop_shellshock: bool,
-    /// The program may be given the connection: it is told of Upgrade and Connection.
+    /// The program may get the connection, so it sees Upgrade and Connection.
     pub upgrade: bool,
 }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::given::{Script, Sink};
 use crate::Fields;
 
-/// What was left out of the variables, for the log.
+/// Counts of the fields that were left out of the variables, for the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Fields with anything but letters, digits and `-` in their name.
@@ -14,8 +14,8 @@ pub struct Dropped {
     pub shellshock: u32,
 }
 
-/// The request gives this variable more than one reading: 400. A field that holds one value came
-/// twice, or its value holds NUL.
+/// The request gives this variable more than one reading: 400. A field that holds one value came twice,
+/// or its value holds NUL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ambiguous(pub String);
 
@@ -67,7 +67,7 @@ pub(super) fn put(
     Ok(dropped)
 }
 
-/// The fields that may become variables, those of one name side by side and in their order.
+/// Returns the fields that may become variables. Fields of one name stand together and in their order.
 /// Sorting finds repetitions among n fields in n log n steps, and needs no table of names.
 fn sorted<'a>(fields: &'a Fields, dropped: &mut Dropped) -> Vec<ProtocolVariable<'a>> {
     let mut sorted = Vec::with_capacity(fields.len());
@@ -82,14 +82,14 @@ fn sorted<'a>(fields: &'a Fields, dropped: &mut Dropped) -> Vec<ProtocolVariable
     sorted
 }
 
-/// Whether `name` consists of letters, digits and `-`. A variable's name has `_` for whatever else a
-/// token may hold, so `X.User`, `X!User` and `X_User` would pose as X-User, which a proxy in front has
-/// checked or deleted. Of plain names no two become the same variable.
+/// Returns whether `name` consists of letters, digits and `-`. A variable's name has `_` for all other
+/// bytes of a token, so `X.User`, `X!User` and `X_User` would pose as X-User, which a proxy in front has
+/// checked or deleted. Two different plain names never become the same variable.
 fn is_plain(name: &[u8]) -> bool {
     name.iter().all(|&b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// The byte of a variable's name for the byte of a field's name.
+/// Returns the byte of a variable's name for the byte of a field's name.
 fn upper(b: u8) -> u8 {
     match b {
         b'-' => b'_',
@@ -101,7 +101,7 @@ fn compare(a: &[u8], b: &[u8]) -> Ordering {
     a.iter().map(|&b| upper(b)).cmp(b.iter().map(|&b| upper(b)))
 }
 
-/// Writes `HTTP_NAME` for the field `name` over what `variable` held.
+/// Replaces the content of `variable` by `HTTP_NAME` for the field `name`.
 fn variable(name: &[u8], variable: &mut Vec<u8>) {
     variable.clear();
     variable.extend_from_slice(b"HTTP_");
@@ -112,7 +112,7 @@ fn ambiguous(variable: &[u8]) -> Ambiguous {
     Ambiguous(String::from_utf8_lossy(variable).into_owned())
 }
 
-/// The variable that `group` sets, if it may set one. Fields that hold one value refuse a second.
+/// Returns the variable that `group` sets, if it may set one. Fields that hold one value refuse a second.
 fn passed<'a>(
     group: &[ProtocolVariable<'_>],
     variable: &'a [u8],
@@ -132,7 +132,7 @@ fn passed<'a>(
     }
 }
 
-/// The values of `group` as one, in `joined` only where there are several; `None` where all were dropped.
+/// Joins the values of `group`, and uses `joined` only for several. `None` if all were dropped.
 fn join<'a>(
     group: &[ProtocolVariable<'a>],
     separator: &[u8],
@@ -158,7 +158,7 @@ fn join<'a>(
     Some(joined)
 }
 
-/// Whether old versions of bash would take `value` for a function and run what follows it
+/// Returns whether old versions of bash would take `value` for a function and run the text after it
 /// (CVE-2014-6271). White space in front stops bash, but not a program that trims and exports again.
 fn is_function(value: &[u8]) -> bool {
     value.trim_ascii_start().starts_with(b"() {")

@@ -103,7 +103,7 @@ fn of(fields: &[(&str, &str)]) -> Env {
     all(&head(fields), &CONNECTION, &SCRIPT).unwrap().0
 }
 
-/// The variables that fields become.
+/// Returns the variables that fields become.
 fn http(fields: &[(&str, &str)]) -> Vec<(String, String)> {
     let env = of(fields).0.into_iter();
     env.filter(|(name, _)| name.starts_with("HTTP_") || name == "CONTENT_TYPE")

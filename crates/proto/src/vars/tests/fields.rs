@@ -1,4 +1,4 @@
-//! What becomes of the fields of a request: RFC 3875, 4.1.18.
+//! Tests how the fields of a request become variables: RFC 3875, 4.1.18.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn s4_1_18_repeated_fields_are_joined_in_order() {
 
 #[test]
 fn s4_1_18_many_repeated_fields_keep_their_order() {
-    // Mixed, and more than a sort would handle by insertion, which keeps the order by itself.
+    // Mixed, and more than a sort would handle by insertion, which keeps the order anyway.
     let numbers: Vec<_> = (0..256).map(|n| n.to_string()).collect();
     let names = ["X-C", "X-A", "X-B"];
     let fields: Vec<_> = (0..256)
@@ -61,7 +61,7 @@ fn only_letters_digits_and_hyphens_become_variables() {
         assert_eq!(dropped.names, 1, "{name}");
         assert_eq!(env.at("HTTP_Y"), Some("4"));
         assert_eq!(env.0.keys().filter(|n| n.starts_with("HTTP_")).count(), 1);
-        // The field that it poses as keeps its own value, in either order.
+        // The real field keeps its own value, in either order.
         let want = [("HTTP_X_REMOTE_USER".into(), "ada".into())];
         let real = ("X-Remote-User", "ada");
         assert_eq!(http(&[(&name, "evil"), real]), want, "{name}");
