@@ -21,7 +21,7 @@ const FILES: usize = 1024;
 const BYTES: usize = 16 << 20;
 /// Large files that each thread keeps open: `max_connections` leaves these descriptors free.
 pub const OPEN: usize = 16;
-/// Time until all are closed: a removed file must not go on filling its disk, and the disk can be unmounted.
+/// Time until all open files are closed, so that a removed file does not fill its disk, and the disk can be unmounted.
 const OPEN_FOR: Duration = Duration::from_secs(5);
 
 thread_local! {

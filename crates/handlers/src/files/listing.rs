@@ -172,7 +172,7 @@ fn cached(key: &ListingKey, now: Instant) -> Option<Rc<Listed>> {
     })
 }
 
-/// Forgets what is cached: a route may be gone, and another route may get its number.
+/// Forgets the cached lists: a route may be gone, and another route may get its number.
 pub(super) fn forget() {
     CACHED.take();
 }

@@ -78,7 +78,7 @@ pub fn answer<'a>(
         }
         _ => return FileAnswer::Now(Response::new(405).with("Allow", ALLOW), Some(METHODS)),
     }
-    // A cached answer does not depend on the host of the request, but the route of an index may.
+    // The cache does not distinguish hosts, but another route may answer for an index on some hosts.
     let leads_on =
         head.target.path().ends_with(b"/") && files.index.iter().any(|name| elsewhere(name));
     if leads_on || !cache::applies(files, head) {

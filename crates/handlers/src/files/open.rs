@@ -63,7 +63,7 @@ impl OpenRefusal {
     }
 }
 
-/// Explains a refusal by the system to a server's user without privileges.
+/// Message if the system refuses a file to a server's user without privileges.
 pub(super) const UNREADABLE: &str =
     "the server's user may not read it: chmod a+r the file, a+rx the folders";
 
@@ -141,7 +141,7 @@ fn own_path(fd: impl AsFd) -> Result<Vec<u8>, OpenRefusal> {
 }
 
 impl OpenFile {
-    /// Returns whether the file is the source of a program, by the requested `path` or by the file's own.
+    /// Returns whether the file is the source of a program, by the requested `path` or by the path of the file itself.
     pub(super) fn is_source(&self, files: &Files, path: &[u8]) -> bool {
         let own = self.own.as_deref();
         files.is_source(path) || own.is_some_and(|own| files.is_source(own))

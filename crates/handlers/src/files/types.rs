@@ -21,7 +21,7 @@ const COMPRESSIBLE: &[&str] = &[
 
 /// Returns the media type of the file called `name`: the route's type for the extension, else that of the built-in table, else
 /// the route's default. Text of the built-in table is declared to be UTF-8. The route's types are sent unchanged: its files may
-/// be in another charset, which the configuration names itself.
+/// be in another charset, and name that charset themselves.
 pub(super) fn media_type<'a>(files: &'a Files, name: &[u8]) -> Cow<'a, str> {
     if let Some(typed) = overridden(files, name) {
         return typed.into();

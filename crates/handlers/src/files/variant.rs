@@ -77,7 +77,7 @@ fn sibling(files: &Files, path: &[u8], file: &OpenFile, coding: Coding) -> Optio
 
 /// Makes an entity tag (8.8.3) from inode, size and mtime, hashed so that it reveals no inode numbers, and from the coding
 /// (8.8.3.3). The tag is weak while the file is younger than [`SETTLED`], or from the future. A second write within one tick of
-/// the clock could leave all three unchanged (8.8.1).
+/// the clock would leave all three unchanged (8.8.1).
 fn etag(file: &OpenFile, coding: Coding, now: SystemTime) -> String {
     let mut hasher = DefaultHasher::new();
     let s = &file.stat;

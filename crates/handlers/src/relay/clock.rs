@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// A program goes on in another task after its client has left, for example.
+    /// This happens when a program goes on by itself after its client has left.
     #[tokio::test]
     async fn another_task_hears_a_clock_that_one_had_waited_for() {
         let on_a_loop = LocalSet::new();

@@ -21,7 +21,7 @@ use tokio::{
 #[derive(Debug)]
 pub(super) struct Process {
     state: ProcessState,
-    /// Time since which the process has exited and nothing was printed.
+    /// Time since which the process is known to have exited and nothing was printed.
     quiet: Option<Instant>,
     /// Permit to run, until it is given back. `priority` tells how far the process runs behind the programs of other clients.
     pub(super) permit: Option<Permit>,
@@ -58,7 +58,7 @@ impl ProcessState {
             other => other,
         };
         match self {
-            // A pidfd stays readable once it is.
+            // Once readable, a pidfd stays readable.
             Self::Watched(fd, child) if !child.is_remote() => drop(fd.readable().await),
             // A helper reports other things first, and may have reported the end along with the start.
             Self::Watched(fd, child) => {

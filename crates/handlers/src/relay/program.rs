@@ -37,8 +37,8 @@ use crate::{program_settings::CgiOptions, relay::pipes::ServerEnds};
 const TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
-/// Output after which galgo expects much more: a usual pipe was filled once. From then on the output stays in the pipe, to be
-/// spliced.
+/// Output that fills a usual pipe. A program that prints this much will print more than most: from then on its output stays in
+/// the pipe, to be spliced.
 const BULK: usize = pool::SIZE;
 /// Time to learn of a signal after the end of output, because a process that dies of a signal closes its output first. Within
 /// this time the signal is known, or the process is seen to be exiting, or there is no signal.
@@ -76,7 +76,7 @@ pub(crate) struct RunningProgram {
     /// Future standard input, if the program gets the connection.
     held: Option<ProgramInput>,
     pub(crate) stdout: Option<Sock>,
-    /// File that is the program's standard input, if any: closed with this struct.
+    /// File that is the program's standard input, if any: closed when the program is gone.
     _file: Option<Stored>,
     /// Output that was read and not sent yet.
     pub out: Out,
@@ -91,7 +91,8 @@ pub(crate) struct RunningProgram {
 }
 
 impl RunningProgram {
-    /// `origin` is the template that the program was forked from; `None` if it was executed. `clocks` run since before its start.
+    /// `origin` is the template that the program was forked from; `None` if it was executed. `clocks` were started before the
+    /// program.
     pub(crate) fn new(
         (child, origin): (Child, Option<Box<dyn Origin>>),
         ours: ServerEnds,

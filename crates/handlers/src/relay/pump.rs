@@ -1,5 +1,5 @@
-//! Serves everything but a program's output while that is awaited or sent: its input, its standard error, the client, the process
-//! itself and the clocks.
+//! Handles everything besides a program's output while that output is awaited or sent: the program's input, its standard error,
+//! the client, the process itself and the clocks.
 
 use std::{
     io::{self, IoSlice},
@@ -57,8 +57,8 @@ impl Pump {
     }
 }
 
-/// Least rest of a body to splice from the client's socket to the program's pipe without a copy. From 64 KB on splicing takes
-/// three quarters of the processor time, from 256 KB on a half and less. At 16 KB it is about even.
+/// Least number of body bytes still to come for splicing them from the client's socket to the program's pipe, without a copy.
+/// From 64 KB on splicing takes three quarters of the processor time, from 256 KB on a half and less. At 16 KB it is about even.
 const SPLICE_BODY: usize = 64 << 10;
 
 /// Takes in more of a body, either into the buffer or directly into the program's pipe.

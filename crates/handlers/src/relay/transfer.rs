@@ -7,12 +7,12 @@ pub(super) const EXIT_GRACE: Duration = Duration::from_millis(250);
 /// Time after a process's exit during which leftover processes may hold standard output without printing anything. Output that
 /// they print belongs to the response.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
-/// Limit for the contents of a pipe without privileges (pipe(7)).
+/// Greatest size of a pipe without privileges (pipe(7)).
 pub(super) const PIPE_MOST: usize = 1 << 20;
 /// Least output to splice. Less is read and written, because splicing has to ask how much is there, and to frame it separately.
 pub(super) const SPLICE_LEAST: usize = 16 << 10;
 
-/// The way of output from a pipe or socket to a socket, and of a body of known length to a program.
+/// Method of transfer for output, from a pipe or socket to a socket, and for a body of known length to a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transfer {
     /// Splice or copy, whichever costs less.

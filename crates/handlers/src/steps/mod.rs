@@ -29,7 +29,7 @@ use variables::VariableRule;
 /// The steps of one route.
 #[derive(Debug, Default, PartialEq)]
 pub struct Steps {
-    /// Sends clients elsewhere.
+    /// Redirect of the route's clients.
     pub redirect: Option<Redirect>,
     /// Scripts of other origins that may read the responses.
     pub cors: Option<Cors>,

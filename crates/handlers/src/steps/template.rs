@@ -27,7 +27,7 @@ enum Piece {
 pub enum Part<'a> {
     /// Bytes of a decoded path.
     Decoded(&'a [u8]),
-    /// Text of a query, as it came: visible ASCII.
+    /// Text as it came, such as a query: visible ASCII.
     Raw(&'a str),
 }
 
@@ -168,7 +168,7 @@ fn pieces(mut text: &str, groups: &[&str]) -> Result<Vec<Piece>, String> {
     Ok(pieces)
 }
 
-/// Bytes that a path holds unencoded (RFC 3986, 3.3). The list for a query, below, leaves out separators of values.
+/// Bytes that stay unencoded in a path (RFC 3986, 3.3). `IN_QUERY` leaves out the bytes that separate values.
 const IN_PATH: &[u8] = b"/-._~!$&'()*+,;=:@";
 const IN_QUERY: &[u8] = b"/-._~";
 

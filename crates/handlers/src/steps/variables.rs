@@ -15,7 +15,7 @@ pub struct VariableRule {
     pub path: Option<Pattern>,
     /// Pattern for the query as it came.
     pub query: Option<Pattern>,
-    /// Methods. If any are named, the request must have one.
+    /// Methods that the request may have; empty: any method.
     pub methods: Vec<String>,
     /// Hosts that the request may be for; `None`: any host.
     pub host: Option<Hosts>,

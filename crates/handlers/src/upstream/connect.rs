@@ -134,7 +134,7 @@ fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
 /// Checks whether `address` accepts connections, for `galgo check`.
 ///
 /// # Errors
-/// A sentence that tells the fix.
+/// In words, with the fix.
 pub fn probe(address: &Address) -> Result<(), String> {
     use std::os::unix::net::UnixStream;
     let done = match address {

@@ -81,7 +81,7 @@ pub trait InstanceLease: std::fmt::Debug {
     /// Returns the number of bytes after END_REQUEST's own that tell how the instance ended.
     fn more(&self) -> usize;
 
-    /// Reads these bytes.
+    /// Decodes the bytes that tell how the instance ended.
     ///
     /// # Errors
     /// The instance has not begun.

@@ -43,7 +43,7 @@ use crate::{
 const IDLE: Duration = Duration::from_secs(60);
 /// Time that a worker accepts requests. Its successor sees the user and the files as they are by then.
 const LIFE: Duration = Duration::from_secs(3600);
-/// Time for a new worker to report that it accepts connections; a later one is given up.
+/// Time for a new worker to report that it accepts connections. After that the worker is given up.
 const READY: Duration = Duration::from_secs(60);
 
 /// The fault for missing resources; the next request may find them.

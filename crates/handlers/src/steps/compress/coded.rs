@@ -42,7 +42,7 @@ async fn turn() -> Option<OwnedSemaphorePermit> {
 pub(super) struct CoderPermit(());
 
 impl CoderPermit {
-    /// Takes a permit; `None` if the event loop codes enough bodies. Must be called on an event loop.
+    /// Takes a permit; `None` if the event loop already codes as many bodies as it may. Must be called on an event loop.
     pub(super) fn take(small: bool) -> Option<Self> {
         let taken = CODING.get();
         if taken == MOST || small && !count_small() {
@@ -230,7 +230,7 @@ impl Coded {
         }
     }
 
-    /// Returns what is wrong with output that has ended.
+    /// Returns the fault of output that has ended.
     async fn wrong(&mut self) -> Option<Fault> {
         if let Some(fault) = self.inner.cut().await {
             return Some(fault);

@@ -33,8 +33,8 @@ impl fmt::Debug for Coder {
 }
 
 /// Makes the allocator keep the memory of a finished coder for the next one. If the memory went back to the kernel, the next
-/// coder would get it by a hundred page faults. glibc keeps twice the size of the largest mapping that was freed (mallopt(3),
-/// M_MMAP_THRESHOLD); other allocators may ignore this.
+/// coder would get it by a hundred page faults. With glibc, the allocator keeps twice the size of the largest mapping that was
+/// freed (mallopt(3), M_MMAP_THRESHOLD); other allocators may ignore this.
 fn keep_freed_memory() {
     static KEPT: Once = Once::new();
     KEPT.call_once(|| drop(hint::black_box(Vec::<u8>::with_capacity(MEMORY))));

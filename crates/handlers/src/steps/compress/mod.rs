@@ -163,7 +163,7 @@ fn whole(fields: &Fields) -> Option<u64> {
 
 /// Returns the coding that the client prefers; on a tie, the coding that costs least for its size.
 fn chosen(head: &Head) -> Option<Coding> {
-    /// Codings in order of preference: on a tie the last wins, as `max_by_key` has it.
+    /// Codings in order of preference: on a tie the last wins, because `max_by_key` returns the last maximum.
     const OURS: [Coding; 3] = [Coding::Brotli, Coding::Gzip, Coding::Zstd];
     let accepted = AcceptedCodings::of(&head.fields);
     let quality = |coding| accepted.quality(coding);

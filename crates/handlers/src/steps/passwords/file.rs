@@ -83,7 +83,7 @@ impl Users {
         self.hashes.get(name)
     }
 
-    /// Returns the hashes that a wrong password of that user is verified against: the user's own first, then one of each other
+    /// Returns the hashes that a wrong password of that user is verified against: the user's own first, then a hash of each other
     /// cost.
     pub(super) fn tried(&self, name: &str) -> Vec<Arc<str>> {
         let own = self.hash(name);

@@ -35,7 +35,7 @@ impl VerifiedPasswords {
         })
     }
 
-    /// Returns the mark of these credentials. A changed hash in the file makes another mark, which forgets the old password at
+    /// Returns the mark of these credentials. A changed hash in the file makes another mark: the old password is forgotten at
     /// once.
     pub(super) fn mark(&self, user: &str, hash: &str, password: &[u8]) -> CredentialDigest {
         let mut mac = Blake2sMac256::new(&self.key.into());

@@ -55,8 +55,8 @@ impl Exchange {
         self.exit.and_then(unfinished).or_else(|| self.verdict())
     }
 
-    /// Ends an exchange whose response was sent on completely: the connection may serve another request. `done` gets the exit of
-    /// an instance.
+    /// Ends an exchange whose response was complete and has been sent on: the connection may serve another request. `done` gets
+    /// the exit of an instance.
     pub fn finish(mut self: Box<Self>, done: impl FnOnce(Option<Exit>) + 'static) {
         if let Some(link) = self.link.take_if(|link| link.good) {
             link.lease.give_back(link.conn);
