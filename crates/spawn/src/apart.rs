@@ -1,15 +1,16 @@
-//! The ids of a server and of helpers that root has started ([`Identity::assume_apart`](crate::identity::Identity::assume_apart)), and calls on
-//! programs from such a process.
+//! The ids of a server and of helpers that root has started
+//! ([`Identity::assume_apart`](crate::identity::Identity::assume_apart)), and calls on programs from such a process.
 //!
-//! A process of the programs' user may change limits, priority, scheduling, affinity and I/O class of each process that has this user as real or
-//! effective id. So galgo has other ids there: one for each user, from a range that no system gives to accounts. The user is
-//! the saved id, so that a thread can take the user's ids and give them back; and the id for files (setfsuid(2)).
+//! A process of the programs' user may change limits, priority, scheduling, affinity and I/O class of each process that has
+//! this user as real or effective id. Therefore galgo has other ids there: one for each user, from a range that no system gives
+//! to accounts. The user is the saved id, so that a thread can take the user's ids and give them back. The user is also the id
+//! for files (setfsuid(2)).
 //!
-//! The id for files is a thread's own. Threads inherit it; those that have begun before take it when they open a file.
+//! Each thread has its own id for files. Threads inherit it; threads that have begun before take it when they open a file.
 //!
-//! The kernel compares the same ids if galgo signals, lowers or marks a program. So galgo makes these calls in a thread that takes the user's ids
-//! and ends after the calls. Somebody who lowers this thread meanwhile lowers no other one. Its saved id keeps limits out of reach: these belong to
-//! the process.
+//! The kernel compares the same ids if galgo signals, lowers or marks a program. Therefore galgo makes these calls in a thread
+//! that takes the user's ids and ends after the calls. If a process lowers this thread meanwhile, no other thread is affected.
+//! The thread's saved id keeps limits out of reach, because limits belong to the process.
 
 use crate::{key::syscall_with_key, raw::syscall};
 use std::{
@@ -40,7 +41,7 @@ pub(crate) fn id_apart(user: u32) -> u32 {
     0x7000_0000 | user & 0x0fff_ffff
 }
 
-/// Has this thread open files as the programs' user: a thread that began before the process got its ids does not.
+/// Makes this thread open files as the programs' user. A thread that began before the process got its ids must call this.
 pub fn open_files_as_user() {
     if let Some(user) = programs_user() {
         // SAFETY: a number only; the kernel changes the id of this thread alone.
@@ -57,7 +58,8 @@ pub(crate) fn become_programs_user() {
     }
 }
 
-/// Does something with the ids of the programs' user: in a thread that ends after this. Without other ids, here.
+/// Calls `action` with the ids of the programs' user, in a thread that ends after it. If this process has no other ids, this
+/// thread calls `action`.
 pub(crate) fn act<T: Send>(action: impl FnOnce() -> T + Send) -> T {
     let Some(user) = programs_user() else {
         return action();
@@ -70,13 +72,14 @@ pub(crate) fn act<T: Send>(action: impl FnOnce() -> T + Send) -> T {
     });
     match (done, action) {
         (Some(done), _) => done,
-        // There is no thread, maybe because of the programs that are to end.
+        // No thread could be started, maybe because of the programs that are to end.
         (None, Some(action)) => with_ids_of(user, action),
         (None, None) => unreachable!("a panic of the thread goes on here"),
     }
 }
 
-/// Signals a process by its number, which must be known to be its own; a negative number names a group.
+/// Signals a process by its number; a negative number names a group. The caller must know that the number is still the
+/// process's own.
 ///
 /// # Errors
 /// The kernel's.
@@ -85,13 +88,13 @@ pub fn send_signal_to(pid: i32, signal: i32) -> io::Result<()> {
     unsafe { call_on_program(libc::SYS_kill, [pid as usize, signal as usize, 0, 0]) }
 }
 
-/// Makes a call that changes a program: if the kernel refuses it, with the ids of the programs' user.
+/// Makes a call that changes a program. If the kernel refuses, repeats the call with the ids of the programs' user.
 ///
 /// # Errors
 /// The kernel's.
 ///
 /// # Safety
-/// As [`syscall`].
+/// The same conditions as for [`syscall`].
 pub(crate) unsafe fn call_on_program(number: libc::c_long, args: [usize; 4]) -> io::Result<()> {
     // SAFETY: this function's contract.
     let call = || unsafe { syscall_with_key(number, args) };
@@ -107,10 +110,10 @@ pub(crate) unsafe fn call_on_program(number: libc::c_long, args: [usize; 4]) -> 
 
 const REFUSED: isize = -(libc::EPERM as isize);
 
-/// Does something with the ids of a user in this thread. For so long, a process of this user can lower this thread.
+/// Calls `action` with the ids of a user in this thread. Meanwhile a process of this user can lower this thread.
 pub(crate) fn with_ids_of<T>(user: u32, action: impl FnOnce() -> T) -> T {
     let own = id_apart(user);
-    // With other ids the kernel forgets this signal, and opens the memory as far as `fs.suid_dumpable` says.
+    // When ids change, the kernel forgets this signal, and opens the memory as far as `fs.suid_dumpable` allows.
     let mut orphaned = 0_i32;
     let place = &raw mut orphaned as usize;
     prctl(libc::PR_GET_PDEATHSIG, place);
@@ -126,7 +129,7 @@ pub(crate) fn with_ids_of<T>(user: u32, action: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Sets the real, effective and saved user id of this thread alone, which libc's function does for all threads.
+/// Sets the real, effective and saved user id of this thread alone. libc's function would change all threads.
 fn set_ids(ids: [u32; 3]) {
     let [real, effective, saved] = ids.map(|id| id as usize);
     // SAFETY: numbers only.

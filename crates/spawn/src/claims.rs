@@ -1,11 +1,12 @@
-//! Which of this process's children are waited for, and which marks are held: a bit for each process id, and for each mark.
+//! Records which children this process waits for, and which marks are held: a bit for each process id, and for each mark.
 //!
-//! The system may hand over children that this process did not start: a program that forks with
-//! CLONE_PARENT, and orphans, which become this process's children (PR_SET_CHILD_SUBREAPER). Only those are the
-//! reaper's to find ([`crate::reaper`]). A request claims and releases without a lock.
+//! The system may hand over children that this process did not start: a program that forks with CLONE_PARENT, and orphans,
+//! which become this process's children (PR_SET_CHILD_SUBREAPER). The reaper must find only those ([`crate::reaper`]). A
+//! request claims and releases without a lock.
 //!
-//! A mark is a value of RLIMIT_LOCKS, which Linux does not enforce, and which a process passes on to all that it starts. The marks of
-//! one server and of its helpers lie in one range ([`MarkRange`]), so that its guard finds all of them ([`crate::guard`]).
+//! A mark is a value of RLIMIT_LOCKS, which Linux does not enforce, and which a process passes on to all that it starts. The
+//! marks of a server and of its helpers lie in the same range ([`MarkRange`]), so that its guard finds all of them
+//! ([`crate::guard`]).
 
 use crate::refusable::limit_of;
 use rustix::process::{Resource, Rlimit, getpid};
@@ -14,13 +15,13 @@ use std::sync::{
     atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-/// PID_MAX_LIMIT of 64-bit systems, proc(5). Pages of the table are there once they are touched.
+/// PID_MAX_LIMIT of 64-bit systems, proc(5). Pages of the table are allocated once they are touched.
 const PIDS: usize = 1 << 22;
 
-/// A set of process ids. Those beyond any that there can be are in it.
+/// A set of process ids. Numbers that no process can have count as members.
 struct Pids([AtomicU64; PIDS / 64]);
 
-/// Those that are waited for.
+/// Process ids that some part of this process waits for.
 static CLAIMED: Pids = Pids([const { AtomicU64::new(0) }; PIDS / 64]);
 
 /// Marks of each kind that a process has. A mark is used again after all others of its kind.
@@ -28,29 +29,30 @@ const MARKS: u64 = 1 << 20;
 /// Marks that are held, of both kinds.
 static HELD: [AtomicU64; (2 * MARKS / 64) as usize] =
     [const { AtomicU64::new(0) }; (2 * MARKS / 64) as usize];
-/// How many marks of each kind were taken.
+/// Number of marks of each kind that were taken.
 static TAKEN: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
-/// What a mark is for.
+/// The purpose of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MarkKind {
-    /// A program that has one request.
+    /// A program that serves a single request.
     Program,
-    /// A worker or a template. The filter keeps a process from changing its limit (`sandbox::calls::OWN_ONLY`). Without a filter
-    /// a process can lower its limit, and not raise it: so no program passes for what a worker has started.
+    /// A worker or a template. The filter keeps a process from changing its limit (`sandbox::calls::OWN_ONLY`). Without a
+    /// filter a process can lower its limit, and not raise it: therefore no program can pass as a process that a worker has
+    /// started.
     Lasting,
 }
 
-/// The mark of a process and of all that it starts. They may run until this is dropped.
+/// The mark of a process and of all that it starts. They may run until the mark is dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ProcessMark(u64);
 
 impl ProcessMark {
-    /// A mark that no process has.
+    /// Returns a mark that no process has.
     pub(crate) fn new(kind: MarkKind) -> Self {
         let first = kind as u64 * MARKS;
         loop {
-            // Downwards: a process without a filter can take the mark of a later request only.
+            // Marks are taken downwards: a process without a filter can take only the mark of a later request.
             let taken = u64::from(TAKEN[kind as usize].fetch_add(1, Ordering::Relaxed));
             let index = first + (MARKS - 1 - taken % MARKS);
             let (word, bit) = place(index);
@@ -60,7 +62,7 @@ impl ProcessMark {
         }
     }
 
-    /// RLIMIT_LOCKS, soft and hard. The soft limit is the mark. This process can raise that of a template again.
+    /// Returns RLIMIT_LOCKS, soft and hard. The soft limit is the mark. This process can raise a template's soft limit again.
     pub(crate) fn limits(&self) -> [u64; 2] {
         let own = MarkRange::own();
         let mark = own.first + self.0;
@@ -79,7 +81,7 @@ impl Drop for ProcessMark {
     }
 }
 
-/// Whether processes with this limit may run. Every limit that is no mark of this process counts as one that nobody holds.
+/// Returns whether processes with this limit may run. A limit that is no mark of this process counts as not held.
 pub(crate) fn is_held(limit: u64) -> bool {
     let index = limit.checked_sub(MarkRange::own().first);
     index
@@ -90,12 +92,12 @@ pub(crate) fn is_held(limit: u64) -> bool {
         })
 }
 
-/// The word and bit of a mark in [`HELD`].
+/// Returns the word and bit of a mark in [`HELD`].
 fn place(index: u64) -> (&'static AtomicU64, u64) {
     (&HELD[(index / 64) as usize], 1 << (index % 64))
 }
 
-/// Marks that one server has for itself and its helpers, or that one of these processes has.
+/// The marks of a server and its helpers, or of a single process among these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MarkRange {
     first: u64,
@@ -103,12 +105,12 @@ pub(crate) struct MarkRange {
 }
 
 impl MarkRange {
-    /// So many numbers lie apart those of two processes. The last one of a helper is its own limit, and no mark.
+    /// Distance between the marks of two processes. The last number of a helper is its own limit, and no mark.
     const OF_PROCESS: u64 = 4 * MARKS;
-    /// A server has the first of these itself; the rest is for its helpers.
+    /// Numbers of a server: the first [`Self::OF_PROCESS`] are its own, the rest is for its helpers.
     const OF_SERVER: u64 = 1 << 41;
 
-    /// Those of the server with this process id. No other server of this machine has the same.
+    /// Returns the marks of the server with this process id. No other server of this machine has the same.
     pub(crate) fn of_server(pid: i32) -> Self {
         let pid = u64::from(pid.unsigned_abs()); // below 2^22 (PID_MAX_LIMIT)
         Self {
@@ -117,7 +119,7 @@ impl MarkRange {
         }
     }
 
-    /// Those of the server's helper with this number, from 0.
+    /// Returns the marks of the server's helper with this number, from 0.
     pub(crate) fn of_helper(self, number: u64) -> Self {
         let helpers = self.count / Self::OF_PROCESS - 1;
         Self {
@@ -126,7 +128,7 @@ impl MarkRange {
         }
     }
 
-    /// Those of all helpers of a server.
+    /// Returns the marks of all helpers of a server.
     pub(crate) fn of_helpers(self) -> Self {
         Self {
             first: self.first + Self::OF_PROCESS,
@@ -134,7 +136,8 @@ impl MarkRange {
         }
     }
 
-    /// The limit of a process that makes these marks, if it is a helper: all that it starts has this one, or a lower one.
+    /// Returns the limit of a process that makes these marks, if it is a helper: all that it starts has this limit or a lower
+    /// one.
     pub(crate) fn limit(self) -> Rlimit {
         let last = Some(self.last());
         Rlimit {
@@ -147,7 +150,7 @@ impl MarkRange {
         self.first + self.count - 1
     }
 
-    /// Those of this process: a helper knows them by its limit.
+    /// Returns the marks of this process: a helper knows them by its limit.
     fn own() -> Self {
         static OWN: OnceLock<MarkRange> = OnceLock::new();
         *OWN.get_or_init(|| {
@@ -163,18 +166,18 @@ impl MarkRange {
         })
     }
 
-    /// Whether a limit is one of these marks.
+    /// Returns whether a limit is among these marks.
     pub(crate) fn contains(self, limit: u64) -> bool {
         limit.wrapping_sub(self.first) < self.count
     }
 }
 
-/// From now on `pid` is waited for; false where it is already.
+/// Claims `pid`: from now on this process waits for it. Returns false if it is claimed already.
 pub(crate) fn claim(pid: i32) -> bool {
     CLAIMED.insert(pid)
 }
 
-/// To be called just before it is reaped: then its number may be reused.
+/// Releases a claim. Call this just before the process is reaped: then its number may be reused.
 pub(crate) fn release(pid: i32) {
     CLAIMED.remove(pid);
 }
@@ -184,7 +187,7 @@ pub(crate) fn is_claimed(pid: i32) -> bool {
 }
 
 impl Pids {
-    /// Whether it was not in it.
+    /// Adds a process id. Returns whether it was missing.
     fn insert(&self, pid: i32) -> bool {
         let Some((word, bit)) = self.place(pid) else {
             return true;
@@ -217,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_number_is_claimed_once() {
-        // No process has these: they are the last there can be.
+        // No process has these ids: they are the last possible ones.
         let (a, b) = (PIDS as i32 - 1, PIDS as i32 - 2);
         assert!(claim(a) && !claim(a) && is_claimed(a) && !is_claimed(b));
         release(a);

@@ -1,10 +1,10 @@
-//! A Landlock domain of its own for each program (landlock(7)): from inside it a process can neither signal, trace nor look into
-//! a process outside, nor connect to an abstract Unix socket that was made outside. The server is outside of all domains, so it
-//! can do all of that to its programs.
+//! A Landlock domain for each program (landlock(7)). From inside a process can neither signal, trace nor look into a process
+//! outside, nor connect to an abstract Unix socket that was made outside. The server is outside of all domains, so it can do
+//! all of that to its programs.
 //!
-//! No right to files or ports is handled, unless a strict sandbox asks for it ([`confining`]), or a server that starts nothing itself
-//! ([`of_files`]). A domain that handles rights to
-//! files forbids, among others, to rename a file from one folder into another.
+//! A domain handles no rights to files or ports, with two exceptions: a strict sandbox ([`confining`]), and a server that
+//! starts nothing itself ([`of_files`]). A domain that handles rights to files forbids, among others, to rename a file from one
+//! folder into another.
 
 use crate::raw::syscall;
 use rustix::{
@@ -27,8 +27,8 @@ struct Attributes {
 /// `LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET` and `LANDLOCK_SCOPE_SIGNAL`.
 const SCOPED: u64 = 1 << 0 | 1 << 1;
 
-/// What each program makes a domain of; `None` where the kernel has no scopes: they came with Landlock's ABI 6, Linux 6.12. The
-/// descriptor is closed by `execve`.
+/// Makes the ruleset of each program's domain; `None` if the kernel has no scopes, which came with Landlock's ABI 6, Linux
+/// 6.12. `execve` closes the descriptor.
 ///
 /// # Errors
 /// Descriptors or memory are short: whether there are scopes is not known.
@@ -52,13 +52,14 @@ fn create(attributes: &Attributes) -> io::Result<Option<OwnedFd>> {
         0.. => Ok(Some(unsafe { OwnedFd::from_raw_fd(made as RawFd) })),
         _ => match Errno::from_raw_os_error(-made as i32) {
             e @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Err(e.into()),
-            // No such call, switched off, an older one, or a filter of system calls.
+            // The kernel has no such call, has it switched off, or has an older version; or a filter of system calls refuses
+            // it.
             _ => Ok(None),
         },
     }
 }
 
-/// Whether the kernel keeps programs apart from each other and from this process.
+/// Returns whether the kernel keeps programs apart from each other and from this process.
 ///
 /// # Errors
 /// Descriptors or memory are short.
@@ -66,7 +67,7 @@ pub fn keeps_apart() -> io::Result<bool> {
     Ok(ruleset()?.is_some())
 }
 
-/// The version of Landlock's interface; 0: there is none.
+/// Returns the version of Landlock's interface; 0: no Landlock.
 pub(crate) fn abi() -> u32 {
     const VERSION: usize = 1; // LANDLOCK_CREATE_RULESET_VERSION
     // SAFETY: with that flag the kernel reads no memory.
@@ -74,7 +75,7 @@ pub(crate) fn abi() -> u32 {
     u32::try_from(abi).unwrap_or(0)
 }
 
-/// What may be done with a file, or with what is below a folder (`LANDLOCK_ACCESS_FS_…`).
+/// Rights to a file, or to all below a folder (`LANDLOCK_ACCESS_FS_…`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AccessRights(u64);
 
@@ -83,18 +84,18 @@ impl AccessRights {
     const FILE_WRITE: u64 = 1 << 1;
     const FILE_READ: u64 = 1 << 2;
     const FOLDER_READ: u64 = 1 << 3;
-    /// To remove folders and files.
+    /// Remove folders and files.
     const REMOVE: u64 = 1 << 4 | 1 << 5;
-    /// To make folders, files, Unix sockets, FIFOs and links; no devices.
+    /// Make folders, files, Unix sockets, FIFOs and links; no devices.
     const MAKE: u64 = 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 12;
     const MAKE_DEVICE: u64 = 1 << 6 | 1 << 11;
-    /// To rename from folder to folder: ABI 2.
+    /// Rename from folder to folder: ABI 2.
     const REFER: u64 = 1 << 13;
-    /// ABI 3.
+    /// Truncate files: ABI 3.
     const TRUNCATE: u64 = 1 << 14;
-    /// ABI 5.
+    /// Call ioctl(2) on devices: ABI 5.
     const IOCTL: u64 = 1 << 15;
-    /// What a file that is no folder takes.
+    /// Rights that apply to a file that is not a folder.
     const OF_FILES: u64 =
         Self::FILE_EXECUTE | Self::FILE_WRITE | Self::FILE_READ | Self::TRUNCATE | Self::IOCTL;
 
@@ -106,7 +107,7 @@ impl AccessRights {
     pub(crate) const CHANGE: Self = Self(Self::FILE_READ | Self::FILE_WRITE);
     pub(crate) const DEVICE: Self = Self(Self::FILE_READ | Self::FILE_WRITE | Self::IOCTL);
 
-    /// All that a kernel with this ABI knows.
+    /// Returns all rights that a kernel with this ABI knows.
     fn known(abi: u32) -> u64 {
         let of_first =
             Self::EXECUTE.0 | Self::FILE_WRITE | Self::REMOVE | Self::MAKE | Self::MAKE_DEVICE;
@@ -115,18 +116,18 @@ impl AccessRights {
         later.fold(of_first, |all, (_, access)| all | access)
     }
 
-    /// Whether it allows to write to a file.
+    /// Returns whether these rights allow writing to a file.
     pub(crate) fn writes(self) -> bool {
         self.0 & Self::FILE_WRITE != 0
     }
 
-    /// Whether it allows what `other` does.
+    /// Returns whether these rights include `other`.
     pub(crate) fn holds(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// What may be done with TCP ports (`LANDLOCK_ACCESS_NET_…`): ABI 4.
+/// Rights to TCP ports (`LANDLOCK_ACCESS_NET_…`): ABI 4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ports(u64);
 
@@ -138,11 +139,11 @@ impl Ports {
     pub(crate) const ALL: Self = Self(Self::BIND_TCP | Self::CONNECT_TCP);
 }
 
-/// What programs make a domain of that sees the listed files alone, beside what [`ruleset`] is for. What the kernel does not
-/// know is left out; `None`: it knows nothing of it.
+/// Makes the ruleset of programs that may see only the listed files, and have the scopes of [`ruleset`]. Rights that the kernel
+/// does not know are left out; `None`: the kernel has no Landlock.
 ///
 /// # Errors
-/// The kernel refuses what it has.
+/// The kernel has a feature but refuses it.
 pub(crate) fn confining<F: AsFd>(
     files: impl Iterator<Item = (F, AccessRights)>,
     program: Option<BorrowedFd<'_>>,
@@ -159,10 +160,10 @@ pub(crate) fn confining<F: AsFd>(
     Ok(ruleset)
 }
 
-/// What a process makes a domain of that sees these files alone, and is kept from nothing else.
+/// Makes the ruleset of a process that may see only these files, without further restrictions.
 ///
 /// # Errors
-/// As [`confining`].
+/// The same errors as [`confining`].
 pub(crate) fn of_files(
     files: impl Iterator<Item = (OwnedFd, AccessRights)>,
 ) -> io::Result<Option<OwnedFd>> {
@@ -191,10 +192,10 @@ fn with_files<F: AsFd>(
     Ok(Some(ruleset))
 }
 
-/// The calling thread, and all that it starts from now on, enter a domain. They have given up new privileges.
+/// Moves the calling thread, and all that it starts from now on, into a domain. The thread must have given up new privileges.
 ///
 /// # Errors
-/// The kernel refuses it.
+/// The kernel refuses the domain.
 pub(crate) fn enter(ruleset: &OwnedFd) -> io::Result<()> {
     let ruleset = ruleset.as_raw_fd() as usize;
     // SAFETY: numbers only.

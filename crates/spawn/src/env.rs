@@ -2,33 +2,33 @@
 
 use std::{ffi::c_char, fmt, ptr};
 
-/// The longest single string `execve` takes, its NUL included: MAX_ARG_STRLEN with pages of 4 KiB.
+/// The longest single string that `execve` takes, its NUL included: MAX_ARG_STRLEN with pages of 4 KiB.
 pub const STRING_MAX: usize = 128 * 1024;
 
-/// The environment of a process in the layout `execve` takes: `NAME=value\0` one behind the other.
+/// The environment of a process in the layout that `execve` takes: one `NAME=value\0` after another.
 ///
-/// Names are unique: a later [`put`](Self::put) replaces an earlier one, as setenv(3) does, so that
-/// no two readers of one environment can disagree about a value. Cloning copies two flat buffers.
+/// Names are unique: a later [`put`](Self::put) replaces an earlier value, as setenv(3) does. Therefore no two readers of an
+/// environment can disagree about a value. Cloning copies two flat buffers.
 #[derive(Clone, Default)]
 pub struct EnvBlock {
     bytes: Vec<u8>,
     vars: Vec<Var>,
 }
 
-/// Where a variable lies in the block.
+/// The place of a variable in the block.
 #[derive(Debug, Clone, Copy)]
 struct Var {
     start: usize,
     name: usize,
-    /// With `=` and NUL.
+    /// Length with `=` and NUL.
     len: usize,
 }
 
 impl EnvBlock {
-    /// Appends one variable, or replaces the one of that name.
+    /// Appends a variable, or replaces the variable of that name.
     ///
-    /// A name that is empty or holds `=` or NUL, or a value that holds NUL, cannot be said in an
-    /// environment. Such a variable is left out whole, never cut.
+    /// An environment cannot express a name that is empty or holds `=` or NUL, or a value that holds NUL. Such a variable is
+    /// left out whole, never cut.
     pub fn put(&mut self, name: &[u8], value: &[u8]) {
         if name.is_empty() || name.contains(&b'=') || name.contains(&0) || value.contains(&0) {
             return;
@@ -50,30 +50,29 @@ impl EnvBlock {
         });
     }
 
-    /// The block itself: `NAME=value\0` one behind the other.
+    /// Returns the block itself: one `NAME=value\0` after another.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The variables as (name, value), in the order of their first byte in the block.
+    /// Returns the variables as (name, value), in the order of their first byte in the block.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.vars.iter().map(|v| self.pair(v))
     }
 
-    /// The value of one variable.
+    /// Returns the value of a variable.
     pub fn value(&self, name: &[u8]) -> Option<&[u8]> {
         self.find(name).map(|at| self.pair(&self.vars[at]).1)
     }
 
-    /// Bytes of all variables, their `=` and NUL and one pointer each included, as the kernel
-    /// counts them against its limit for `execve`: a quarter of RLIMIT_STACK, at most 6 MiB, at
-    /// least 128 KiB.
+    /// Returns the bytes of all variables, including `=`, NUL and a pointer for each. The kernel counts them so against its
+    /// limit for `execve`: a quarter of RLIMIT_STACK, at most 6 MiB, at least 128 KiB.
     pub fn size(&self) -> usize {
         self.bytes.len() + self.vars.len() * size_of::<*const c_char>()
     }
 
-    /// Whether no single variable is longer than `execve` takes ([`STRING_MAX`]); the error names
-    /// the first that is, and its length.
+    /// Checks that no variable is longer than `execve` takes ([`STRING_MAX`]). The error names the first longer variable and
+    /// its length.
     pub(crate) fn fits(&self) -> Result<(), String> {
         let Some(long) = self.vars.iter().find(|v| v.len > STRING_MAX) else {
             return Ok(());
@@ -84,7 +83,7 @@ impl EnvBlock {
         ))
     }
 
-    /// The array `execve` takes; valid until the block changes.
+    /// Returns the array that `execve` takes; valid until the block changes.
     pub(crate) fn pointers(&self) -> Vec<*const c_char> {
         let base = self.bytes.as_ptr();
         self.vars
@@ -115,7 +114,7 @@ impl EnvBlock {
     }
 }
 
-/// Names only: values may be secrets, and `{:?}` ends up in logs.
+/// Shows names only: values may be secrets, and `{:?}` ends up in logs.
 impl fmt::Debug for EnvBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set()

@@ -1,17 +1,17 @@
-//! Why a program did not start.
+//! The reasons why a program did not start.
 
 use std::{fmt, io};
 
-/// Where a start failed.
+/// The stage at which a start failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartStage {
     /// The environment or the arguments cannot be passed to any program; nothing was started.
     Environment,
-    /// No process: the system's or the user's limit of processes or memory.
+    /// No process could be made: the system's or the user's limit of processes or memory.
     Clone,
     /// Standard input, output and error could not be put in place.
     Descriptors,
-    /// no_new_privs, or the domain that keeps it apart from other programs.
+    /// no_new_privs, or the domain that keeps the program apart from others.
     Domain,
     /// Process group, signals or resource limits.
     Limits,
@@ -19,14 +19,14 @@ pub enum StartStage {
     Chdir,
     /// `execve` itself.
     Exec,
-    /// There is no helper that starts it as its user.
+    /// No helper is there to start the program as its user.
     Helper,
-    /// It may not run as its user.
+    /// The program may not run as its user.
     Denied,
 }
 
 impl StartStage {
-    /// All of them in their order, and what each does.
+    /// All stages in their order, and the work of each.
     const ALL: [(Self, &str); 9] = [
         (Self::Environment, "passing the environment"),
         (Self::Clone, "creating a process"),
@@ -42,7 +42,8 @@ impl StartStage {
         (Self::Denied, "running it as another user"),
     ];
 
-    /// The stage that is this number (`stage as u64`): what a child (`direct::child_side`) or a helper (`remote::message`) tells.
+    /// Returns the stage with this number (`stage as u64`), which a child (`direct::child_side`) or a helper
+    /// (`remote::message`) reports.
     pub(crate) fn numbered(number: u64) -> Option<Self> {
         let found = Self::ALL.get(usize::try_from(number).ok()?);
         found.map(|(stage, _)| *stage)
@@ -55,18 +56,18 @@ impl fmt::Display for StartStage {
     }
 }
 
-/// Why a program did not start. [`inspect::diagnose`](crate::inspect::diagnose) says it to a
-/// script's author.
+/// The reason why a program did not start. [`inspect::diagnose`](crate::inspect::diagnose) explains it to a script's author.
 #[derive(Debug)]
 pub struct StartError {
-    /// At which step.
+    /// The stage that failed.
     pub stage: StartStage,
     /// The system's error.
     pub source: io::Error,
 }
 
 impl StartError {
-    /// Whether a filter of system calls, or an old kernel, refuses what galgo does itself before the program is executed.
+    /// Returns whether a filter of system calls, or an old kernel, refuses a call that galgo itself makes before the program is
+    /// executed.
     pub fn is_filtered(&self) -> bool {
         let refused = [Some(libc::EPERM), Some(libc::ENOSYS)].contains(&self.source.raw_os_error());
         refused
@@ -76,12 +77,11 @@ impl StartError {
             )
     }
 
-    /// Trying again after some milliseconds may succeed: the program's file is open for writing somewhere (ETXTBSY), as it is
-    /// being replaced in place; or something that the program's sandbox lists has been replaced (ESTALE), and the next helper
-    /// knows what is there now.
+    /// Returns whether trying again after some milliseconds may succeed. Either the program's file is open for writing
+    /// somewhere (ETXTBSY), because it is being replaced in place. Or a file that the program's sandbox lists has been replaced
+    /// (ESTALE), and the next helper knows the new file.
     ///
-    /// `start` does not wait by itself: the writer may take seconds, and the caller can wait
-    /// without stopping a whole thread.
+    /// `start` does not wait by itself: the writer may take seconds, and the caller can wait without stopping a whole thread.
     pub fn is_busy(&self) -> bool {
         let busy = [
             (StartStage::Exec, Some(libc::ETXTBSY)),

@@ -1,4 +1,4 @@
-//! How a process ended, and asking for it.
+//! Reads how a process ended.
 
 use crate::raw::syscall;
 use rustix::process::WaitIdOptions;
@@ -9,11 +9,12 @@ use std::{
     time::Duration,
 };
 
-/// For waitid(2): children that have ended, without waiting. Includes children that clone(2) made with another signal than SIGCHLD.
+/// Options of waitid(2) for children that have ended, without waiting. Includes children that clone(2) made with another signal
+/// than SIGCHLD.
 pub(crate) const ENDED: WaitIdOptions =
     WaitIdOptions::from_bits_retain((libc::WEXITED | libc::WNOHANG | libc::__WALL).cast_unsigned());
 
-/// How a process ended, and what it used (getrusage(2)): itself and the children it waited for.
+/// The end of a process, and the resources that it and the children that it waited for have used (getrusage(2)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
     /// Exit code, or signal number.
@@ -22,22 +23,22 @@ pub struct Exit {
     pub user: Duration,
     /// System CPU time.
     pub system: Duration,
-    /// Peak resident set size, bytes. The kernel counts the server's own peak in, because the
-    /// process ran in the server's memory before it became the program: never less than that.
+    /// Peak resident set size, bytes. The kernel includes the server's own peak, because the process ran in the server's memory
+    /// before it became the program: the value is never less than that.
     pub max_rss: u64,
 }
 
 /// Exit code or signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// It called exit(3) with this code, 0 to 255.
+    /// The process called exit(3) with this code, 0 to 255.
     Code(i32),
-    /// This signal ended it.
+    /// This signal ended the process.
     Signal(i32),
 }
 
 impl Status {
-    /// Exit code 0.
+    /// Returns whether the exit code is 0.
     pub fn success(self) -> bool {
         self == Self::Code(0)
     }
@@ -58,12 +59,12 @@ impl Exit {
     }
 }
 
-/// Whether the process has exited, without reaping it.
+/// Returns whether the process has exited, without reaping it.
 pub(crate) fn peek(pidfd: BorrowedFd<'_>, options: i32) -> io::Result<bool> {
     Ok(waitid(pidfd, options | libc::WNOWAIT)?.is_some())
 }
 
-/// Reaps the process; `None` when it still runs and WNOHANG was asked for.
+/// Reaps the process; `None` if it still runs and WNOHANG was asked for.
 pub(crate) fn reap(
     pidfd: BorrowedFd<'_>,
     options: i32,
@@ -71,12 +72,11 @@ pub(crate) fn reap(
     waitid(pidfd, options)
 }
 
-/// waitid(2) on a pidfd. libc has no such call with the resource usage, the kernel's fifth
-/// argument.
+/// Calls waitid(2) on a pidfd. libc's wrapper lacks the resource usage, the kernel's fifth argument.
 fn waitid(pidfd: BorrowedFd<'_>, options: i32) -> io::Result<Option<(Status, libc::rusage)>> {
     // SAFETY: both are plain structs of integers and pointers for which zeros are a value.
     let mut info: libc::siginfo_t = unsafe { MaybeUninit::zeroed().assume_init() };
-    // SAFETY: as above.
+    // SAFETY: the same as above.
     let mut usage: libc::rusage = unsafe { MaybeUninit::zeroed().assume_init() };
     let args = [
         libc::P_PIDFD as usize,
@@ -87,15 +87,14 @@ fn waitid(pidfd: BorrowedFd<'_>, options: i32) -> io::Result<Option<(Status, lib
         0,
     ];
     loop {
-        // SAFETY: the kernel writes to `info` and `usage`, which have its sizes and live on.
+        // SAFETY: the kernel writes to `info` and `usage`, which have the sizes that it expects and live on.
         match unsafe { syscall(libc::SYS_waitid, args) } {
             0 => break,
             e if -e == libc::EINTR as isize => {}
             e => return Err(io::Error::from_raw_os_error(-e as i32)),
         }
     }
-    // SAFETY: waitid filled the SIGCHLD form in, or left the zeros, which read as pid 0: nothing
-    // yet.
+    // SAFETY: waitid filled in the SIGCHLD form, or left the zeros, which read as pid 0: no child has ended yet.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
     let status = match info.si_code {
         libc::CLD_EXITED => Status::Code(status),

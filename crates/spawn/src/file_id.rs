@@ -1,16 +1,15 @@
-//! Telling whether a file is still the one it was.
+//! Tells whether a file is still the same as before.
 
 use rustix::fs::Stat;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A file at one moment: device, inode, size, times of the last modification and of the last change
-/// in seconds and nanoseconds. Another file, or another content, is another one, but for changes
-/// within one tick of the kernel's clock (4 ms at most).
+/// A file at a moment: device, inode, size, times of the last modification and of the last change in seconds and nanoseconds.
+/// Another file or other content has another id, except after changes within a tick of the kernel's clock (at most 4 ms).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct FileId([i64; 7]);
 
 impl FileId {
-    /// From what fstat(2) says.
+    /// Makes the id from the result of fstat(2).
     #[allow(clippy::unnecessary_cast, clippy::cast_possible_wrap)] // types differ between machines
     pub fn of(stat: &Stat) -> Self {
         Self([
@@ -24,24 +23,24 @@ impl FileId {
         ])
     }
 
-    /// The same but for the last change of status, which every hard link made to the file changes.
+    /// Returns the id without the last change of status, because every new hard link to the file changes that.
     #[must_use]
     pub fn content(mut self) -> Self {
         self.0[5..].fill(0);
         self
     }
 
-    /// Whether it is the same file, whatever it holds.
+    /// Returns whether both are the same file, even if its content differs.
     pub fn is_same_file(&self, other: &Self) -> bool {
         self.0[..2] == other.0[..2]
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> i64 {
         self.0[2]
     }
 
-    /// Whether it is old enough that another change would show in its times.
+    /// Returns whether the file is old enough that another change would show in its times.
     pub fn has_settled(&self) -> bool {
         const SETTLED: i64 = 2; // seconds: more than a tick of any file system's clock
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -49,7 +48,7 @@ impl FileId {
         self.0[3].max(self.0[5]) + SETTLED <= now
     }
 
-    /// Seconds and nanoseconds of the last change.
+    /// Returns seconds and nanoseconds of the last change.
     pub fn changed(&self) -> (i64, i64) {
         (self.0[5], self.0[6])
     }

@@ -1,10 +1,11 @@
-//! A process that outlives the server, to end what the server's programs have left running.
+//! A process that outlives the server, to end the server's leftover programs.
 //!
-//! If the server or its spawner is killed (SIGKILL), the kernel ends the programs that they have started (PR_SET_PDEATHSIG). A program can
-//! refuse that signal, what a program starts does not have it, and a server with other ids than its programs cannot send it. The guard finds these by their marks (`crate::claims`), whatever
-//! they are children of by then: TERM, after `GRACE` KILL, until two looks find nothing. It has the rights that the server was started
-//! with. No program can signal it (Landlock). If the guard itself is killed, the server starts another one, with the rights that the
-//! server has by then.
+//! If the server or its spawner is killed (SIGKILL), the kernel ends the programs that they have started (PR_SET_PDEATHSIG).
+//! That is not enough: a program can refuse that signal, processes that a program starts do not have it, and a server with
+//! other ids than its programs cannot send it. The guard finds such processes by their marks (`crate::claims`), whatever their
+//! parents are by then. It sends TERM, after `GRACE` KILL, until two looks find nothing. It has the rights that the server was
+//! started with. No program can signal it (Landlock). If the guard itself is killed, the server starts another guard, with the
+//! rights that the server has by then.
 
 use crate::{
     apart::become_programs_user,
@@ -29,23 +30,23 @@ use std::{
 
 /// The time between TERM and KILL.
 const GRACE: Duration = Duration::from_millis(500);
-/// After so long what is still there is thought to hang in the kernel.
+/// After this time, processes that are still there are assumed to hang in the kernel.
 const HANGS: Duration = Duration::from_secs(30);
-/// The time between two looks before there is KILL.
+/// The time between two looks before KILL is sent.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The spawner, if the server has one.
 static SPAWNER: OnceLock<Option<OwnedFd>> = OnceLock::new();
 
-/// Starts the guard of this process, whose programs it has not started yet, and of its spawner. To be called once, while this process has
-/// one thread.
+/// Starts the guard of this process and of its spawner, before this process has started programs. Call this once, while this
+/// process has a single thread.
 ///
 /// # Errors
 /// The kernel's.
 pub fn start(spawner: Option<BorrowedFd<'_>>) -> io::Result<StartedGuard> {
     let spawner = spawner.map(|fd| fd.try_clone_to_owned()).transpose()?;
     SPAWNER.get_or_init(|| spawner);
-    // It is no child of the server, whose children are programs.
+    // The guard is no child of the server, whose children are programs.
     let (pid, alive) = fork(|guarded| {
         if let Ok(0) = fork_bare() {
             guarded.watch();
@@ -55,19 +56,19 @@ pub fn start(spawner: Option<BorrowedFd<'_>>) -> io::Result<StartedGuard> {
     Ok(StartedGuard(alive))
 }
 
-/// A guard that runs, and that nobody starts again yet.
+/// A running guard that is not restarted yet if it ends.
 #[derive(Debug)]
 pub struct StartedGuard(OwnedFd);
 
 impl StartedGuard {
-    /// Starts another guard if this one ends. To be called once this process has entered its sandbox, because the call starts the
-    /// reaper's thread.
+    /// Starts another guard if this guard ends. Call this once this process has entered its sandbox, because the call starts
+    /// the reaper's thread.
     pub fn restart_if_ended(self) {
         reaper::adopt_starting(self.0, restart);
     }
 }
 
-/// The guard has ended: starts another one, as a child of this process.
+/// Starts another guard, as a child of this process, after a guard has ended.
 fn restart(_: &OwnedFd) -> bool {
     if let Ok((pid, alive)) = fork(Guarded::watch) {
         claims::claim(pid.as_raw_pid());
@@ -76,24 +77,25 @@ fn restart(_: &OwnedFd) -> bool {
     true
 }
 
-/// What the guard waits for.
+/// The processes whose end the guard waits for.
 struct Guarded {
     server: OwnedFd,
     marks: MarkRange,
     spawner: Option<OwnedFd>,
-    /// The server notices by its other end that the guard has ended.
+    /// The server notices the end of the guard by the other end of this pipe.
     _alive: OwnedFd,
 }
 
 fn fork_bare() -> io::Result<i32> {
-    // SAFETY: the child takes no lock that another thread may hold: the C library sees to its own.
+    // SAFETY: the child takes no lock that another thread may hold: the C library takes care of its own locks.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         pid => Ok(pid),
     }
 }
 
-/// Has a child of this process do something, and end. Its number, and what tells of the end of all that has come of it.
+/// Calls `child` in a child of this process, which then ends. Returns its process id, and a descriptor that becomes readable
+/// once the child and all processes forked from it have ended.
 fn fork(child: impl FnOnce(Guarded)) -> io::Result<(Pid, OwnedFd)> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     let own = getpid();
@@ -109,7 +111,7 @@ fn fork(child: impl FnOnce(Guarded)) -> io::Result<(Pid, OwnedFd)> {
     match fork_bare()? {
         0 => {
             child(guarded);
-            // SAFETY: ends the process; what the server would do at its end is not this one's to do.
+            // SAFETY: ends the process; this process must not do what the server would do at its end.
             unsafe { libc::_exit(0) }
         }
         pid => Ok((Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?, ours)),
@@ -117,7 +119,7 @@ fn fork(child: impl FnOnce(Guarded)) -> io::Result<(Pid, OwnedFd)> {
 }
 
 impl Guarded {
-    /// In the guard: waits for the end of the server or of its spawner.
+    /// Waits in the guard for the end of the server or of its spawner.
     fn watch(mut self) {
         let kept = [
             Some(&self.server),
@@ -137,7 +139,7 @@ impl Guarded {
             if !fds[0].revents().is_empty() {
                 return end_all(self.marks);
             }
-            // The server ends, too, but its programs end with it, as those of a server that is told to end.
+            // After its spawner the server ends, too. Then its programs end as in a server that is told to end.
             if self.spawner.take().is_some() {
                 end_all(self.marks.of_helpers());
             }
@@ -145,7 +147,7 @@ impl Guarded {
     }
 }
 
-/// Has no terminal's keys and no signal but KILL end this process: it ends after the server.
+/// Protects this process from a terminal's keys and from every signal but KILL, because it must end after the server.
 fn become_apart() {
     let _ = setsid();
     // SAFETY: sets of signals that live on this stack, and a name that ends with NUL.
@@ -154,7 +156,7 @@ fn become_apart() {
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_NAME, c"galgo-guard".as_ptr());
-        // It competes with processes that fork at full speed, and sleeps until then. Root's alone to ask for.
+        // The guard competes with processes that fork at full speed, and sleeps until then. Only root may ask for this.
         libc::setpriority(libc::PRIO_PROCESS, 0, -10);
     }
 }
@@ -170,7 +172,7 @@ fn leave_streams() -> io::Result<()> {
     Ok(())
 }
 
-/// Ends all processes that have one of these marks.
+/// Ends all processes that have a mark of this range.
 fn end_all(marks: MarkRange) {
     let began = Instant::now();
     let mut quiet = 0;
@@ -194,7 +196,7 @@ fn end_all(marks: MarkRange) {
     }
 }
 
-/// All processes of this machine, as far as this process sees them, that have one of these marks.
+/// Returns all processes of this machine that this process can see and that have a mark of this range.
 fn marked(marks: MarkRange) -> impl Iterator<Item = Pid> {
     let listed = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = listed.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

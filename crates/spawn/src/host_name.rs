@@ -3,7 +3,7 @@
 /// Bytes of a host's name, at most (RFC 1035, 2.3.4).
 pub(crate) const HOST_MAX: usize = 253;
 
-/// Whether it may be a host as requests have it: what none can name is no host's.
+/// Returns whether requests can name such a host. A name that no request can have is no host's name.
 pub(crate) fn is_host(name: &str) -> bool {
     let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let label = |label: &str| !label.is_empty() && label.bytes().all(letter);

@@ -1,4 +1,4 @@
-//! The user the server and its programs run as.
+//! The user that the server and its programs run as.
 
 use crate::{
     apart::{NOBODYS, id_apart, open_files_as_user, programs_user, set_programs_user},
@@ -13,12 +13,12 @@ use std::{
     ptr,
 };
 
-/// A user with its groups, as the system's user database tells (getpwnam(3), getgrouplist(3)).
+/// A user with its groups, from the system's user database (getpwnam(3), getgrouplist(3)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The user's id.
     pub uid: u32,
-    /// The group's id: the one asked for, or the user's own.
+    /// The group's id: the requested group, or the user's own.
     pub gid: u32,
     /// Supplementary groups, `gid` among them.
     pub groups: Vec<u32>,
@@ -26,21 +26,21 @@ pub struct Identity {
     pub home: PathBuf,
 }
 
-/// A user without supplementary groups: to look for those takes as long as the system has groups.
+/// A user without supplementary groups. Looking for those takes as long as the system has groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// The name, by which the groups are found.
+    /// The name, which the groups are found by.
     pub name: CString,
     /// The user's id.
     pub uid: u32,
-    /// The group's id: the one asked for, or the user's own.
+    /// The group's id: the requested group, or the user's own.
     pub gid: u32,
     /// The home folder.
     pub home: PathBuf,
 }
 
 impl User {
-    /// The same with its groups, as they are now.
+    /// Returns the user with its groups, as they are now.
     pub fn identity(&self) -> Identity {
         Identity {
             uid: self.uid,
@@ -51,17 +51,17 @@ impl User {
     }
 }
 
-/// Why there is no such identity, or why it could not be taken on.
+/// The reason why there is no such identity, or why it could not be assumed.
 #[derive(Debug)]
-#[allow(missing_docs)] // each says itself
+#[allow(missing_docs)] // each name says it
 pub enum IdentityError {
     NoUser(String),
     NoGroup(String),
-    /// Root is what one drops from.
+    /// Root is the identity to drop, not to assume.
     Root,
-    /// The database, or a call named here, failed.
+    /// The database, or the named call, failed.
     System(&'static str, io::Error),
-    /// The system said yes, yet the old identity was still there or could be had back.
+    /// The system reported success, yet the old identity was still there or could be regained.
     Regained(&'static str),
 }
 
@@ -79,13 +79,13 @@ impl fmt::Display for IdentityError {
 
 impl std::error::Error for IdentityError {}
 
-/// The identity of `user`, with `group` in place of the user's own group. Names, or decimal ids
-/// that the database knows.
+/// Returns the identity of `user`, with `group` instead of the user's own group. Both are names, or decimal ids that the
+/// database knows.
 pub fn lookup(user: &str, group: Option<&str>) -> Result<Identity, IdentityError> {
     find(user, group).map(|user| user.identity())
 }
 
-/// As [`lookup`], without the supplementary groups.
+/// Does the same as [`lookup`], without the supplementary groups.
 pub fn find(user: &str, group: Option<&str>) -> Result<User, IdentityError> {
     let found = passwd(user)?.ok_or_else(|| IdentityError::NoUser(user.to_owned()))?;
     let gid = match group {
@@ -95,7 +95,7 @@ pub fn find(user: &str, group: Option<&str>) -> Result<User, IdentityError> {
     Ok(User { gid, ..found })
 }
 
-/// Whom this process is already.
+/// Returns the current identity of this process.
 pub fn current() -> Identity {
     let groups = rustix::process::getgroups().unwrap_or_default();
     Identity {
@@ -106,7 +106,7 @@ pub fn current() -> Identity {
     }
 }
 
-/// The name of the user with that id; the id, where it has none.
+/// Returns the name of the user with that id; the id, if it has no name.
 pub fn name_of(uid: u32) -> String {
     match passwd_of(uid) {
         Ok(Some(user)) => user.name.to_string_lossy().into_owned(),
@@ -114,11 +114,11 @@ pub fn name_of(uid: u32) -> String {
     }
 }
 
-/// The name of the group with that id; the id, if it has no name.
+/// Returns the name of the group with that id; the id, if it has no name.
 pub fn group_name_of(gid: u32) -> String {
     let found = entry(
         "getgrgid_r",
-        // SAFETY: `entry` gives places and a buffer of the length it says.
+        // SAFETY: `entry` gives places and a buffer of the length that it says.
         |to, buf, len, found| unsafe { libc::getgrgid_r(gid, to, buf, len, found) },
         |entry: &libc::group| {
             // SAFETY: libc's own contract; the name lies in the buffer, which outlives the call.
@@ -129,10 +129,10 @@ pub fn group_name_of(gid: u32) -> String {
     found.ok().flatten().unwrap_or_else(|| gid.to_string())
 }
 
-/// The identity of the user with that id, who is known to the system.
+/// Returns the identity of the user with that id, which the database must know.
 ///
 /// # Errors
-/// There is none, or it is root.
+/// There is no such user, or it is root.
 pub fn by_uid(uid: u32) -> Result<Identity, IdentityError> {
     let unknown = || IdentityError::NoUser(uid.to_string());
     let found = passwd_of(uid)?.ok_or_else(unknown)?;
@@ -143,32 +143,30 @@ pub fn by_uid(uid: u32) -> Result<Identity, IdentityError> {
     }
 }
 
-/// The id of the group `group`: a name, or a decimal id that the database knows.
+/// Returns the id of the group `group`: a name, or a decimal id that the database knows.
 pub fn group(group: &str) -> Result<u32, IdentityError> {
     group_id(group)?.ok_or_else(|| IdentityError::NoGroup(group.to_owned()))
 }
 
-/// The home folder of `user`; `None` where there is no such user.
+/// Returns the home folder of `user`; `None` if there is no such user.
 pub fn home_of(user: &str) -> Result<Option<PathBuf>, IdentityError> {
     Ok(passwd(user)?.map(|p| p.home))
 }
 
 impl Identity {
-    /// Leaves all supplementary groups but `kept`: some are as good as root (docker, disk), others read what is nobody's
-    /// business (shadow).
+    /// Leaves all supplementary groups but `kept`: some are as good as root (docker, disk), others may read secrets (shadow).
     pub fn keep_groups(&mut self, kept: &[u32]) {
         let gid = self.gid;
         self.groups
             .retain(|group| *group == gid || kept.contains(group));
     }
 
-    /// Takes this identity on for good: groups first, while there is still the right to, then
-    /// group, then user, and then tries to get the old one back, which must fail.
+    /// Takes this identity on for good. Groups come first, while there is still the right to change them, then the group, then
+    /// the user. Then this tries to regain the old identity, which must fail.
     ///
-    /// To be called while the process has one thread. libc carries the change to all threads there
-    /// are, but one that is just opening a file would do so with the old identity. On an error the
-    /// process may be half changed and must end. A process that is not root can only become what it
-    /// is already.
+    /// Call this while the process has a single thread. libc carries the change to all existing threads, but a thread that is
+    /// just opening a file would do so with the old identity. On an error the process may be half changed and must end. A
+    /// process that is not root can only become its current user.
     pub fn assume(&self) -> Result<(), IdentityError> {
         self.assume_groups()?;
         let uid = self.uid;
@@ -177,9 +175,10 @@ impl Identity {
         self.verify([uid; 3])
     }
 
-    /// As [`assume`](Self::assume), for a process that starts programs as this user: its real and effective user id are such as no program
-    /// has ([`crate::apart`]). All ids are this user's if root has not started this process, if its user namespace lacks the other id
-    /// (user_namespaces(7)), before Linux 6.9, and if `fs.suid_dumpable` is 1.
+    /// Does the same as [`assume`](Self::assume) for a process that starts programs as this user. Its real and effective user
+    /// id differ from those of any program ([`crate::apart`]). All ids are this user's in four cases: root has not started this
+    /// process, its user namespace lacks the other id (user_namespaces(7)), Linux is older than 6.9, or `fs.suid_dumpable` is
+    /// 1.
     pub fn assume_apart(&self) -> Result<(), IdentityError> {
         if effective_uid() != 0 || !groups_by_pidfd() || opens_memory() {
             return self.assume();
@@ -200,7 +199,7 @@ impl Identity {
             return Err(IdentityError::Root);
         }
         if effective_uid() == 0 {
-            // SAFETY: the pointer and length are those of a live slice.
+            // SAFETY: the pointer and length describe a live slice.
             let ret = unsafe { libc::setgroups(self.groups.len(), self.groups.as_ptr()) };
             done("setgroups", ret)?;
         }
@@ -209,11 +208,11 @@ impl Identity {
         done("setresgid", unsafe { libc::setresgid(gid, gid, gid) })
     }
 
-    /// Calls `f` with the rights of this user where files are opened or made: whatever `f` makes belongs to the
-    /// user. Root's alone to do; only the calling thread changes, and only as long as `f` takes.
+    /// Calls `f` with the rights of this user to open and make files: files that `f` makes belong to the user. Only root may do
+    /// this. Only the calling thread changes, and only while `f` runs.
     ///
     /// # Errors
-    /// What `f` says; or the identity could not be taken on, or not be left again.
+    /// An error of `f`; or the identity could not be taken on, or not be left again.
     pub fn for_files<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let own = rustix::process::getgroups()?;
         let own: Vec<_> = own.into_iter().map(|group| group.as_raw()).collect();
@@ -243,17 +242,16 @@ impl Identity {
         if g != [self.gid; 3] {
             return Err(IdentityError::Regained("group"));
         }
-        // SAFETY: numbers only. Each is meant to fail; where it succeeds the caller ends the
-        // process.
+        // SAFETY: numbers only. Each call is meant to fail; if a call succeeds, the caller ends the process.
         if unsafe { libc::setresuid(0, 0, 0) } == 0 || unsafe { libc::setuid(0) } == 0 {
             return Err(IdentityError::Regained("user"));
         }
-        // SAFETY: as above.
+        // SAFETY: the same as above.
         if self.gid != 0 && unsafe { libc::setresgid(0, 0, 0) } == 0 {
             return Err(IdentityError::Regained("group"));
         }
-        // SAFETY: as above; one live number. Without CAP_SETGID no list can be set, not even an
-        // equal one.
+        // SAFETY: the same as above; the pointer is to a live number. Without CAP_SETGID no list can be set, not even an equal
+        // one.
         if unsafe { libc::setgroups(1, &self.gid) } == 0 {
             return Err(IdentityError::Regained("right to choose groups"));
         }
@@ -261,31 +259,31 @@ impl Identity {
     }
 }
 
-/// Sets the user and group that this thread opens and makes files as (setfsuid(2)); returns those of before.
-/// The calls do not fail: what was not allowed shows when they are asked again.
+/// Sets the user and group that this thread opens and makes files as (setfsuid(2)); returns the previous ones. The calls do not
+/// fail: a refused change shows in the result of the next call.
 fn rights_to_files(uid: u32, gid: u32) -> (u32, u32) {
-    // SAFETY: numbers only; the kernel changes the credentials of this thread alone. The group goes first: the
-    // right to choose it is not among those that go with the user.
+    // SAFETY: numbers only; the kernel changes the credentials of this thread alone. The group goes first: the right to choose
+    // it is lost with the user.
     let (gid, uid) = unsafe { (libc::setfsgid(gid), libc::setfsuid(uid)) };
     (uid.cast_unsigned(), gid.cast_unsigned())
 }
 
-/// Sets the supplementary groups of this thread; libc's own call would change those of all threads.
+/// Sets the supplementary groups of this thread; libc's own call would change the groups of all threads.
 fn groups_of_thread(groups: &[u32]) -> io::Result<()> {
-    // SAFETY: the pointer and length are those of a live slice.
+    // SAFETY: the pointer and length describe a live slice.
     match unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// The user that this process opens files as and that its programs run as: the effective user id, unless this process keeps
-/// [ids of its own](crate::apart). 0 is root.
+/// Returns the user that this process opens files as and that its programs run as: the effective user id, unless this process
+/// keeps [ids of its own](crate::apart). 0 is root.
 pub fn effective_uid() -> u32 {
     programs_user().unwrap_or_else(|| rustix::process::geteuid().as_raw())
 }
 
-/// Whether the kernel opens the memory of a process that changes its ids to all processes of the user (proc_sys_fs(5)).
+/// Returns whether the kernel opens the memory of a process that changes its ids to all processes of the user (proc_sys_fs(5)).
 fn opens_memory() -> bool {
     std::fs::read("/proc/sys/fs/suid_dumpable").is_ok_and(|mode| mode.starts_with(b"1"))
 }
@@ -296,7 +294,7 @@ fn passwd(user: &str) -> Result<Option<User>, IdentityError> {
     };
     let by_name = entry(
         "getpwnam_r",
-        // SAFETY: `entry` gives places and a buffer of the length it says.
+        // SAFETY: `entry` gives places and a buffer of the length that it says.
         |to, buf, len, found| unsafe { libc::getpwnam_r(name.as_ptr(), to, buf, len, found) },
         read_passwd,
     )?;
@@ -309,7 +307,7 @@ fn passwd(user: &str) -> Result<Option<User>, IdentityError> {
 fn passwd_of(uid: u32) -> Result<Option<User>, IdentityError> {
     entry(
         "getpwuid_r",
-        // SAFETY: `entry` gives places and a buffer of the length it says.
+        // SAFETY: `entry` gives places and a buffer of the length that it says.
         |to, buf, len, found| unsafe { libc::getpwuid_r(uid, to, buf, len, found) },
         read_passwd,
     )
@@ -334,14 +332,14 @@ fn group_id(group: &str) -> Result<Option<u32>, IdentityError> {
     let read = |entry: &libc::group| entry.gr_gid;
     let by_name = entry(
         "getgrnam_r",
-        // SAFETY: `entry` gives places and a buffer of the length it says.
+        // SAFETY: `entry` gives places and a buffer of the length that it says.
         |to, buf, len, found| unsafe { libc::getgrnam_r(name.as_ptr(), to, buf, len, found) },
         read,
     )?;
     match (by_name, group.parse()) {
         (None, Ok(gid)) => entry(
             "getgrgid_r",
-            // SAFETY: as above.
+            // SAFETY: the same as above.
             |to, buf, len, found| unsafe { libc::getgrgid_r(gid, to, buf, len, found) },
             read,
         ),
@@ -349,13 +347,13 @@ fn group_id(group: &str) -> Result<Option<u32>, IdentityError> {
     }
 }
 
-/// Calls one of the `get…_r` functions with a buffer that grows until the entry fits.
+/// Calls a `get…_r` function with a buffer that grows until the entry fits.
 fn entry<T, R>(
     name: &'static str,
     call: impl Fn(*mut T, *mut c_char, usize, *mut *mut T) -> libc::c_int,
     read: impl Fn(&T) -> R,
 ) -> Result<Option<R>, IdentityError> {
-    const MOST: usize = 1 << 20; // a group's list of members is the longest entry there is
+    const MOST: usize = 1 << 20; // the longest entry is a group's list of members
     let mut buffer: Vec<c_char> = vec![0; 4096];
     loop {
         let mut place = MaybeUninit::<T>::uninit();
@@ -367,10 +365,9 @@ fn entry<T, R>(
             &mut found,
         ) {
             libc::ERANGE if buffer.len() < MOST => buffer.resize(buffer.len() * 4, 0),
-            // SAFETY: a non-null `found` points to `place`, which is filled in, and `buffer` still
-            // lives.
+            // SAFETY: a non-null `found` points to `place`, which is filled in, and `buffer` still lives.
             0 => return Ok(unsafe { found.as_ref() }.map(&read)),
-            // What getpwnam(3) lists as answers for "no such name".
+            // getpwnam(3) lists these as answers for "no such name".
             libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(None),
             libc::EINTR => {}
             e => return Err(IdentityError::System(name, io::Error::from_raw_os_error(e))),
@@ -382,7 +379,7 @@ fn groups_of(user: &CStr, gid: u32) -> Vec<u32> {
     let mut groups = vec![0; 64];
     loop {
         let mut n = groups.len() as libc::c_int;
-        // SAFETY: `n` says how many places there are; the call sets it to how many it wanted.
+        // SAFETY: `n` gives the number of places; the call sets it to the number that it needs.
         let ret = unsafe { libc::getgrouplist(user.as_ptr(), gid, groups.as_mut_ptr(), &mut n) };
         let wanted = n.max(0) as usize;
         if ret >= 0 {

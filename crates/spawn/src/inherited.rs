@@ -1,4 +1,4 @@
-//! Descriptors that whoever started this process left open for it.
+//! Descriptors that the parent of this process left open for it.
 
 use crate::raw::syscall;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
@@ -8,20 +8,20 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
 };
 
-/// Whether this process may call close_range(2), by which each program is started. Closes nothing.
+/// Returns whether this process may call close_range(2), which each start of a program uses. Closes nothing.
 pub fn may_close_ranges() -> bool {
     let last = u32::MAX as usize;
     // SAFETY: numbers only. No process has a descriptor of this number.
     unsafe { syscall(libc::SYS_close_range, [last, last, 0, 0, 0, 0]) >= 0 }
 }
 
-/// Where they begin, behind the standard ones: SD_LISTEN_FDS_START of sd_listen_fds(3).
+/// The first such descriptor, after the standard ones: SD_LISTEN_FDS_START of sd_listen_fds(3).
 const FIRST: RawFd = 3;
 
-/// Takes the descriptors 3, 4, … of which there are `count`. No program inherits them from here on, so each is given once.
+/// Takes `count` descriptors: 3, 4, … From here on no program inherits them, so each is given once.
 ///
 /// # Errors
-/// One of them is not open, or is no such descriptor: this process has opened it itself, or has taken it before.
+/// A descriptor is not open, or was not inherited: this process has opened it itself, or has taken it before.
 pub fn inherited(count: usize) -> io::Result<Vec<OwnedFd>> {
     let one = |number: RawFd| {
         // SAFETY: numbers only.
@@ -31,8 +31,8 @@ pub fn inherited(count: usize) -> io::Result<Vec<OwnedFd>> {
             flags if flags & libc::FD_CLOEXEC != 0 => return Err(Errno::BADF.into()),
             _ => {}
         }
-        // SAFETY: it is open, and has come over execve, for it has no FD_CLOEXEC. Whatever this process opens has that flag,
-        // so no other value owns this number.
+        // SAFETY: the descriptor is open, and has come over execve, because it has no FD_CLOEXEC. This process opens all
+        // descriptors with that flag, so no other value owns this number.
         let fd = unsafe { OwnedFd::from_raw_fd(number) };
         fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
         Ok(fd)
@@ -40,8 +40,8 @@ pub fn inherited(count: usize) -> io::Result<Vec<OwnedFd>> {
     (FIRST..).take(count).map(one).collect()
 }
 
-/// The process that has made the pair of Unix sockets of which one is descriptor 3: the kernel knows it also after its end
-/// (SO_PEERCRED, unix(7)). `None`: there is no such socket.
+/// Returns the process that has made the pair of Unix sockets to which descriptor 3 belongs. The kernel knows that process even
+/// after its end (SO_PEERCRED, unix(7)). `None`: there is no such socket.
 pub fn first_is_from() -> Option<i32> {
     let mut made_by = libc::ucred {
         pid: 0,
@@ -49,7 +49,7 @@ pub fn first_is_from() -> Option<i32> {
         gid: 0,
     };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `size` bytes into `made_by`, of which every value is valid; both outlive the call.
+    // SAFETY: the kernel writes at most `size` bytes into `made_by`, for which every value is valid; both outlive the call.
     let got = unsafe {
         libc::getsockopt(
             FIRST,
@@ -62,7 +62,7 @@ pub fn first_is_from() -> Option<i32> {
     (got == 0 && made_by.pid > 0).then_some(made_by.pid)
 }
 
-/// In a child of this process: closes all descriptors but the standard streams and `kept`.
+/// Closes all descriptors of a child of this process but the standard streams and `kept`.
 pub(crate) fn close_all_but<const N: usize>(kept: [Option<&OwnedFd>; N]) {
     let kept = kept.into_iter().flatten();
     let mut kept: Vec<_> = kept.map(|fd| fd.as_raw_fd() as usize).collect();
@@ -71,8 +71,8 @@ pub(crate) fn close_all_but<const N: usize>(kept: [Option<&OwnedFd>; N]) {
     let begins = std::iter::once(3).chain(kept.iter().map(|fd| fd + 1));
     for (from, to) in begins.zip(ends) {
         if from <= to {
-            // SAFETY: numbers only. What has these descriptors in memory the child neither uses nor drops:
-            // it ends by `_exit`.
+            // SAFETY: numbers only. The child neither uses nor drops values in memory that own these descriptors: it ends by
+            // `_exit`.
             unsafe { syscall(libc::SYS_close_range, [from, to, 0, 0, 0, 0]) };
         }
     }

@@ -1,16 +1,16 @@
-//! Ends what programs leave running outside of their process groups.
+//! Ends processes that programs leave running outside of their process groups.
 //!
-//! The kernel makes orphans children of this process (PR_SET_CHILD_SUBREAPER). Which program an orphan comes from tells its
-//! [mark](crate::claims): the soft limit RLIMIT_LOCKS, which it inherits, whatever group or session it is in, and which the
-//! filter of system calls keeps it from changing. Nothing is decided by the number of a process alone: one that forks and exits
-//! again and again has another number at each look.
+//! The kernel makes orphans children of this process (PR_SET_CHILD_SUBREAPER). The [mark](crate::claims) of an orphan tells
+//! which program it comes from. The mark is the soft limit RLIMIT_LOCKS, which a process inherits in every group or session,
+//! and which the filter of system calls keeps it from changing. Nothing is decided by the number of a process alone: a process
+//! that forks and exits again and again has another number at each look.
 //!
-//! 1. a look finds an orphan whose mark nobody holds any more: all processes below it get TERM, once for each mark
-//! 2. after [`GRACE`] they get KILL, and so does whatever the next looks find, which follow without a pause
+//! 1. a look finds an orphan whose mark is no longer held: all processes below it get TERM, once for each mark
+//! 2. after [`GRACE`] they get KILL, and so does every process that the next looks find, which follow without a pause
 //! 3. two looks in a row find nothing
 //!
-//! A process that is killed cannot fork any more: fork(2) fails while a fatal signal is pending. So a process that forks at full speed
-//! ends with the first look that is faster than one of its forks.
+//! A process that is killed cannot fork any more: fork(2) fails while a fatal signal is pending. Therefore a process that forks
+//! at full speed ends with the first look that is faster than a fork.
 
 use crate::{
     apart::{self, send_signal_to},
@@ -43,24 +43,25 @@ const GRACE: Duration = Duration::from_millis(300);
 /// The time between two looks if the last one has found only processes that were killed before.
 const DYING: Duration = Duration::from_millis(5);
 
-/// Processes that were killed and are still there after so long are thought to hang in the kernel, so that looks without a pause are of
-/// no use. If there are always others, they win against the looks.
+/// After this time, killed processes that are still there are assumed to hang in the kernel, so that looks without a pause are
+/// of no use. If the looks always find other processes, these win against the looks.
 const HANGS: Duration = Duration::from_secs(10);
 
 /// See [`end_with_namespace`].
 static IS_INIT: AtomicBool = AtomicBool::new(false);
 
-/// This process is the init of a PID namespace in which there is nothing but programs. If they win against it, it ends, and they with it.
+/// Notes that this process is the init of a PID namespace that holds nothing but programs. If they win against it, it ends, and
+/// they end with it.
 pub(crate) fn end_with_namespace() {
     IS_INIT.store(true, Ordering::Relaxed);
 }
 
-/// What is known of children that no part of this process waits for.
+/// The known children that no part of this process waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     /// Zombies of the last round.
     zombies: HashSet<Pid>,
-    /// When the last round began.
+    /// The time when the last round began.
     round: Option<Instant>,
     /// Marks whose processes are to end.
     marks: HashMap<u64, EndingMark>,
@@ -70,16 +71,17 @@ pub(crate) struct Leftovers {
 /// A mark whose processes are to end.
 #[derive(Debug)]
 struct EndingMark {
-    /// When the first of them was found.
+    /// The time when the first process was found.
     since: Instant,
-    /// They have got TERM.
+    /// Whether the processes have got TERM.
     is_told: bool,
-    /// How many looks in a row have found none.
+    /// Number of looks in a row that have found no process.
     quiet: u32,
 }
 
 impl Leftovers {
-    /// Looks at them, again and again while there is no pause between two looks. Returns the time until the next call.
+    /// Looks at the leftover processes, again and again while there is no pause between two looks. Returns the time until the
+    /// next call.
     pub(crate) fn turn(&mut self) -> Duration {
         let unclaimed = |pid: &Pid| !claims::is_claimed(pid.as_raw_pid());
         if self.marks.is_empty() && !children().iter().any(unclaimed) {
@@ -98,7 +100,7 @@ impl Leftovers {
         })
     }
 
-    /// Looks at them once. Returns the time until the next look.
+    /// Looks at the leftover processes once. Returns the time until the next look.
     fn look(&mut self, now: Instant) -> Duration {
         let is_round = self.round.is_none_or(|last| now - last >= ROUND);
         let before = if is_round {
@@ -133,14 +135,14 @@ impl Leftovers {
         self.pause(now, is_dying)
     }
 
-    /// Whether looks go on to find other processes of a mark that is to end since long ago.
+    /// Returns whether looks keep finding other processes of a mark that has been ending for long.
     fn is_losing(&self, now: Instant, is_dying: bool) -> bool {
         let is_old = |mark: &EndingMark| now - mark.since > HANGS;
         !is_dying && self.marks.values().any(is_old)
     }
 
-    /// Returns the children that no part of this process waits for. Kills those that are to end by now before anything that takes longer,
-    /// the youngest first: they may be about to fork, and thousands of zombies may stand before them.
+    /// Returns the children that no part of this process waits for. Processes whose time is over are killed before anything
+    /// that takes longer, the youngest first: they may be about to fork, and thousands of zombies may precede them.
     fn kill(&self, now: Instant) -> Vec<(Pid, u64)> {
         let mut found = Vec::new();
         for pid in children().into_iter().rev() {
@@ -152,7 +154,7 @@ impl Leftovers {
             };
             let known = self.marks.get(&mark);
             if known.is_some_and(|known| now - known.since >= GRACE) && is_left_over(mark) {
-                // It is this process's child, and only reaped here: the number is its own.
+                // The process is this process's child, and only reaped here: the number is its own.
                 let _ = kill_process(pid, Signal::KILL);
             }
             found.push((pid, mark));
@@ -167,7 +169,7 @@ impl Leftovers {
             is_told: false,
             quiet: 0,
         });
-        // Also for a zombie: of a process that forks and exits at full speed a look may find nothing else.
+        // A zombie counts, too: if a process forks and exits at full speed, a look may find nothing else.
         mark.quiet = 0;
         let kills = now - mark.since >= GRACE;
         if matches!(waitid(WaitId::Pid(pid), ENDED), Ok(Some(_))) {
@@ -186,7 +188,7 @@ impl Leftovers {
         }
     }
 
-    /// Returns the time until the next look. `is_dying`: the last one has found only processes that were killed before.
+    /// Returns the time until the next look. `is_dying`: the last look has found only processes that were killed before.
     fn pause(&self, now: Instant, is_dying: bool) -> Duration {
         let left = self.marks.values().map(|mark| {
             let age = now - mark.since;
@@ -203,13 +205,13 @@ impl Leftovers {
 /// Templates that are watched.
 static TEMPLATES: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// A template that is killed if it has a child with a mark that nobody holds: a fork handler has left it behind. The template makes
-/// children for this process alone (CLONE_PARENT). To be dropped before the template is reaped.
+/// A template that is killed if it has a child with a mark that is not held: then a fork handler has left the child behind. The
+/// template makes children for this process alone (CLONE_PARENT). Drop this before the template is reaped.
 #[derive(Debug)]
 pub(crate) struct WatchedTemplate(Pid);
 
 impl WatchedTemplate {
-    /// `None`: no process has this number.
+    /// Starts watching a template. `None`: no process has this number.
     pub(crate) fn new(pid: i32) -> Option<Self> {
         let pid = Pid::from_raw(pid)?;
         templates().push(pid);
@@ -227,7 +229,8 @@ fn templates() -> MutexGuard<'static, Vec<Pid>> {
     TEMPLATES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The children become this process's, and end as other orphans do: if they were killed, their template would keep the zombies.
+/// Kills templates that have leftover children. The children become this process's, and end as other orphans do. If only the
+/// children were killed, their template would keep the zombies.
 fn kill_templates_with_children() {
     for pid in templates().iter() {
         let children = children_of(*pid);
@@ -238,13 +241,14 @@ fn kill_templates_with_children() {
     }
 }
 
-/// Signals a process and all that are below it, and returns which were signalled. A process whose mark is not `to_end` is left
+/// Signals a process and all processes below it. Returns the signalled processes. A process whose mark is not `to_end` is left
 /// out: its number may be another's by now.
 pub(crate) fn signal_all_below(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) -> bool) -> Vec<Pid> {
     let mut signalled = Vec::new();
     let mut left = vec![pid];
     while let Some(pid) = left.pop() {
-        // First, because it may be about to fork. What is below a process that has ended is found by the next look.
+        // The signal comes first, because the process may be about to fork. If the process has ended, the next look finds the
+        // processes below.
         if send(pid, signal, to_end).is_ok() {
             signalled.push(pid);
             left.extend(children_of(pid));
@@ -255,7 +259,7 @@ pub(crate) fn signal_all_below(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) ->
 
 fn send(pid: Pid, signal: Signal, to_end: &dyn Fn(u64) -> bool) -> Result<(), Errno> {
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-    // Whose number it is is known only while the descriptor is open.
+    // The number's owner is known only while the descriptor is open.
     if mark_of(pid.as_raw_pid()).is_some_and(to_end) {
         pidfd_send_signal(pidfd, signal)
     } else {
@@ -268,12 +272,13 @@ fn is_zombie(pid: Pid) -> bool {
     matches!(peeked, Ok(Some(_)))
 }
 
-/// Whether processes with this mark are to end; see [`Limits::may_stay`](crate::Limits::may_stay).
+/// Returns whether processes with this mark are to end; see [`Limits::may_stay`](crate::Limits::may_stay).
 fn is_left_over(mark: u64) -> bool {
     Some(mark) != mark_of(0) && !claims::is_held(mark)
 }
 
-/// The mark of a process; of this one by 0. One that is not marked has that of the process that started galgo.
+/// Returns the mark of a process; 0 means this process. A process that is not marked has the mark of the process that started
+/// galgo.
 pub(crate) fn mark_of(pid: i32) -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -287,7 +292,8 @@ pub(crate) fn mark_of(pid: i32) -> Option<u64> {
     }
 }
 
-/// The same by proc(5): prlimit(2) wants CAP_SYS_RESOURCE for other users' processes, which root in a container does not have.
+/// Does the same by proc(5). prlimit(2) needs CAP_SYS_RESOURCE for other users' processes, which root in a container does not
+/// have.
 fn mark_by_proc(pid: i32) -> Option<u64> {
     let limits = fs::read_to_string(path_of(pid, "limits")).ok()?;
     let line = limits
@@ -299,7 +305,7 @@ fn mark_by_proc(pid: i32) -> Option<u64> {
     }
 }
 
-/// This process's children (proc(5), CONFIG_PROC_CHILDREN; none without it).
+/// Returns this process's children (proc(5), CONFIG_PROC_CHILDREN; none without it).
 pub(crate) fn children() -> Vec<Pid> {
     children_in("/proc/self/task")
 }

@@ -1,8 +1,7 @@
-//! Starting, watching and ending the processes of galgo. No async runtime; the only crate with
-//! `unsafe`.
+//! Starts, watches and ends the processes of galgo. There is no async runtime, and no other crate contains `unsafe`.
 //!
-//! One way in: [`Spawner::start`] turns a [`Start`] into a [`Child`]. Dropping a [`Child`] ends its
-//! whole process group. Linux 5.9 or later, x86_64 and aarch64.
+//! The entry point is [`Spawner::start`], which turns a [`Start`] into a [`Child`]. Dropping a [`Child`] ends its whole process
+//! group. Linux 5.9 or later, x86_64 and aarch64.
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod apart;
@@ -60,18 +59,18 @@ use std::{io, os::fd::BorrowedFd, sync::Arc};
 
 /// Starts processes: vfork and exec from this process.
 ///
-/// A spawner serves one thread; give each thread that starts programs its own, made early, while
-/// descriptor numbers are low (see [`Direct`]).
+/// A spawner serves a single thread. Give each thread that starts programs its own, made early, while descriptor numbers are
+/// low (see [`Direct`]).
 #[derive(Debug)]
 pub struct Spawner {
     /// `clone(CLONE_VM | CLONE_FILES | CLONE_PIDFD)`, with CLONE_VFORK or CLONE_CHILD_CLEARTID, and `execve`.
     direct: Direct,
-    /// What starts the programs that are not to inherit what this thread has confined itself to.
+    /// Starts programs that must not inherit the restrictions of this thread.
     outside: Option<Arc<Outside>>,
 }
 
 impl Spawner {
-    /// A spawner whose programs all inherit what the calling thread is confined to.
+    /// Makes a spawner whose programs all inherit the restrictions of the calling thread.
     pub fn direct() -> io::Result<Self> {
         let direct = Direct::several(1)?.pop();
         let direct = direct.ok_or(io::ErrorKind::Other)?;
@@ -81,7 +80,7 @@ impl Spawner {
         })
     }
 
-    /// A spawner of a process that has confined itself ([`sandbox::confine`]).
+    /// Makes a spawner of a process that has confined itself ([`sandbox::confine`]).
     pub fn new(direct: Direct, outside: Arc<Outside>) -> Self {
         Self {
             direct,
@@ -89,23 +88,23 @@ impl Spawner {
         }
     }
 
-    /// The file mode creation mask of programs, from the next start on; `None`, the default, is the server's.
+    /// Sets the file mode creation mask of programs, from the next start on; `None`, the default, keeps the server's.
     pub fn set_umask(&mut self, mask: Option<u32>) {
         self.direct.set_umask(mask);
     }
 
-    /// The signal for when the thread that starts programs has ended; see [`Direct::set_orphaned`].
+    /// Sets the signal that programs get when the thread that started them has ended; see [`Direct::set_orphaned`].
     pub fn set_orphaned(&mut self, signal: Option<i32>) {
         self.direct.set_orphaned(signal);
     }
 
-    /// What it starts from now on enters no Landlock domain: for programs that make one of their own, with the same scopes.
+    /// Starts programs in no Landlock domain from now on: for programs that make their own domain, with the same scopes.
     pub fn leave_domain_to_programs(&mut self) {
         self.direct.set_ruleset(None);
     }
 
-    /// Starts a program in a process group of its own; when this returns, that group exists and the
-    /// program has replaced the server's image. Blocks for the time of `execve`.
+    /// Starts a program in its own process group. When this returns, that group exists and the program has replaced the
+    /// server's image. Blocks for the time of `execve`.
     pub fn start(&mut self, start: &Start<'_>) -> Result<Child, StartError> {
         let direct = &mut self.direct;
         match outside(&self.outside, start.sandbox, start.no_new_privs) {
@@ -116,11 +115,10 @@ impl Spawner {
         }
     }
 
-    /// Starts a program as [`start`](Self::start) does, without waiting for `execve`: that may take long where the
-    /// program lies on a file system that does not answer. What has become of it is asked for by
-    /// [`outcome`](Self::outcome): until then its group may not exist, and pipes whose ends it was given have another
-    /// end here, so that their other end does not see the end of file. It waits for none of those that are under way,
-    /// however many there are: the caller bounds them.
+    /// Starts a program like [`start`](Self::start), without waiting for `execve`, which may take long if the program's file
+    /// system does not answer. [`outcome`](Self::outcome) tells how the start ended. Until then the program's group may not
+    /// exist. This process also keeps a copy of the ends of pipes that the program was given, so the other end does not see the
+    /// end of file. This waits for no launch under way, and there is no limit on their number: the caller must limit them.
     pub fn launch(
         &mut self,
         launch: Launch,
@@ -136,8 +134,8 @@ impl Spawner {
         started.flatten().expect("the outside thread is there")
     }
 
-    /// What has become of a start that this spawner launched. A failure is told once. Each call lets go of the
-    /// descriptors of all that have begun.
+    /// Returns the outcome of a start that this spawner launched. A failure is told once. Each call closes this process's
+    /// copies of the descriptors of all programs that have begun.
     pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
         match child.remotely_started() {
             Some(remote) => remote.outcome(),
@@ -146,8 +144,8 @@ impl Spawner {
     }
 }
 
-/// What starts a program, where it is not the calling thread: a filter of system calls is only for those that can gain no
-/// privileges, lest a program with privileges takes a refusal for something else.
+/// Returns the threads that must start a program, if the calling thread must not. Only programs that can gain no privileges get
+/// a filter of system calls: a program with privileges might take a refusal for another error.
 fn outside(
     outside: &Option<Arc<Outside>>,
     sandbox: Sandbox,

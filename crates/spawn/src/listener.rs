@@ -15,21 +15,21 @@ use std::{
     path::Path,
 };
 
-/// A Unix socket that takes connections, and whose file is gone: a process that has [`file`](Self::file) connects by
-/// `/proc/self/fd/N`, whatever its user, and no other process can.
+/// A Unix socket that takes connections, and whose file is gone. A process that has [`file`](Self::file) connects by
+/// `/proc/self/fd/N`, as any user, and no other process can.
 #[derive(Debug)]
 pub struct NamelessListener {
-    /// What connections are taken from.
+    /// The socket that accepts connections.
     pub listener: OwnedFd,
-    /// What they are made to (O_PATH).
+    /// The file that clients connect to (O_PATH).
     pub file: OwnedFd,
 }
 
 impl NamelessListener {
-    /// A new one. While it still has a name, that is in a folder which only this process's user may enter.
+    /// Makes a listener. While it still has a name, the name is in a folder that only this process's user may enter.
     ///
     /// # Errors
-    /// The folder for temporary files is not there or is full; no descriptors.
+    /// The folder for temporary files does not exist or is full; no descriptors are left.
     pub fn make() -> io::Result<Self> {
         let mut random = [0; 16];
         getrandom(&mut random[..], GetRandomFlags::empty())?;
@@ -45,7 +45,7 @@ impl NamelessListener {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = open(folder, flags, Mode::empty())?;
         let stat = fstat(&folder)?;
-        // Where others may rename, another folder can stand in its place by now.
+        // If other users may rename here, another folder may be in its place by now.
         if stat.st_uid != effective_uid() || stat.st_mode & 0o077 != 0 {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
@@ -79,9 +79,9 @@ mod tests {
         let listener = UnixListener::from(made.listener);
         listener.accept().unwrap();
         let name = listener.local_addr().unwrap();
-        // It is that of a descriptor which is closed.
+        // The name belongs to a descriptor that is closed.
         assert!(UnixStream::connect(name.as_pathname().unwrap()).is_err());
-        // Nor is it another's way in once no process listens.
+        // Once no process listens, the file leads to no other listener.
         drop(listener);
         assert!(UnixStream::connect(&door).is_err());
     }

@@ -24,7 +24,7 @@ use std::{
 /// The highest nice value (sched(7)).
 const LOWEST: usize = 19;
 
-/// The processors that this process may use, but for the first of them; `None` where it has only one.
+/// Returns the processors that this process may use, except the first; `None` if it has only one.
 fn all_but_one() -> Option<&'static CpuSet> {
     static OTHERS: OnceLock<Option<CpuSet>> = OnceLock::new();
     let others = || {
@@ -36,20 +36,20 @@ fn all_but_one() -> Option<&'static CpuSet> {
     OTHERS.get_or_init(others).as_ref()
 }
 
-/// As [`Child`](crate::Child), of one that is this process's own. So are all functions of the same name.
+/// Implements [`Child`](crate::Child) for a child of this process, with functions of the same names.
 #[derive(Debug)]
 pub(crate) struct OwnChild {
-    /// Taken out in `drop` only: by the reaper, or to be closed.
+    /// Taken out only in `drop`: by the reaper, or to be closed.
     pidfd: ManuallyDrop<OwnedFd>,
     pub(crate) pid: i32,
-    /// What it leaves running may run as long as this is there: it is known by that.
+    /// The mark of the child and of its leftover processes, which may run as long as the mark exists.
     pub(crate) mark: Option<ProcessMark>,
-    /// How it ended; once set, the process is reaped and its numbers may be reused.
+    /// The exit status; once set, the process is reaped and its numbers may be reused.
     exit: Option<Exit>,
     gone: bool,
-    /// It was reaped, and others of its group were still there when that was last asked.
+    /// Whether the process was reaped and its group still had other processes at the last check.
     pub(crate) remains: bool,
-    /// Of a launch that was not waited for: it may not have executed its program yet.
+    /// The number of a launch that was not waited for: the child may not have executed its program yet.
     pub(crate) launch_number: Option<u64>,
 }
 
@@ -72,14 +72,14 @@ impl OwnChild {
         }
     }
 
-    /// Marks the process, and so all that it starts from now on. A process marks itself only between `clone` and `execve`,
-    /// where it has the key.
+    /// Marks the process, and thereby all that it starts from now on. A process marks itself only between `clone` and `execve`,
+    /// while it has the key.
     pub(crate) fn set_mark(&mut self, mark: ProcessMark) {
         set_limits(self.pid, &mark);
         self.mark = Some(mark);
     }
 
-    /// Whether it was reaped.
+    /// Returns whether the process was reaped.
     pub(crate) fn is_known(&self) -> bool {
         self.exit.is_some()
     }
@@ -139,7 +139,7 @@ impl OwnChild {
             )
         };
         let group = libc::PRIO_PGRP as usize;
-        // One that is not in its group yet has started nothing.
+        // A process that is not in its group yet has started nothing.
         // SAFETY: numbers only.
         let _ = unsafe { call_on_program(libc::SYS_setpriority, [group, process, LOWEST, 0]) };
         if to == Priority::IdleLeavingOne
@@ -151,9 +151,9 @@ impl OwnChild {
                 call_on_program(libc::SYS_sched_setaffinity, [process, set[0], set[1], 0])
             };
         }
-        // With autogroups (sched(7)) priorities count within a session, and sessions have one, too. Before the program has a
-        // session of its own, this would be the server's; then `child_side` does it. That one is 0 here, which rustix does not
-        // expect, if its leader is outside of the server's PID namespace.
+        // With autogroups (sched(7)) priorities count within a session, and sessions have a priority, too. Before the program
+        // has its own session, this would lower the server's; then `child_side` lowers it. The session id is 0 here, which
+        // rustix does not expect, if the session's leader is outside of the server's PID namespace.
         // SAFETY: a number only.
         if unsafe { libc::getsid(self.pid) } == self.pid {
             let _ = fs::write(format!("/proc/{}/autogroup", self.pid), "19");
@@ -168,10 +168,10 @@ impl OwnChild {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         match signal_group(self.pidfd.as_fd(), self.pid, signal) {
-            // It is still on its way to its group, and alone.
+            // The process is still on its way to its group, and alone.
             Err(e) if self.launch_number.is_some() && e.raw_os_error() == Some(libc::ESRCH) => {
                 send_signal(self.pidfd.as_fd(), signal, 0)?;
-                // Or it has just arrived there, and is not alone any more. SIGKILL stops it from becoming more.
+                // Or the process has just arrived there, and may have company. SIGKILL stops it from starting more.
                 if signal == libc::SIGKILL {
                     let _ = signal_group(self.pidfd.as_fd(), self.pid, signal);
                 }
@@ -190,20 +190,20 @@ impl OwnChild {
         self.remains = false;
     }
 
-    /// The process has exited: ends its group and reaps it. If the kernel knows the group by its number alone, in this order: a
-    /// zombie keeps its id, and the group's, from being reused; once it is reaped a signal could meet strangers.
+    /// Ends the group of the exited process, and reaps the process. If the kernel knows the group only by its number, the order
+    /// matters: a zombie keeps its id and the group's from being reused. Once it is reaped, a signal could meet strangers.
     fn finish(&mut self) -> io::Result<Exit> {
         if !groups_by_pidfd() {
             let _ = self.signal_group(libc::SIGKILL);
             return self.reap();
         }
-        // Most groups are empty then, and nobody needs the rights to signal them.
+        // Most groups are empty by then, and signals to an empty group need no rights.
         let exit = self.reap()?;
         let _ = signal_group_of(self.pidfd.as_fd(), libc::SIGKILL);
         Ok(exit)
     }
 
-    /// The process has exited, or is on its way out: reaps it.
+    /// Reaps the process, which has exited or is on its way out.
     pub(crate) fn reap(&mut self) -> io::Result<Exit> {
         claims::release(self.pid);
         let (status, usage) = reap(self.pidfd.as_fd(), 0)?.ok_or(io::ErrorKind::WouldBlock)?;
@@ -217,14 +217,14 @@ impl OwnChild {
 impl Drop for OwnChild {
     fn drop(&mut self) {
         if !self.gone || self.remains {
-            // Ends stopped processes too.
+            // SIGKILL ends stopped processes too.
             let _ = self.signal_group(libc::SIGKILL);
         }
         self.mark = None;
         // SAFETY: nothing uses the field after `drop`.
         let pidfd = unsafe { ManuallyDrop::take(&mut self.pidfd) };
-        // A process in the middle of its I/O, or with much memory to give back, is not gone at once, and an event loop
-        // must not wait for it: the reaper does.
+        // A process in the middle of its I/O, or with much memory to free, does not end at once. The reaper waits for it,
+        // because an event loop must not.
         if !self.gone {
             claims::release(self.pid);
         }
@@ -257,7 +257,7 @@ impl AsFd for OwnChild {
 /// PIDFD_SIGNAL_PROCESS_GROUP: Linux 6.9.
 const PROCESS_GROUP: usize = 1 << 2;
 
-/// Signals the process of `pidfd`, alone where there are no `flags`.
+/// Signals the process of `pidfd`; without `flags` only that process.
 fn send_signal(pidfd: BorrowedFd<'_>, signal: i32, flags: usize) -> io::Result<()> {
     let args = [pidfd.as_raw_fd() as usize, signal as usize, 0, flags];
     // SAFETY: numbers only; a null siginfo stands for the usual one.
@@ -267,19 +267,19 @@ fn send_signal(pidfd: BorrowedFd<'_>, signal: i32, flags: usize) -> io::Result<(
 /// Kills the process of a pidfd (SIGKILL).
 ///
 /// # Errors
-/// The kernel's: it has ended.
+/// The kernel's: the process has ended.
 pub fn kill(process: impl AsFd) -> io::Result<()> {
     send_signal(process.as_fd(), libc::SIGKILL, 0)
 }
 
-/// Whether there is a process in the group of `pidfd`, be it one that this process may not signal.
+/// Returns whether there is a process in the group of `pidfd`, even if this process may not signal it.
 fn is_anybody(pidfd: BorrowedFd<'_>) -> bool {
     let args = [pidfd.as_raw_fd() as usize, 0, 0, PROCESS_GROUP, 0, 0];
     // SAFETY: numbers only.
     unsafe { syscall(libc::SYS_pidfd_send_signal, args) != -(libc::ESRCH as isize) }
 }
 
-/// Whether the kernel signals the group of a pidfd's process (Linux 6.9).
+/// Returns whether the kernel can signal the group of a pidfd's process (Linux 6.9).
 pub(crate) fn groups_by_pidfd() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(|| {
@@ -291,8 +291,8 @@ pub(crate) fn groups_by_pidfd() -> bool {
     })
 }
 
-/// Signals the process group that `pidfd` leads, or led: the kernel finds it by what the descriptor holds on to, and by no
-/// number that could be another's by now.
+/// Signals the process group that `pidfd` leads, or led. The kernel finds the group by the descriptor, not by a number that
+/// could belong to another group by now.
 fn signal_group_of(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     send_signal(pidfd, signal, PROCESS_GROUP)
 }
@@ -302,7 +302,6 @@ fn signal_group(pidfd: BorrowedFd<'_>, pid: i32, signal: i32) -> io::Result<()> 
     if groups_by_pidfd() {
         return signal_group_of(pidfd, signal);
     }
-    // The number is still ours: the caller has not reaped the leader, and running or zombie it
-    // holds the id.
+    // The number is still ours: the caller has not reaped the leader, which keeps the id as a running process or a zombie.
     send_signal_to(-pid, signal)
 }

@@ -1,18 +1,18 @@
-//! What a peer has not taken yet.
+//! Tells how much data a peer has not taken yet.
 
 use std::{
     io,
     os::fd::{AsFd, AsRawFd},
 };
 
-/// Bytes written to a socket that its peer has not acknowledged (SIOCOUTQ: tcp(7), unix(7)).
+/// Returns the bytes written to a socket that its peer has not acknowledged (SIOCOUTQ: tcp(7), unix(7)).
 ///
 /// # Errors
-/// It is no stream socket.
+/// The descriptor is no stream socket.
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open for as long as it is borrowed, and the request (SIOCOUTQ has the number of TIOCOUTQ)
-    // writes one int to where the pointer leads.
+    // writes one int to the pointer's place.
     let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     match done {
         -1 => Err(io::Error::last_os_error()),

@@ -1,21 +1,20 @@
 //! System calls without libc.
 //!
-//! Between `clone` and `execve` the child runs in the memory of a server, with the thread-local storage of the thread
-//! that started it. libc's wrappers would write that thread's `errno` and may be bound lazily, which
-//! takes the dynamic linker's locks; a bare instruction does neither.
+//! Between `clone` and `execve` the child runs in the memory of a server, with the thread-local storage of the thread that
+//! started it. libc's wrappers would write that thread's `errno`. They may also be bound lazily, which takes the dynamic
+//! linker's locks. A bare instruction does neither.
 
 use std::arch::asm;
 
-/// One system call with six arguments; the kernel's answer as it is, `-errno` for a failure.
+/// Makes a system call with six arguments. Returns the kernel's answer unchanged, `-errno` for a failure.
 ///
 /// # Safety
-/// The arguments must be what the call `number` demands: pointers valid for what it reads or
-/// writes.
+/// The arguments must be those that the call `number` demands: pointers must be valid for what the call reads or writes.
 #[inline(always)]
 pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
     let ret: isize;
-    // SAFETY: the registers are those of the kernel's calling convention; it clobbers rcx and r11
-    // only. What the call does to memory is the caller's promise.
+    // SAFETY: the registers follow the kernel's calling convention; the call clobbers rcx and r11 only. The caller promises
+    // that the call's effects on memory are sound.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!(
@@ -27,7 +26,7 @@ pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
             options(nostack),
         );
     }
-    // SAFETY: as above; it clobbers x0 only.
+    // SAFETY: the same as above; the call clobbers x0 only.
     #[cfg(target_arch = "aarch64")]
     unsafe {
         asm!(
@@ -41,12 +40,13 @@ pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
     ret
 }
 
-/// Makes a child on a stack of its own in this process's memory (clone(2)): the child calls `entry(context)`, the caller goes on with the child's pid or `-errno`.
+/// Makes a child on its own stack in this process's memory (clone(2)). The child calls `entry(context)`; the caller goes on
+/// with the child's pid or `-errno`.
 ///
 /// # Safety
-/// `args` must be what the call demands, with `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not
-/// return. Until it called `execve` or `exit` nothing else may use the stack, and everything that it reaches from `context`
-/// must live: with `CLONE_VFORK` that is while this call lasts.
+/// `args` must be valid for the call, with `CLONE_VM` and a stack whose top is 16-byte aligned; `entry` must not return. Until
+/// the child has called `execve` or `exit`, nothing else may use the stack, and everything that the child reaches from
+/// `context` must live. With `CLONE_VFORK` that is while this call lasts.
 #[inline(never)]
 pub(crate) unsafe fn clone<T>(
     args: [usize; 5],
@@ -54,9 +54,8 @@ pub(crate) unsafe fn clone<T>(
     context: *const T,
 ) -> isize {
     let ret: isize;
-    // SAFETY: in the parent this is a plain system call. The child finds 0 in rax, rsp at its own
-    // stack's top, and never comes out of `call`, so none of the compiler's assumptions about this
-    // frame apply to it.
+    // SAFETY: in the parent this is a plain system call. The child finds 0 in rax, rsp at its own stack's top, and never comes
+    // out of `call`, so none of the compiler's assumptions about this frame apply to the child.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!(
@@ -76,7 +75,7 @@ pub(crate) unsafe fn clone<T>(
             lateout("rcx") _, lateout("r11") _,
         );
     }
-    // SAFETY: as above, with x0, sp and `blr`.
+    // SAFETY: the same as above, with x0, sp and `blr`.
     #[cfg(target_arch = "aarch64")]
     unsafe {
         asm!(

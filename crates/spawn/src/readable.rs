@@ -1,4 +1,4 @@
-//! Why a user cannot open a file or folder, with the command that lets it.
+//! Explains why a user cannot open a file or folder, with the command that lets the user in.
 
 use std::{
     fs, io,
@@ -11,8 +11,8 @@ use crate::{
     trusted_path, words,
 };
 
-/// Says why `user` cannot read a file. `None`: it can, or the file cannot be read for another reason. Root tries it with the
-/// rights of that user; another caller decides by owners and modes, unless it is that user itself.
+/// Explains why `user` cannot read a file. `None`: the user can, or the file cannot be read for another reason. Root tries with
+/// the rights of that user. Another caller decides by owners and modes, unless it is that user itself.
 pub fn unreadable(path: &Path, user: &Identity) -> Option<String> {
     let open = || trusted_path::read(path).map(drop);
     let tried = match effective_uid() {
@@ -24,7 +24,7 @@ pub fn unreadable(path: &Path, user: &Identity) -> Option<String> {
     tried.err().filter(denied).map(|_| denied_to(path, user))
 }
 
-/// What to say if the system denies this process a file or folder.
+/// Explains why the system denies this process a file or folder.
 pub fn denied(path: &Path) -> String {
     denied_to(path, &identity::current())
 }
@@ -46,20 +46,20 @@ struct Barrier {
     metadata: fs::Metadata,
 }
 
-/// The first component of the path whose owner and mode keep `user` out.
+/// Returns the first component of the path whose owner and mode keep `user` out.
 fn barrier(path: &Path, user: &Identity) -> Option<Barrier> {
     let absolute = std::path::absolute(path).ok()?;
     let all: Vec<_> = absolute.ancestors().collect();
     all.iter().rev().find_map(|at| {
         let metadata = fs::metadata(at).ok()?;
         let needed = if metadata.is_dir() { 0o1 } else { 0o4 };
-        // The path as it was typed.
+        // The path is shown as it was typed.
         let at = if *at == absolute { path } else { at }.to_owned();
         (!has(user, &metadata, needed)).then_some(Barrier { at, metadata })
     })
 }
 
-/// Whether the class of users to which `user` belongs has a bit of the mode.
+/// Returns whether the mode has a bit in the class of users that `user` belongs to.
 fn has(user: &Identity, of: &fs::Metadata, bit: u32) -> bool {
     let shift = match () {
         () if user.uid == 0 => return true,

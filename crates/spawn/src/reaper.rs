@@ -1,5 +1,5 @@
-//! Waits for processes that were killed, or left to run, but are not gone yet, so that no event loop has to; and ends those
-//! that programs leave running outside of their groups ([`crate::leftover`]).
+//! Waits for processes that were killed, or left to run, but are not gone yet, because no event loop may wait for them. Also
+//! ends processes that programs leave running outside of their groups ([`crate::leftover`]).
 
 use crate::{exit::reap, leftover::Leftovers};
 use rustix::{
@@ -17,16 +17,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A descriptor to wait for, and what looks there whether nothing is left to wait for.
+/// A descriptor to wait for, and a function that returns whether the wait is over.
 #[derive(Debug)]
 struct Unreaped(OwnedFd, fn(&OwnedFd) -> bool);
 
-/// What arrived since the thread last looked.
+/// Descriptors that have arrived since the thread last looked.
 static ARRIVED: Mutex<Vec<Unreaped>> = Mutex::new(Vec::new());
 
-/// The thread, and what wakes it; `None` where the system gave neither: then the next process that
-/// is handed over tries again, and until then exited ones stay zombies, which hurts less than
-/// waiting here.
+/// The descriptor that wakes the thread; `None` if the system could start neither. Then the next process that is handed over
+/// tries again. Until then exited processes stay zombies, which is less harmful than waiting here.
 static WAKE: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
 /// Takes over a process, by its pidfd.
@@ -36,8 +35,8 @@ pub(crate) fn adopt(pidfd: OwnedFd) {
     });
 }
 
-/// Takes over a template's child that is not needed any more, before it is known which process it is: `is_over` is asked
-/// when the `socket` that it will report on is ready. A child that is there is killed and reaped by that.
+/// Takes over a template's child that is not needed any more, before its process is known. `is_over` is called when the
+/// `socket` that the child will report on is ready. If the child is there, `is_over` kills and reaps it.
 pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
     ARRIVED
         .lock()
@@ -48,11 +47,11 @@ pub(crate) fn adopt_starting(socket: OwnedFd, is_over: fn(&OwnedFd) -> bool) {
     }
 }
 
-/// Pipes that are kept for their readers.
+/// Number of pipes that are kept for their readers.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-/// Keeps the write end of a pipe until no process holds its read end: a reader must not take the writer's giving up for the
-/// end of the input.
+/// Keeps the write end of a pipe until no process holds its read end. Otherwise a reader would take the closed pipe for the end
+/// of the input, although the writer gave up.
 pub fn keep_until_unread(writer: OwnedFd) {
     if is_unread(&writer) {
         return;
@@ -65,15 +64,15 @@ pub fn keep_until_unread(writer: OwnedFd) {
     });
 }
 
-/// Whether the read end of a pipe is closed: poll(2) says POLLERR of the write end then.
+/// Returns whether the read end of a pipe is closed: then poll(2) reports POLLERR for the write end.
 fn is_unread(writer: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(writer, PollFlags::empty())];
     let polled = poll(&mut fds, Some(&Timespec::default()));
     polled.is_ok() && fds[0].revents().contains(PollFlags::ERR)
 }
 
-/// Waits until the readers of all pipes that are [kept](keep_until_unread) have ended, for a server that ends itself: the kernel
-/// would close the pipes with it.
+/// Waits until the readers of all pipes that are [kept](keep_until_unread) have ended, for a server that ends itself: its end
+/// would close the pipes.
 pub fn wait_until_unread(most: Duration) {
     let began = Instant::now();
     while KEPT.load(Ordering::Relaxed) > 0 && began.elapsed() < most {
@@ -81,16 +80,16 @@ pub fn wait_until_unread(most: Duration) {
     }
 }
 
-/// From now on what a program leaves running ends once its [`Child`](crate::Child) is dropped, whatever group or session it
-/// is in, within a second; and zombies are reaped that became this process's children without being started here
-/// (CLONE_PARENT). The caller starts no children but by this crate, or waits for them within seconds.
+/// Ends leftover processes from now on. Once a program's [`Child`](crate::Child) is dropped, its leftover processes in any
+/// group or session end within a second. Zombies that became this process's children without being started here (CLONE_PARENT)
+/// are reaped. The caller must start children only through this crate, or wait for them within seconds.
 pub fn end_orphans() {
-    // Where the kernel has no such thing (before Linux 3.4) orphans go on.
+    // If the kernel lacks subreapers (before Linux 3.4), orphans go on.
     let _ = set_child_subreaper(Some(getpid()));
     drop(wake());
 }
 
-/// What wakes the thread, which is started where there is none yet.
+/// Returns the descriptor that wakes the thread. If there is no thread yet, starts it.
 fn wake() -> MutexGuard<'static, Option<Arc<OwnedFd>>> {
     let mut wake = WAKE.lock().unwrap_or_else(PoisonError::into_inner);
     if wake.is_none() {
@@ -121,7 +120,7 @@ fn serve(wake: &OwnedFd) {
         if polled.is_ok() && !fds[0].revents().is_empty() {
             let _ = read(wake, &mut [0u8; 8]);
         }
-        // Only those that are ready: one stuck in the kernel must not keep the others.
+        // Only ready descriptors are checked: a process stuck in the kernel must not delay the others.
         let ready = fds[1..].iter().map(|fd| !fd.revents().is_empty());
         let mut ready = ready.collect::<Vec<_>>().into_iter();
         waiting.retain(|Unreaped(fd, is_over)| !(ready.next().unwrap_or(false) && is_over(fd)));

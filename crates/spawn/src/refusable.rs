@@ -1,11 +1,11 @@
-//! Calls that no kernel refuses, but a filter of system calls may. rustix takes that for impossible, and panics.
+//! Calls that no kernel refuses, but a filter of system calls may. rustix takes a refusal for impossible, and panics.
 
 use rustix::{
     fs::Mode,
     process::{Resource, Rlimit},
 };
 
-/// A limit of this process. `None`: the call is refused.
+/// Returns a limit of this process. `None`: the call is refused.
 pub fn limit_of(resource: Resource) -> Option<Rlimit> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

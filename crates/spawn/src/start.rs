@@ -1,4 +1,4 @@
-//! What to start.
+//! Describes a program to start.
 
 use crate::{claims::MarkKind, env::EnvBlock, error::StartError, sandbox::Sandbox};
 use std::{
@@ -6,40 +6,41 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-/// Resource limits of a program (setrlimit(2)); `None` leaves the server's own. CORE is always 0.
+/// Resource limits of a program (setrlimit(2)); `None` keeps the server's own limit. CORE is always 0.
 ///
-/// Soft and hard limit are set alike, so that a program cannot raise them again; the hard limit of
-/// CPU is a second later, so that the log shows SIGXCPU and not a bare SIGKILL. A value above the
-/// server's own hard limit becomes that hard limit.
+/// Soft and hard limit are set alike, so that a program cannot raise them again. The hard limit of CPU is a second later, so
+/// that the log shows SIGXCPU and not a bare SIGKILL. A value above the server's own hard limit becomes that hard limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// RLIMIT_CPU, seconds.
     pub cpu: Option<u64>,
-    /// Percent of one processor, for all programs of a helper together: where there are control groups, else not at all.
+    /// Percent of one processor, for all programs of a helper together. Enforced only by control groups, otherwise ignored.
     pub cpu_percent: Option<u32>,
     /// RLIMIT_AS, bytes.
     pub memory: Option<u64>,
     /// RLIMIT_FSIZE, bytes.
     pub file_size: Option<u64>,
-    /// RLIMIT_NOFILE. A server that raised its own soft limit should set this: programs that use
-    /// select(2) or close every possible descriptor expect 1024.
+    /// RLIMIT_NOFILE. A server that raised its own soft limit should set this: programs that use select(2) or close every
+    /// possible descriptor expect 1024.
     pub open_files: Option<u64>,
-    /// RLIMIT_NPROC. Counts every process and thread of the user, the server's own among them if that has no [ids of its own](crate::apart).
+    /// RLIMIT_NPROC. Counts every process and thread of the user. The server's own count, too, if it has no [ids of its
+    /// own](crate::apart).
     pub processes: Option<u64>,
-    /// Processes that it leaves running outside of its group may outlive it. Otherwise they are ended
+    /// Leftover processes outside of the program's group may outlive it. Otherwise they are ended
     /// ([`end_orphans`](crate::end_orphans)); they are known by RLIMIT_LOCKS, which Linux does not enforce.
     pub may_stay: bool,
-    /// It is a worker, which takes one request after another: what it leaves running may run as long as it does.
+    /// The program is a worker, which takes one request after another: its leftover processes may run as long as the worker
+    /// does.
     pub is_worker: bool,
 }
 
 impl Limits {
-    /// Whether some can be limits of a control group.
+    /// Returns whether some of these limits can be set on a control group.
     pub(crate) fn are_of_groups(&self) -> bool {
         self.memory.is_some() || self.processes.is_some() || self.cpu_percent.is_some()
     }
 
-    /// What marks it and all that it starts; `None`: nothing.
+    /// Returns the kind of mark for the program and all that it starts; `None`: no mark.
     pub(crate) fn mark(&self) -> Option<MarkKind> {
         match (self.may_stay, self.is_worker) {
             (true, _) => None,
@@ -48,7 +49,7 @@ impl Limits {
         }
     }
 
-    /// What is left for each process, in a control group that has its limits.
+    /// Returns the limits that remain for each process, if a control group enforces the others.
     pub(crate) fn within_group(self) -> Self {
         Self {
             memory: None,
@@ -58,10 +59,10 @@ impl Limits {
     }
 }
 
-/// Descriptors a program can be given beside the standard ones.
+/// Number of descriptors that a program can be given besides the standard ones.
 pub const MORE_MAX: usize = 4;
 
-/// What to start.
+/// A program to start.
 #[derive(Debug)]
 pub struct Start<'a> {
     /// The absolute path given to `execve`.
@@ -72,31 +73,31 @@ pub struct Start<'a> {
     pub env: &'a EnvBlock,
     /// The working directory, absolute.
     pub dir: &'a CString,
-    /// Standard input, output and error. No other descriptor reaches the program, but for `more`.
+    /// Standard input, output and error. No other descriptor reaches the program, except `more`.
     pub stdio: [BorrowedFd<'a>; 3],
-    /// Its descriptors from 3 on, at most [`MORE_MAX`]; none for a program that answers a request.
+    /// Descriptors of the program from 3 on, at most [`MORE_MAX`]; none for a program that answers a request.
     pub more: &'a [BorrowedFd<'a>],
     /// Resource limits.
     pub limits: Limits,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
-    /// What it is kept from beside that.
+    /// Further restrictions.
     pub sandbox: Sandbox,
 }
 
-/// How a program stands to others.
+/// The priority of a program among others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// As all do.
+    /// The same as that of all processes.
     #[default]
     Normal,
-    /// It runs where no other process wants the processor (SCHED_IDLE).
+    /// The program runs only when no other process wants the processor (SCHED_IDLE).
     Idle,
-    /// The same, on all processors but one.
+    /// The same as `Idle`, on all processors but one.
     IdleLeavingOne,
 }
 
-/// What to start without waiting for it: as [`Start`], but for the standard descriptors.
+/// A program to start without waiting for it: like [`Start`], without the standard descriptors.
 #[derive(Debug)]
 pub struct Launch {
     /// The absolute path given to `execve`; `None`: `argv[0]`.
@@ -111,19 +112,19 @@ pub struct Launch {
     pub limits: Limits,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privs: bool,
-    /// What it is kept from beside that.
+    /// Further restrictions.
     pub sandbox: Sandbox,
-    /// How it stands to other programs from its beginning.
+    /// The priority among other programs from its beginning.
     pub priority: Priority,
-    /// Its descriptors from 3 on, as those of a [`Start`].
+    /// Descriptors of the program from 3 on, like those in [`Start`].
     pub more: Vec<OwnedFd>,
-    /// Where the program cannot be executed the child writes one zero byte to its standard output, where it has that
-    /// already, and ends: a caller that waits for output learns of it.
+    /// If the program cannot be executed, the child writes a zero byte to its standard output, once it has that, and ends. This
+    /// tells a caller that waits for output.
     pub knocks: bool,
 }
 
 impl Launch {
-    /// The same as a start, but for the descriptors from 3 on.
+    /// Returns the launch as a start, without the descriptors from 3 on.
     pub(crate) fn start<'a>(&'a self, stdio: [BorrowedFd<'a>; 3]) -> Start<'a> {
         Start {
             path: self.path.as_ref().unwrap_or(&self.args[0]),
@@ -142,19 +143,19 @@ impl Launch {
 /// A program that was not started.
 #[derive(Debug)]
 pub struct FailedLaunch {
-    /// Why.
+    /// The reason.
     pub error: StartError,
-    /// What was to be started, to try again.
+    /// The launch, to try again.
     pub launch: Launch,
 }
 
-/// What has become of a start.
+/// The outcome of a launch.
 #[derive(Debug)]
 pub enum LaunchOutcome {
     /// The child has not executed its program yet.
     UnderWay,
     /// The program runs, or has run.
     Started,
-    /// It could not be executed; the child is gone.
+    /// The program could not be executed; the child is gone.
     Failed(Box<FailedLaunch>),
 }

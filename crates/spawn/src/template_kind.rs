@@ -1,8 +1,8 @@
-//! Which programs can be templates, for how many requests, and how each language is told to stop.
+//! Defines which programs can be templates, for how many requests, and how each language is told to stop.
 
 use crate::env::EnvBlock;
 
-/// Where a program stops.
+/// The kind of a template, which determines the place where the program stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TemplateKind {
     /// Dynamically linked on glibc: before `main`.
@@ -19,21 +19,21 @@ pub enum TemplateKind {
     Php,
 }
 
-/// How many requests a template is for.
+/// The number of requests that a template is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uses {
-    /// All that it is asked for: each has a fork of it.
+    /// Every request that it is asked for: each gets a fork of the template.
     Many,
-    /// One, which it takes itself: it is parked, and need not be fit to be forked.
+    /// A single request, which the template takes itself: it is parked, and need not be fit to be forked.
     Once,
 }
 
-/// Why a program is started cold: it "is linked statically: …".
+/// The reason why a program is started cold: it "is linked statically: …".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfit {
-    /// In words.
+    /// The reason in words.
     pub why: String,
-    /// It could not be looked at this time; another time it may be fit.
+    /// The program could not be examined this time; another time it may be fit.
     pub passes: bool,
 }
 
@@ -47,7 +47,7 @@ impl TemplateKind {
         Self::Php,
     ];
 
-    /// As the shim knows it.
+    /// Returns the name that the shim uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Elf => "elf",
@@ -59,7 +59,7 @@ impl TemplateKind {
         }
     }
 
-    /// The shim itself (`build.rs`).
+    /// Returns the shim itself (`build.rs`).
     pub(crate) fn library(self) -> &'static [u8] {
         match self {
             Self::Elf => include_bytes!(concat!(env!("OUT_DIR"), "/elf.so")),
@@ -71,7 +71,7 @@ impl TemplateKind {
         }
     }
 
-    /// The language's part of the shim that is not C.
+    /// Returns the language's part of the shim that is not C.
     pub(crate) fn source(self) -> Option<&'static [u8]> {
         match self {
             Self::Perl => Some(include_bytes!("../shim/perl.pl")),
@@ -82,18 +82,18 @@ impl TemplateKind {
         }
     }
 
-    /// Whether a program that cannot be forked can be parked ([`Uses::Once`]): where nothing of it
-    /// runs before it stops.
+    /// Returns whether a program that cannot be forked can be parked ([`Uses::Once`]): only if none of its code runs before it
+    /// stops.
     pub fn parks(self) -> bool {
         self == Self::Node
     }
 
-    /// Whether its children can tell which modules they loaded; for PHP: which scripts they ran.
+    /// Returns whether its children can report which modules they loaded; for PHP: which scripts they ran.
     pub(crate) fn teaches(self) -> bool {
         self != Self::Elf
     }
 
-    /// Adds to a template's environment what makes it one.
+    /// Adds the variables of a template to a program's environment.
     pub(crate) fn add_env(self, uses: Uses, env: &mut EnvBlock) {
         let ours: &[u8] = b"/proc/self/fd/4";
         let preload = match env.value(b"LD_PRELOAD") {
@@ -104,7 +104,7 @@ impl TemplateKind {
         // Functions of libraries are looked up once, not by each child.
         env.put(b"LD_BIND_NOW", b"1");
         if self == Self::Perl {
-            // Perl pastes what stands behind -M into a `use`: of a version every perl has.
+            // Perl pastes the text after -M into a `use`: here, of a version that every perl has.
             let ours: &[u8] = b"-M5.006;BEGIN{require(q(/proc/self/fd/5))}";
             let theirs = env.value(b"PERL5OPT").unwrap_or_default();
             env.put(b"PERL5OPT", &[ours, b" ", theirs].concat());
@@ -114,7 +114,7 @@ impl TemplateKind {
             env.put(b"GALGO_PARKED", b"1");
         }
         if self == Self::Node {
-            // Rings are shared with children; and node.c needs some bytes of the environment.
+            // Rings would be shared with children. Besides, node.c needs some bytes of the environment.
             env.put(b"UV_USE_IO_URING", b"0");
             env.put(b"GALGO_ROOM", &[b' '; 256]);
         }

@@ -1,14 +1,15 @@
-//! Where a path of the configuration leads. Server, spawner and helpers all ask here.
+//! Finds the file that a path of the configuration leads to, for server, spawner and helpers.
 //!
-//! The operator names files and folders as it pleases, links included. Another account that owns a component on the way, or
-//! can put something else in its place, could put a link there, to anything. So no path leads outside of the first such
-//! component ([`resolve`]). The walk goes from folder to folder on descriptors, and what it returns is what it has looked at.
+//! The operator names files and folders freely, links included. Another account that owns a component on the way, or can
+//! replace it, could put a link to anything there. Therefore no path leads outside of the first such component ([`resolve`]).
+//! The walk goes from folder to folder on descriptors, and returns exactly the files that it has checked.
 //!
-//! Root is trusted, and the user that started galgo. A folder that its group or all others may write to is not: any of them can
-//! replace what it holds. In a sticky folder (`/tmp`) that holds for files and links. A folder in it counts by its own owner,
-//! because nobody else can move it there or away.
+//! Root is trusted, and the user that started galgo. A folder that its group or all others may write to is not trusted: any of
+//! them can replace its entries. In a sticky folder (`/tmp`) that holds for files and links. A folder in it counts by its own
+//! owner, because no other user can move it there or away.
 //!
-//! Where root must open or make a file itself, no component at all may be another account's ([`place`]): logs, sockets, the cache.
+//! If root must open or make a file itself, no component at all may belong to another account ([`place`]): logs, sockets, the
+//! cache.
 
 use rustix::{
     fs::{
@@ -31,21 +32,21 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-/// Links that are followed; as many as the kernel follows (path_resolution(7)).
+/// Links that are followed; the kernel follows as many (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// Bytes of a file that is read as a whole.
+/// The largest file that is read as a whole, bytes.
 const MOST: u64 = 16 << 20;
 
 const HELD: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// The user that started galgo: the first call decides. To be called before the process changes its user.
+/// Returns the user that started galgo, as of the first call. Call this before the process changes its user.
 pub fn starter() -> u32 {
     static STARTER: OnceLock<u32> = OnceLock::new();
     *STARTER.get_or_init(|| geteuid().as_raw())
 }
 
-/// What a path leads to.
+/// The file or folder that a path leads to.
 #[derive(Debug)]
 pub struct Resolved {
     /// The path without links in it.
@@ -59,7 +60,7 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// Opens the file to read. In another account's folder it must be a regular file, lest opening it waits.
+    /// Opens the file to read. In another account's folder it must be a regular file, because opening others may wait.
     ///
     /// # Errors
     /// The system's error.
@@ -69,7 +70,7 @@ impl Resolved {
             if kind(&fstat(&self.file)?) != FileType::RegularFile {
                 return Err(io::Error::other("is not a regular file"));
             }
-            // Its owner may hold a lease of it.
+            // The file's owner may hold a lease on it.
             flags |= OFlags::NONBLOCK;
         }
         let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -79,7 +80,7 @@ impl Resolved {
 
 static LOOKED_FOR: Mutex<PathBuf> = Mutex::new(PathBuf::new());
 
-/// The path that was looked for last: if that goes on for long, its file system hangs.
+/// Returns the path that was looked for last: if that goes on for long, its file system hangs.
 pub fn last_looked_for() -> PathBuf {
     lock(&LOOKED_FOR).clone()
 }
@@ -88,10 +89,10 @@ fn lock(path: &Mutex<PathBuf>) -> MutexGuard<'_, PathBuf> {
     path.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Finds what a path leads to.
+/// Finds the file or folder that a path leads to.
 ///
 /// # Errors
-/// It leads to nothing, or outside of the first component that another account owns or can replace.
+/// The path leads to nothing, or outside of the first component that another account owns or can replace.
 pub fn resolve(path: &Path) -> io::Result<Resolved> {
     resolve_noting(path, &mut BTreeSet::new())
 }
@@ -99,15 +100,15 @@ pub fn resolve(path: &Path) -> io::Result<Resolved> {
 /// Opens a file of the configuration to read.
 ///
 /// # Errors
-/// As [`resolve`] and [`Resolved::read`].
+/// The same errors as [`resolve`] and [`Resolved::read`].
 pub fn read(path: &Path) -> io::Result<File> {
     resolve(path)?.read()
 }
 
-/// As [`read`], the whole file.
+/// Reads a whole file of the configuration.
 ///
 /// # Errors
-/// As [`read`]; it has more than 16 MiB.
+/// The same errors as [`read`]; or the file has more than 16 MiB.
 pub fn read_all(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     read(path)?.take(MOST + 1).read_to_end(&mut bytes)?;
@@ -118,8 +119,8 @@ pub fn read_all(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The component of a path, if there is one, that another account owns or can replace: whether the path leads to anything is then
-/// for that account to decide.
+/// Returns the first component of a path that another account owns or can replace, if there is one: then that account decides
+/// whether the path leads to anything.
 pub fn others_part(path: &Path) -> Option<PathBuf> {
     let mut walk = Walk::begin(path).ok()?;
     let mut all = || -> io::Result<()> {
@@ -130,18 +131,19 @@ pub fn others_part(path: &Path) -> Option<PathBuf> {
         }
         Ok(())
     };
-    // How far the path leads does not matter.
+    // The rest of the path does not matter.
     let _ = all();
     walk.bound
 }
 
-/// The account that decides where a path leads, if that is not root, the user that started galgo, or `own`.
+/// Returns the account that decides where a path leads, if that is not root, the user that started galgo, or `own`.
 pub fn others_account(path: &Path, own: u32) -> Option<u32> {
     let owner = lstat(others_part(path)?).ok()?.st_uid;
     (![0, starter(), own].contains(&owner)).then_some(owner)
 }
 
-/// As [`resolve`]. All names on the way, those of links included, go to `steps`: something else may come by each of them later.
+/// Does the same as [`resolve`], and adds all names on the way, including those of links, to `steps`: each may later stand for
+/// another file.
 pub(crate) fn resolve_noting(path: &Path, steps: &mut BTreeSet<PathBuf>) -> io::Result<Resolved> {
     let mut walk = Walk::begin(path)?;
     while let Some(name) = walk.left.pop() {
@@ -160,10 +162,10 @@ pub(crate) fn resolve_noting(path: &Path, steps: &mut BTreeSet<PathBuf>) -> io::
     })
 }
 
-/// As [`resolve`], of a file that may still be missing in its folder.
+/// Does the same as [`resolve`] for a file that may still be missing in its folder.
 ///
 /// # Errors
-/// As [`resolve`].
+/// The same errors as [`resolve`].
 pub fn locate(path: &Path) -> io::Result<PathEnd> {
     let mut walk = Walk::begin(path)?;
     while let Some(name) = walk.left.pop() {
@@ -183,11 +185,11 @@ pub struct PathEnd {
     pub folder: OwnedFd,
     /// The name in it.
     pub name: OsString,
-    /// What the name stands for, opened with O_PATH and never a link; `None`: nothing yet.
+    /// The file that the name stands for, opened with O_PATH and never a link; `None`: no such file yet.
     pub entry: Option<OwnedFd>,
 }
 
-/// Walks `path`, for root. `None`: another user than root can change where it leads.
+/// Walks `path`, for root. `None`: a user other than root can change where the path leads.
 ///
 /// # Errors
 /// A folder is missing, or the system's error.
@@ -205,11 +207,11 @@ pub fn place(path: &Path) -> io::Result<Option<PathEnd>> {
     walk.end().map(Some)
 }
 
-/// The folder in which the last name of `path` stands; `None` as in [`place`], or where another user could put or
-/// replace that name.
+/// Returns the folder that holds the last name of `path`. `None`: see [`place`], or another user could put or replace that
+/// name.
 ///
 /// # Errors
-/// As [`place`].
+/// The same errors as [`place`].
 pub fn folder(path: &Path) -> io::Result<Option<OwnedFd>> {
     let path = std::path::absolute(path)?;
     let place = match path.parent() {
@@ -220,10 +222,10 @@ pub fn folder(path: &Path) -> io::Result<Option<OwnedFd>> {
     Ok(place.filter(roots))
 }
 
-/// A file that root alone can change or replace, opened with O_PATH; `None`: it is not there, or others can.
+/// Opens a file that root alone can change or replace, with O_PATH; `None`: the file does not exist, or other users can.
 ///
 /// # Errors
-/// As [`place`].
+/// The same errors as [`place`].
 pub fn roots_own(path: &Path) -> io::Result<Option<OwnedFd>> {
     let file = place(path)?.and_then(|place| place.entry);
     let Some(file) = file else { return Ok(None) };
@@ -232,7 +234,7 @@ pub fn roots_own(path: &Path) -> io::Result<Option<OwnedFd>> {
     Ok(is_roots.then_some(file))
 }
 
-/// Opens what a path without links leads to (O_PATH). A link that has come since is not followed.
+/// Opens the file at a path without links (O_PATH). If a link has been put there since, it is not followed.
 ///
 /// # Errors
 /// The system's error.
@@ -241,15 +243,15 @@ pub(crate) fn hold(real: &Path) -> Result<OwnedFd, Errno> {
     openat2(CWD, real, HELD, Mode::empty(), resolve)
 }
 
-/// How far a path was walked.
+/// The state of a walk along a path.
 struct Walk {
-    /// The root, and each folder below it on the way; what is last may be a file.
+    /// The root, and each folder below it on the way; the last entry may be a file.
     folders: Vec<(OsString, OwnedFd)>,
-    /// The names that are left, the first of them last.
+    /// The names that are left, in reverse: the next name is last.
     left: Vec<OsString>,
     links: Vec<(PathBuf, PathBuf)>,
     bound: Option<PathBuf>,
-    /// Another account could have replaced a component.
+    /// Whether another account could have replaced a component.
     is_open: bool,
 }
 
@@ -269,7 +271,7 @@ impl Walk {
         self.folders.iter().map(|(name, _)| name).collect()
     }
 
-    /// Goes on by a name. The names in a link come before those that are left.
+    /// Walks to a name. If it is a link, the names in the link come before those that are left.
     fn step(&mut self, name: &OsStr) -> io::Result<()> {
         if name == ".." {
             self.folders.truncate((self.folders.len() - 1).max(1));
@@ -296,7 +298,7 @@ impl Walk {
                 self.links.push((link, target));
                 return Ok(());
             }
-            // The kernel's own, as behind /dev/stdout: its text need not be a path.
+            // The kernel's own link, like the target of /dev/stdout: its text need not be a path.
             entry = openat(folder, name, HELD, Mode::empty())?;
         }
         self.judge(&above, &stat, name);
@@ -304,7 +306,7 @@ impl Walk {
         Ok(())
     }
 
-    /// As [`step`](Self::step). The end of the path, if its last name stands for nothing.
+    /// Does the same as [`step`](Self::step). Returns the end of the path if its last name does not exist.
     fn step_or_end(&mut self, name: &OsStr) -> io::Result<Option<PathEnd>> {
         match self.step(name) {
             Err(e) if e.kind() == io::ErrorKind::NotFound && self.left.is_empty() => {
@@ -319,7 +321,7 @@ impl Walk {
         }
     }
 
-    /// The end of a path that was walked.
+    /// Returns the end of a path that was walked.
     fn end(mut self) -> io::Result<PathEnd> {
         match (self.folders.pop(), self.folders.pop()) {
             (Some((name, entry)), Some((_, folder))) => Ok(PathEnd {
@@ -331,7 +333,7 @@ impl Walk {
         }
     }
 
-    /// Refuses a path outside of the first component that is another account's.
+    /// Refuses a path outside of the first component that belongs to another account.
     fn stays_inside(&self, path: &Path) -> io::Result<()> {
         match self.bound.as_ref().filter(|bound| !path.starts_with(bound)) {
             None => Ok(()),
@@ -343,11 +345,11 @@ impl Walk {
         }
     }
 
-    /// Looks whether another account owns an entry of the last folder, or can replace it.
+    /// Checks whether another account owns an entry of the last folder, or can replace it.
     fn judge(&mut self, above: &Stat, entry: &Stat, name: &OsStr) {
         let is_sticky = is_trusted(above) && above.st_mode & Mode::SVTX.as_raw_mode() != 0;
-        // Into a sticky folder others can move files and links of root's from a folder of their own, but no folder: that
-        // takes the right to write to it.
+        // Other users can move root's files and links from a folder of their own into a sticky folder, but no folders: moving a
+        // folder takes the right to write to it.
         let stays = is_closed(above)
             || is_sticky && kind(entry) == FileType::Directory && is_trusted(entry);
         let is_link = kind(entry) == FileType::Symlink;
@@ -362,7 +364,7 @@ impl Walk {
     }
 }
 
-/// The names in a path, the first of them last.
+/// Returns the names in a path, in reverse order.
 fn names(path: &Path) -> Vec<OsString> {
     let named = path.components().rev().filter_map(|step| match step {
         Component::Normal(name) => Some(name.to_owned()),
@@ -376,12 +378,12 @@ fn root() -> Result<OwnedFd, Errno> {
     open("/", HELD, Mode::empty())
 }
 
-/// Whether it belongs to root, or to the user that started galgo.
+/// Returns whether the file belongs to root, or to the user that started galgo.
 fn is_trusted(stat: &Stat) -> bool {
     stat.st_uid == 0 || stat.st_uid == starter()
 }
 
-/// Whether nobody but root and the user that started galgo can write to it.
+/// Returns whether only root and the user that started galgo can write to the file.
 pub fn is_closed(stat: &Stat) -> bool {
     is_trusted(stat) && stat.st_mode & 0o022 == 0
 }
@@ -459,7 +461,7 @@ mod tests {
         assert_eq!(hold(&top.join("theirs/near/deep")).err(), Some(Errno::LOOP));
     }
 
-    /// Accounts alice and bob, by numbers, in homes of their own and in a sticky folder.
+    /// Accounts alice and bob, by numbers, with their own homes and with a sticky folder.
     #[test]
     fn a_component_counts_by_its_owner() {
         if !geteuid().is_root() {

@@ -1,11 +1,11 @@
-//! Bytes of others in words for people: escaped for a terminal and a log, quoted for a shell.
+//! Turns bytes of others into words for people: escaped for a terminal and a log, quoted for a shell.
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
 use crate::exit::Status;
 
-/// Whether a character is escaped: control characters, line separators, and what changes the direction of text, by
-/// which one name looks like another (Unicode Standard Annex 9, 2).
+/// Returns whether a character is escaped: control characters, line separators, and characters that change the direction of
+/// text, which can make a name look like another (Unicode Standard Annex 9, 2).
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -18,8 +18,8 @@ pub fn is_hidden(c: char) -> bool {
         )
 }
 
-/// Makes `bytes` safe for a terminal and a log: what [`is_hidden`] names as `\u{1b}` or `\n`, bytes that are not UTF-8
-/// as `\xNN`. Tabs stay.
+/// Makes `bytes` safe for a terminal and a log: characters that [`is_hidden`] names become `\u{1b}` or `\n`, bytes that are not
+/// UTF-8 become `\xNN`. Tabs stay.
 pub fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -37,17 +37,17 @@ pub fn escape(bytes: &[u8]) -> String {
     out
 }
 
-/// A file's name for a person.
+/// Returns a file's name for a person.
 pub fn path(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }
 
-/// A file's name as an argument of a shell's command: as it stands where that is plain, else in single quotes. Where
-/// [`escape`] would change it, `$'…'` holds its bytes (POSIX.1-2024, 2.2.4; bash, zsh, ksh and BusyBox know it).
+/// Returns a file's name as an argument of a shell's command: unchanged if it is plain, else in single quotes. If [`escape`]
+/// would change it, `$'…'` holds its bytes (POSIX.1-2024, 2.2.4; bash, zsh, ksh and BusyBox know it).
 pub fn argument(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"/._-+,:@%".contains(b);
-    // No option: `-x` is a file of this folder.
+    // Without `./` a command would take the file `-x` for an option.
     let here = if bytes.starts_with(b"-") { "./" } else { "" };
     if !bytes.is_empty() && bytes.iter().all(plain) {
         return format!("{here}{}", escape(bytes));
@@ -77,7 +77,7 @@ fn octal(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// How a process ended, in words: "with status 3", "by signal 11 (SIGSEGV)".
+/// Describes how a process ended, in words: "with status 3", "by signal 11 (SIGSEGV)".
 pub fn how(status: Status) -> String {
     match status {
         Status::Code(code) => format!("with status {code}"),
@@ -85,7 +85,7 @@ pub fn how(status: Status) -> String {
     }
 }
 
-/// The names of the signals that programs usually die of (signal(7)).
+/// Returns the names of the signals that programs usually die of (signal(7)).
 fn signal_name(n: i32) -> &'static str {
     match n {
         4 => " (SIGILL)",
@@ -121,7 +121,7 @@ mod tests {
         assert!(escape(bidi.as_bytes()).is_ascii());
     }
 
-    /// What a shell makes of the argument is the name again, and nothing else happens.
+    /// A shell turns the argument into the same name again, and nothing else happens.
     #[test]
     fn a_shell_reads_the_name_back() {
         let names: [&[u8]; 12] = [

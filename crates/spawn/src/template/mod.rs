@@ -156,7 +156,7 @@ impl Template {
         either!(&self.0, template => template.is_alive(), template.is_alive())
     }
 
-    /// Returns whether the template has used half of the CPU time that its limit left after loading: then another one must
+    /// Returns whether the template has used half of the CPU time that its limit left after loading: then another template must
     /// replace it.
     pub fn is_worn(&self) -> bool {
         either!(&self.0, template => template.is_worn(), { let _ = template; false })

@@ -43,7 +43,7 @@ pub(super) fn module_file(line: &[u8]) -> Option<&Path> {
     Some(Path::new(OsStr::from_bytes(&line[tab + 1..])))
 }
 
-/// Accepts a line with no file or an absolute path. The path is compared with another one, and never opened.
+/// Accepts a line with no file or an absolute path. The path is only compared, and never opened.
 fn file(line: &[u8]) -> bool {
     module_file(line).is_none_or(|file| {
         let bytes = file.as_os_str().as_bytes();

@@ -48,8 +48,8 @@ impl Reports {
         let mut reset = false;
         loop {
             let length = match recv(control, &mut message[..], RecvFlags::DONTWAIT) {
-                // The template ended before it had read what it was sent. The kernel reports that once, first; the template's
-                // own messages follow.
+                // The template ended before it had read all messages. The kernel reports that once, first; the template's own
+                // messages follow.
                 Err(Errno::CONNRESET) if !reset => {
                     reset = true;
                     continue;

@@ -3,8 +3,8 @@
 //! A well-formed name may still refer to a file that hostile code has put there. Therefore a module counts only if the program
 //! would look for it there. A template reports that search path before any request. Besides, the program's user must be unable
 //! to change the module's file. If that user may put files into a folder of the search path anyway, hostile code needs no help
-//! to have them loaded: then a file counts that has not changed since before the first request. The time of a file's last
-//! change (ctime) cannot be set back.
+//! to load them. Then a file counts if it has not changed since before the first request. The time of a file's last change
+//! (ctime) cannot be set back.
 //!
 //! 1. `SearchPath`: as reported by a template
 //! 2. `files`: the files that a name stands for, as its language finds them
@@ -547,7 +547,7 @@ mod tests {
         assert!(!site.at(TemplateKind::Ruby, "SITE/lib/old.rb", since));
     }
 
-    /// Runs `ask` as another user, who may write to none of root's files.
+    /// Runs `ask` as another user: that user may not write to any file of root's.
     fn as_nobody<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
         let asks = move || {
             // SAFETY: no memory is involved; the bare call changes this thread alone, and the thread ends with the answer.
