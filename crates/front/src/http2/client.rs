@@ -24,13 +24,13 @@ use super::{
     outgoing::Outgoing,
 };
 
-/// Bytes of a body that are read before the request takes a permit and a process. The other half of the window lets more
+/// Bytes of a body that are read before the request takes a permit and a process. The other half of the window lets more data
 /// come meanwhile.
 const AHEAD: usize = STREAM_WINDOW as usize / 2;
 
 const GONE: Fault = Fault::Gone("the client reset the stream, or closed the connection");
 
-/// Takes in what is left of a body behind its response, and drops it, for a moment.
+/// Receives and drops the rest of a body after its response, for a limited time.
 pub(super) async fn drop_rest(mut body: RecvStream) {
     let rest = async {
         let mut taken = 0;
@@ -49,23 +49,24 @@ pub(super) async fn drop_rest(mut body: RecvStream) {
 pub(super) struct StreamClient {
     body: RecvStream,
     out: Rc<Outgoing>,
-    /// What has come of the body and was not taken.
+    /// Bytes of the body that have come and were not taken.
     buf: Buf,
-    /// All of the body has come.
+    /// Whether the whole body has come.
     ended: bool,
-    /// What is left of the declared length.
+    /// Bytes that are left of the declared length.
     left: Option<u64>,
     taken: u64,
-    /// The most bytes that the body may hold.
+    /// Limit on the bytes of the body.
     limit: u64,
     allowance: RateAllowance,
     owes_continue: bool,
-    /// The client asks for a WebSocket. What it sends is no body, and stays in its window until a program has the stream.
+    /// Whether the client asks for a WebSocket. Its bytes are then no body, and stay in its window until a program has the
+    /// stream.
     held: bool,
 }
 
 impl StreamClient {
-    /// The client that sends `body`, of which it may have `declared` the length.
+    /// Creates the client that sends `body`. `declared`: the body's length, if the client has declared it.
     pub(super) fn new(
         body: RecvStream,
         out: Rc<Outgoing>,
@@ -88,13 +89,13 @@ impl StreamClient {
         }
     }
 
-    /// The body, as far as it was not taken.
+    /// Returns the rest of the body, which was not taken.
     pub(super) fn into_rest(mut self) -> RecvStream {
         let _ = self.body.flow_control().release_capacity(self.buf.len());
         self.body
     }
 
-    /// Receives what has come of the body.
+    /// Receives the data of the body that has come.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let mut allowance = std::mem::replace(&mut self.allowance, RateAllowance::endless());
         let received = allowance.poll_wait(cx, |cx| self.poll_body(cx));
@@ -106,7 +107,8 @@ impl StreamClient {
         Poll::Ready(Ok(()))
     }
 
-    /// Receives one frame of the body, however long that takes: how many bytes it had; 0: the body has ended.
+    /// Receives one frame of the body, however long that takes. Returns the number of bytes in the frame; 0 if the body has
+    /// ended.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.ended {
             return Poll::Ready(Ok(0));
@@ -132,7 +134,7 @@ impl StreamClient {
 impl Client for StreamClient {
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.out.poll_gone(cx) {
-            // Whoever sends the answer is told.
+            // The client is gone: stop waiting for room. Sending the answer then fails.
             Poll::Ready(()) => Poll::Ready(()),
             Poll::Pending => self.out.poll_room(cx),
         }
@@ -166,7 +168,7 @@ impl Client for StreamClient {
         self.buf.consume(n);
         self.taken += n as u64;
         self.left = self.left.map(|left| left.saturating_sub(n as u64));
-        // It fails where more is released than has come.
+        // The call fails if more bytes are released than have come.
         let _ = self.body.flow_control().release_capacity(n);
     }
 
@@ -211,9 +213,10 @@ impl Client for StreamClient {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes what has come out of its frames: those take more memory than the bytes in them. The window bounds it.
+    /// Takes the data that has come out of its frames, because frames take more memory than the bytes in them. The window
+    /// bounds the memory.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        // Whoever asks for more is told why there is none.
+        // If this fails, the next read of the body returns the error.
         while let Poll::Ready(Ok(n @ 1..)) = self.poll_body(cx) {
             self.allowance.grow(n);
         }
@@ -230,7 +233,7 @@ impl Client for StreamClient {
         self.owes_continue
     }
 
-    /// What is sent to the client goes into frames: `nph-` programs cannot write them.
+    /// Everything for the client goes into frames, which `nph-` programs cannot write.
     fn speaks_http(&self) -> bool {
         false
     }
@@ -239,7 +242,7 @@ impl Client for StreamClient {
         self.held
     }
 
-    /// It may be silent for as long as the program's clocks allow.
+    /// Opens the stream to the program. From now on the client may be silent for as long as the program's time limits allow.
     fn upgrade(&mut self) {
         (self.held, self.limit) = (false, u64::MAX);
         self.allowance = RateAllowance::endless();

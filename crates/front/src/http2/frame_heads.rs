@@ -26,7 +26,7 @@ pub(super) struct FrameHead {
 }
 
 impl FrameHeads {
-    /// The frames that follow so many bytes.
+    /// Finds the frames that follow this many bytes.
     pub(super) fn after(bytes: usize) -> Self {
         Self {
             payload: bytes,
@@ -34,7 +34,7 @@ impl FrameHeads {
         }
     }
 
-    /// Takes bytes, up to the end of the next head: how many, and that head.
+    /// Takes bytes, up to the end of the next head. Returns how many were taken, and that head.
     pub(super) fn step(&mut self, bytes: &[u8]) -> (usize, Option<FrameHead>) {
         let payload = self.payload.min(bytes.len());
         self.payload -= payload;

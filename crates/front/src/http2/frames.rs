@@ -1,4 +1,4 @@
-//! Frames as they come, before `h2` has them: how many there are, and of which kind (RFC 9113, 4.1).
+//! Counts received frames, by kind, before `h2` gets them (RFC 9113, 4.1).
 //!
 //! Flow control bounds DATA, and streams bound HEADERS. Nothing in HTTP/2 bounds the other frames, and each costs this side more
 //! than its client.
@@ -22,34 +22,35 @@ const PREFACE: usize = 24;
 const DATA: u8 = 0;
 const CONTINUATION: u8 = 9;
 
-/// Control frames that a connection may send at once, and again each second. A client that sends more is read more slowly.
+/// Control frames that a connection may send at once, and again each second. If a client sends more, they are read more slowly.
 const CONTROL: u32 = 1000;
 const EACH: Duration = Duration::from_millis(1);
-/// Each of so many bytes of answers allows another one: clients say what they have read (WINDOW_UPDATE).
+/// Bytes of answers that allow one more control frame, because clients report the bytes that they have read (WINDOW_UPDATE).
 const ANSWER: usize = 1 << 10;
 
-/// DATA of fewer bytes is small: `h2` holds more beside it, and ends a connection of which it holds 500 such frames.
+/// A DATA frame of fewer bytes is small. For such a frame `h2` uses more memory than its data needs, and if `h2` holds 500 of
+/// them it ends the connection.
 const SMALL: usize = 256;
-/// After so many of them the streams take what has come.
+/// After this many small frames the streams take the data that has come.
 const MANY_SMALL: u32 = 400;
 
-/// The frames that a client sends.
+/// Counts the frames that a client sends.
 #[derive(Debug)]
 pub(super) struct Frames {
     heads: FrameHeads,
     refusals: Rc<Refusals>,
-    /// Control frames that may come.
+    /// Control frames that the client may send now.
     control: u32,
-    /// When some of them were given last.
+    /// Time of the last addition to `control`.
     since: Instant,
-    /// Bytes of answers that have not been counted.
+    /// Bytes of answers that have not been counted yet.
     answered: usize,
-    /// Small DATA since the streams took some.
+    /// Small DATA frames since the streams last took their data.
     small: u32,
 }
 
 impl Frames {
-    /// Those of a connection that begins. `refusals` learns which streams they open.
+    /// Counts the frames of a new connection. `refusals` is told which streams they open.
     pub(super) fn new(refusals: Rc<Refusals>) -> Self {
         Self {
             heads: FrameHeads::after(PREFACE),
@@ -69,7 +70,7 @@ impl Frames {
         self.answered %= ANSWER;
     }
 
-    /// Ready while the turn of the connection lasts, and the client has not sent too many control frames.
+    /// Ready while the turn of the connection lasts, unless the client has sent too many control frames.
     pub(super) fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.control == 0 {
             let given = self.since.elapsed().as_nanos() / EACH.as_nanos();
@@ -84,8 +85,8 @@ impl Frames {
         turn::poll_left(cx)
     }
 
-    /// How many of these bytes `h2` may have: all, or those up to the frame with which the turn ends. One at least, once
-    /// [`Frames::poll_left`] was ready.
+    /// Returns how many of these bytes `h2` may have: all, or the bytes up to the frame with which the turn ends. At least one
+    /// byte, if [`Frames::poll_left`] was ready.
     pub(super) fn let_in(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && self.control > 0 && !turn::is_over() {
@@ -132,7 +133,7 @@ mod tests {
         [&head[..], &vec![b'x'; len.into()]].concat()
     }
 
-    /// A connection that has sent these frames, and how many bytes of them were let in.
+    /// Makes a connection that has sent these frames. Returns its counts, and how many bytes were let in.
     fn sent(all: &[Vec<u8>], piece: usize) -> (Frames, usize) {
         let bytes = [&[b'P'; PREFACE][..], &all.concat()].concat();
         let mut frames = Frames::new(Rc::default());
@@ -160,7 +161,7 @@ mod tests {
     fn too_many_wait() {
         let all = vec![frame(PING, 8); 3 * CONTROL as usize];
         let (mut frames, let_in) = sent(&all, usize::MAX);
-        // The payload of the last one waits as well.
+        // The payload of the last frame waits as well.
         assert_eq!(let_in, PREFACE + CONTROL as usize * (HEAD + 8) - 8);
         let cx = &mut Context::from_waker(std::task::Waker::noop());
         frames.since = Instant::now() + Duration::from_secs(60);

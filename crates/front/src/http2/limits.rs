@@ -1,39 +1,40 @@
-//! What one connection may ask for.
+//! Limits on the requests of one connection.
 
 use std::time::Duration;
 
 /// Requests at once on a connection (SETTINGS_MAX_CONCURRENT_STREAMS): the least that RFC 9113, 6.5.2 recommends.
 pub(super) const MAX_STREAMS: u32 = 100;
-/// Bytes of a request body that may be on their way or wait here, a stream: as many as a pipe holds.
+/// Bytes of a stream's request body that may be on their way or wait here: as many as a pipe holds.
 pub(super) const STREAM_WINDOW: u32 = 64 << 10;
-/// The same of all streams of a connection: at most as much as all of them together may have, 6.25 MiB, so that programs that
-/// leave their input alone hold up no other upload. See [`super::windows`].
+/// Bytes of all request bodies of a connection that may be on their way or wait here. The limit is the sum of the streams'
+/// windows, 6.25 MiB, so that a program that does not read its input holds up no other upload. See [`super::windows`].
 pub(super) const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
-/// What small frames of bodies may take beside their bytes, until they are taken out of them ([`super::client`]). They are taken
-/// before so many have come ([`super::frames`]); a body that nobody takes may meet it.
+/// Memory that small frames of bodies may take in addition to their data, until [`super::client`] takes the data out of them.
+/// That happens before so many frames have come ([`super::frames`]). Only a body that no program takes may reach this limit.
 pub(super) const FRAMES: usize = 2 * STREAM_WINDOW as usize;
 /// Requests at once that any connection may have, however many connections its address has.
 pub(super) const FEW_STREAMS: usize = 8;
-/// Bytes of a response that wait here for the connection to take them, a stream.
+/// Bytes of a stream's response that wait here for the connection to take them.
 pub(super) const SEND_BUFFER: usize = 64 << 10;
-/// Bytes that a request takes while it is answered, more or less: its head, its task, and what `h2` knows of its stream.
+/// Bytes that a request takes while it is answered, more or less: its head, its task, and the state of its stream in `h2`.
 pub(super) const STREAM_SIZE: usize = 8 << 10;
-/// Bytes of answers of a connection that wait here until the client reads it: no more of a file or a program is read meanwhile.
-/// With a large head that exceeds it, and with what [`super::wire`] holds, it is 256 KiB.
+/// Bytes of a connection's answers that wait here until the client reads them. Beyond that no more of a file or a program is
+/// read. With a large head that exceeds the limit, and with the buffers of [`super::wire`], a connection holds 256 KiB.
 pub(super) const MAX_UNREAD: usize = 128 << 10;
-/// How many of them are not charged to the address's share of `spool_memory`.
+/// Part of [`MAX_UNREAD`] that is not charged to the address's share of `spool_memory`.
 pub(super) const FREE_UNREAD: usize = 64 << 10;
-/// A head of at most so many bytes is among [`STREAM_SIZE`]; larger ones count as bytes of answers.
+/// A head of at most this many bytes is covered by [`STREAM_SIZE`]; larger heads count as bytes of answers.
 pub(super) const SMALL_HEAD: usize = 2 << 10;
-/// Streams that the client has opened and reset before they were looked at: beyond, the connection ends with
+/// Streams that the client has opened and reset before galgo looked at them. Beyond this limit, the connection ends with
 /// ENHANCE_YOUR_CALM (CVE-2023-44487).
 pub(super) const MAX_RESET_BY_CLIENT: usize = 20;
-/// Streams that were reset for what the client did wrong, in all: beyond, the same (CVE-2025-8671).
+/// Streams that were reset because of the client's errors, in total. Beyond this limit, the connection ends in the same way
+/// (CVE-2025-8671).
 pub(super) const MAX_RESET_FOR_ERRORS: usize = 200;
-/// Streams that were reset here and are remembered, since their frames may still come.
+/// Streams that galgo has reset and still remembers, because their frames may still come.
 pub(super) const MAX_RESET_HERE: usize = 50;
-/// For how long the rest of a body that no program reads is taken in behind its response, and dropped: a client that still sends may
-/// lose the response if the stream is reset at once.
+/// Time for which the rest of a body that no program reads is received and dropped after its response. If the stream were reset
+/// at once, a client that still sends might lose the response.
 pub(super) const REST_TIME: Duration = Duration::from_secs(1);
-/// So many bytes of it at most.
+/// Bytes of that rest that are received at most.
 pub(super) const REST_BYTES: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! HTTP/2 (RFC 9113): a connection with many requests at once, each on a stream and in a task of its own.
 //!
-//! `h2` does the frames, HPACK and flow control. Here are the requests: a stream becomes the request that HTTP/1 would have
-//! brought ([`galgo_proto::h2`]), and its response goes out as the client has room for it.
+//! The library `h2` does the frames, HPACK and flow control. This module does the requests: a stream becomes the same request
+//! as over HTTP/1 ([`galgo_proto::h2`]), and its response is sent as the client has room for it.
 
 mod client;
 mod frame_heads;
@@ -55,10 +55,10 @@ use unread::{Unread, UnreadPiece};
 use windows::Windows;
 use wire::FrameTransport;
 
-/// How long a connection that ends may take to say so.
+/// Time that a connection may take to send its farewell.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// Serves a connection over which `received` has come already, until it is over.
+/// Serves a connection until it is over. `received` has come over it already.
 pub(crate) async fn serve<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
     (lease, member): (&IdleEntry<'_>, &Member<'_>),
@@ -110,11 +110,12 @@ pub(crate) async fn serve<S: SiteService>(
         ..
     } = served;
     drop(connection);
-    // What is still being answered finds its client gone.
+    // Requests that are still being answered find their client gone.
     while streams.join_next().await.is_some() {}
     event_loop.frees(unread.most() + most * STREAM_SIZE);
     if !member.makes_room() {
-        // GOAWAY says why it ends, and what was not answered: a reset might overtake it, because of frames that come still.
+        // GOAWAY tells the client why the connection ends, and which requests were not answered. A reset might overtake it,
+        // because of frames that still come.
         let waiting = lease.hears();
         tokio::select! {
             () = linger(&sock) => {}
@@ -124,14 +125,15 @@ pub(crate) async fn serve<S: SiteService>(
     }
 }
 
-/// Exchanges the prefaces (RFC 9113, 3.4). `None`: there was none in time, or another connection needs the room.
+/// Exchanges the prefaces (RFC 9113, 3.4). `None`: none came in time, or another connection needs the room.
 async fn shake_hands(
     (http, upgrades): (&Http, bool),
     lease: &IdleEntry<'_>,
     wire: FrameTransport,
 ) -> Option<Connection<FrameTransport, UnreadPiece>> {
     let by = Instant::now() + http.head_timeout;
-    // What h2 refuses itself has no line in the access log: a head between this and `max_head` is refused here.
+    // A head that `h2` itself refuses has no line in the access log. So `h2` gets a larger limit, and galgo refuses heads
+    // between `max_head` and that limit.
     let most = u32::try_from(http.max_head).unwrap_or(u32::MAX);
     let mut builder = Builder::new();
     if upgrades {
@@ -162,11 +164,11 @@ struct ServedConnection<'l, S: SiteService> {
     sock: Rc<Transport>,
     connection: Connection<FrameTransport, UnreadPiece>,
     refused: RefusedRequests<'l, S>,
-    /// A request has come.
+    /// Whether a request has come.
     asked: bool,
     /// The requests that are being answered.
     streams: JoinSet<FinishedRequest>,
-    /// The most that were answered at once.
+    /// The most requests that were answered at once.
     most: usize,
 }
 
@@ -189,7 +191,7 @@ impl<S: SiteService> ServedConnection<'_, S> {
                 };
                 if goes_on { continue } else { return Ok(()) }
             }
-            // A request that waits in `h2` takes less memory than one that is being answered.
+            // A request that waits in `h2` takes less memory than a request that is being answered.
             let unread = self.unread.is_full();
             let wanted = !unread && !self.is_full() && pause.is_none();
             let paused = async {
@@ -205,7 +207,7 @@ impl<S: SiteService> ServedConnection<'_, S> {
                     None => return Ok(()),
                 },
                 Some(ended) = self.streams.join_next() => {
-                    // It fails only where the request panicked.
+                    // A join fails only if the request's task has panicked.
                     let ended = ended.unwrap_or_default();
                     if ended.had_body {
                         self.windows.end();
@@ -222,8 +224,8 @@ impl<S: SiteService> ServedConnection<'_, S> {
         }
     }
 
-    /// The client was told to open no more streams: waits for those that it had opened before, until it has acknowledged that
-    /// (RFC 9113, 6.8). False: the connection is over.
+    /// After the client was told to open no more streams, waits for a stream that it had opened before, until the client has
+    /// acknowledged that (RFC 9113, 6.8). Returns false if the connection is over.
     async fn last(&mut self) -> Result<bool, h2::Error> {
         let next = next(&mut self.connection, &self.refused, true);
         match timeout(GOODBYE, next).await {
@@ -232,18 +234,18 @@ impl<S: SiteService> ServedConnection<'_, S> {
                 Ok(true)
             }
             Ok(None) => Ok(false),
-            // It acknowledges nothing.
+            // The client acknowledges nothing.
             Err(_) => self.end().await.map(|()| false),
         }
     }
 
-    /// Waits for a request, or for the server to drain. False: the connection is over.
+    /// Waits for a request, or for the server to drain. Returns false if the connection is over.
     async fn idle(&mut self, phase: &mut watch::Receiver<Phase>) -> Result<bool, h2::Error> {
         if self.asked && self.event_loop.shared.ends_idle() {
             self.end().await?;
             return Ok(false);
         }
-        // The first request of a connection may be on its way: its client has not been told yet how many there may be.
+        // The first request of a connection may be on its way, because the client has not been told yet how many it may send.
         let asked = self.asked;
         let waiting = self.lease.enter(if asked {
             AwaitedRequest::Next
@@ -256,7 +258,7 @@ impl<S: SiteService> ServedConnection<'_, S> {
                 Some(came) => Some(came?),
                 None => return Ok(false),
             },
-            // To make room, because the server drains, or because `keep_alive` is over.
+            // Ends to make room, because the server drains, or because `keep_alive` is over.
             () = waiting.ended() => None,
             _ = phase.wait_for(|p| *p != Phase::Serving), if asked => return Ok(true),
         };
@@ -275,8 +277,8 @@ impl<S: SiteService> ServedConnection<'_, S> {
         }
     }
 
-    /// Whether a request that comes now must wait: the connections of one address have as many requests at once as it may have
-    /// connections, each of them as many as the others.
+    /// Returns whether a request that comes now must wait. One address may have as many requests at once as connections, and
+    /// each of its connections has the same share of them.
     fn is_full(&self) -> bool {
         let at_once = self.streams.len();
         if at_once < FEW_STREAMS {
@@ -303,7 +305,7 @@ impl<S: SiteService> ServedConnection<'_, S> {
         self.most = self.most.max(self.streams.len());
     }
 
-    /// Ends a connection on which no request is being answered: GOAWAY names the last one that was.
+    /// Ends a connection on which no request is being answered. GOAWAY names the last request that was answered.
     async fn end(&mut self) -> Result<(), h2::Error> {
         if self.connection.has_streams() {
             // A response waits for the client to read it.
@@ -332,13 +334,13 @@ struct RefusedRequests<'l, S: SiteService> {
 impl<S: SiteService> RefusedRequests<'_, S> {
     fn log(&self, fault: &Fault) {
         let entry = logged::refused(self.event_loop, &self.link, fault);
-        // `h2` sends no page: only the log has the reason.
+        // `h2` sends no page, so only the log has the reason.
         self.event_loop.site().refuse(&self.link, entry.id, fault);
         logged::refusal_sent(self.event_loop, entry, 0);
     }
 }
 
-/// Drives the connection, until it is over, or a request comes where it is `wanted`.
+/// Drives the connection until it is over or, if a request is `wanted`, until one comes.
 async fn next<S: SiteService>(
     connection: &mut Connection<FrameTransport, UnreadPiece>,
     refused: &RefusedRequests<'_, S>,

@@ -16,7 +16,7 @@ use http::{Response, StatusCode};
 
 use super::unread::{Unread, UnreadPiece};
 
-/// The sending half of a stream. The request's client looks here as well, whether the peer still reads.
+/// The sending half of a stream. The request's client uses it as well, to see whether the peer still reads.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     half: RefCell<Half>,
@@ -29,12 +29,12 @@ pub(super) struct Outgoing {
 enum Half {
     /// No response has begun.
     Silent(SendResponse<UnreadPiece>),
-    /// It has.
+    /// A response has begun.
     Speaks(SendStream<UnreadPiece>),
 }
 
 impl Outgoing {
-    /// That of a stream of the connection of which `unread` waits.
+    /// Creates the sending half of a stream. `unread` counts the bytes that wait on its connection.
     pub(super) fn new(respond: SendResponse<UnreadPiece>, unread: Arc<Unread>) -> Self {
         Self {
             half: RefCell::new(Half::Silent(respond)),
@@ -57,12 +57,12 @@ impl Outgoing {
         if let Half::Silent(respond) = &mut *self.half.borrow_mut() {
             let mut head = Response::new(());
             *head.status_mut() = StatusCode::CONTINUE;
-            // What fails here fails again.
+            // If this fails, a later call fails, too.
             let _ = respond.send_informational(head);
         }
     }
 
-    /// Sends the head of the response, with which the stream may end. It counts among what waits.
+    /// Sends the head of the response, with which the stream may end. The head counts as unread.
     pub(super) fn begin(&self, mut head: Response<()>, ends: bool) -> io::Result<()> {
         let mut half = self.half.borrow_mut();
         if let Half::Silent(respond) = &mut *half {
@@ -74,7 +74,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Sends `data` that is in memory anyway, with which the stream may end, as the client has room for it.
+    /// Sends `data` that is in memory anyway, as the client has room for it. The stream may end with it.
     pub(super) async fn write(
         &self,
         allowance: &mut RateAllowance,
@@ -93,12 +93,12 @@ impl Outgoing {
         if ends { self.send(data, true) } else { Ok(()) }
     }
 
-    /// Counts `data` among what waits.
+    /// Counts `data` as unread.
     pub(super) fn hold(&self, data: Bytes) -> UnreadPiece {
         self.unread.hold(data)
     }
 
-    /// Sends a piece that counts already, in the same way.
+    /// Sends a piece that is counted already, like [`Outgoing::write`].
     pub(super) async fn write_held(
         &self,
         allowance: &mut RateAllowance,
@@ -121,13 +121,13 @@ impl Outgoing {
         }
     }
 
-    /// Waits until the connection holds no more than it may, within the client's allowance.
+    /// Waits until the connection holds no more unread bytes than it may, within the client's allowance.
     pub(super) async fn not_full(&self, allowance: &mut RateAllowance) -> io::Result<()> {
         let room = |cx: &mut Context<'_>| self.poll_room(cx).map(|()| Ok(0));
         poll_fn(|cx| allowance.poll_wait(cx, room)).await.map(drop)
     }
 
-    /// Waits for room, within the client's allowance: so many bytes that are to be sent at once, and at most `want`.
+    /// Waits for room, within the client's allowance. Returns how many bytes may be sent at once, at most `want`.
     pub(super) async fn room(
         &self,
         allowance: &mut RateAllowance,
@@ -157,7 +157,7 @@ impl Outgoing {
         Poll::Ready(Ok(stream.capacity().min(want)))
     }
 
-    /// Sends bytes that there is room for.
+    /// Sends bytes, for which there must be room.
     pub(super) fn send(&self, data: Bytes, ends: bool) -> io::Result<()> {
         self.send_piece(self.hold(data), ends)
     }
@@ -169,7 +169,7 @@ impl Outgoing {
         }
     }
 
-    /// Another number than those of the other answers.
+    /// Returns a number that no other answer has at the same time.
     fn id(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }

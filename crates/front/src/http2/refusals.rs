@@ -1,7 +1,7 @@
-//! Requests that `h2` refuses before galgo sees them: it resets their streams, or answers 431, and says nothing of it. Here each
-//! gets the answer of HTTP/1 (400), and its line in the access log.
+//! Requests that `h2` refuses before galgo sees them: `h2` resets their streams, or answers 431, and reports nothing. This
+//! module gives each of them the answer of HTTP/1 (400), and its line in the access log.
 //!
-//! A response without fields is one byte of HPACK, which changes no state of the encoder: it is put before the reset.
+//! A response without fields is one byte of HPACK, which changes no state of the encoder. It is put before the reset.
 
 use std::{
     cell::{Cell, RefCell},
@@ -30,7 +30,7 @@ const FLOOD: Fault = Fault::Client(
 );
 const TOO_LARGE: Fault = Fault::Client(431, "the head is far larger than max_head");
 
-/// Streams that are remembered until their requests are accepted: more than wait at once unless `h2` forgets some.
+/// Streams that are remembered until their requests are accepted: more than ever wait at once, unless `h2` forgets some.
 const MOST: usize = 2 * MAX_STREAMS as usize;
 /// END_STREAM and END_HEADERS (RFC 9113, 6.2), and the entry of HPACK's static table that is `:status: 400` (RFC 7541, A).
 const ENDS: u8 = 0x1 | 0x4;
@@ -41,7 +41,7 @@ const STATUS_400: u8 = 0x80 | 12;
 pub(super) struct Refusals {
     newest: Cell<u32>,
     opened: RefCell<Vec<OpenedStream>>,
-    /// Why requests were refused, until it is logged.
+    /// The reasons why requests were refused, until they are logged.
     unlogged: RefCell<Vec<Fault>>,
 }
 
@@ -52,7 +52,7 @@ struct OpenedStream {
 }
 
 impl Refusals {
-    /// A head has come for this stream.
+    /// Notes that a head has come for this stream.
     pub(super) fn open(&self, id: u32) {
         if id <= self.newest.replace(id.max(self.newest.get())) {
             return;
@@ -64,7 +64,8 @@ impl Refusals {
         opened.push(OpenedStream { id, refused: false });
     }
 
-    /// Whether the request of this stream is to be served, as it comes from `h2`. False: it was refused since.
+    /// Returns whether to serve the request of this stream, which comes from `h2`. Returns false if it was refused since it
+    /// came.
     pub(super) fn accept(&self, id: u32) -> bool {
         let mut opened = self.opened.borrow_mut();
         let refused = opened.iter().any(|one| one.id == id && one.refused);
@@ -77,7 +78,7 @@ impl Refusals {
         self.unlogged.take()
     }
 
-    /// `h2` writes a frame of this head. True: an answer must go before it.
+    /// Notes that `h2` writes a frame with this head. Returns true if an answer must go before the frame.
     fn note(&self, head: FrameHead, reason: Reason) -> bool {
         let mut opened = self.opened.borrow_mut();
         let Some(at) = opened.iter().position(|one| one.id == head.stream) else {
@@ -85,7 +86,7 @@ impl Refusals {
         };
         let one = &mut opened[at];
         let why = match (head.kind, reason) {
-            // Nobody else answers a request that was not accepted.
+            // Nothing else answers a request that was not accepted.
             (HEADERS, _) => TOO_LARGE,
             (_, Reason::PROTOCOL_ERROR) => MALFORMED,
             _ => {
@@ -102,20 +103,20 @@ impl Refusals {
     }
 }
 
-/// Why `h2` ends a connection, if the client is to blame.
+/// Returns why `h2` ends a connection, if the client is to blame.
 pub(super) fn why_ended(e: &h2::Error) -> Option<Fault> {
     if !(e.is_go_away() && e.is_library()) {
         return None;
     }
     Some(match e.reason() {
-        // `h2` names no other cause by this code.
+        // In `h2` this code has no other cause.
         Some(Reason::COMPRESSION_ERROR) => TOO_LARGE,
         Some(Reason::ENHANCE_YOUR_CALM) => FLOOD,
         _ => FRAMES,
     })
 }
 
-/// Writes what `h2` writes, and answers before resets of requests that were refused.
+/// Passes on the bytes that `h2` writes, and puts answers before the resets of refused requests.
 #[derive(Debug)]
 pub(super) struct RefusingWriter {
     heads: FrameHeads,
@@ -123,7 +124,7 @@ pub(super) struct RefusingWriter {
 }
 
 impl RefusingWriter {
-    /// The writer of a connection that begins.
+    /// Creates the writer of a new connection.
     pub(super) fn new(refusals: Rc<Refusals>) -> Self {
         Self {
             heads: FrameHeads::default(),
@@ -131,7 +132,7 @@ impl RefusingWriter {
         }
     }
 
-    /// Appends `bytes` to `out`. `h2` writes the 13 bytes of a reset at once.
+    /// Appends `bytes` to `out`. `h2` writes the 13 bytes of a reset in one call.
     pub(super) fn write(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         let (mut at, mut written) = (0, 0);
         while at < bytes.len() {

@@ -26,9 +26,10 @@ use crate::{
     site::SiteService,
 };
 
-/// A frame of fewer bytes is small to clients made of `h2`, which end a connection that has sent many of them unread.
+/// A frame of fewer bytes is small to clients that use `h2`. Such clients end a connection that has sent many of them unread.
 const SMALL: usize = 256;
-/// After so many small pieces in a row galgo waits this long for more behind the first bytes of the next one.
+/// After this many small pieces in a row galgo waits, for the time below, for more output after the first bytes of the next
+/// piece.
 const MANY_SMALL: u32 = 16;
 const GATHER: Duration = Duration::from_millis(1);
 
@@ -61,7 +62,8 @@ impl StreamSender {
         logged::sent(event_loop, request, sent.map_err(|_| 0));
     }
 
-    /// Sends a head and a body whose length is known, but not to HEAD and the like (`bodiless`). Says how much of the body.
+    /// Sends a head and a body of known length. If `bodiless` (HEAD and the like), leaves the body out. Returns how much of the
+    /// body was sent.
     pub(super) async fn whole(
         &mut self,
         event_loop: &EventLoop<impl SiteService>,
@@ -103,7 +105,7 @@ impl StreamSender {
         self.out.write(&mut self.allowance, data, ends).await
     }
 
-    /// Sends a piece of a file. A file that became shorter meanwhile cuts the response.
+    /// Sends a piece of a file. If the file has become shorter, the response is cut.
     async fn file(&mut self, part: &FilePart, ends: bool) -> io::Result<()> {
         let (mut offset, end) = (part.offset, part.offset + part.len);
         while offset < end {
@@ -126,7 +128,7 @@ impl StreamSender {
         }
     }
 
-    /// Sends what a program prints, as it prints it.
+    /// Sends the output of a program as the program prints it.
     async fn program<S: SiteService>(
         &mut self,
         event_loop: &Rc<EventLoop<S>>,
@@ -170,7 +172,7 @@ impl StreamSender {
     }
 }
 
-/// One program's output on its way to one client.
+/// The output of a program on its way to a client.
 struct StreamOutput<'s, 'r, 'i> {
     sender: &'s mut StreamSender,
     request: &'r mut Request<'i>,
@@ -178,9 +180,9 @@ struct StreamOutput<'s, 'r, 'i> {
     framing: Framing,
     sent: u64,
     dropped: usize,
-    /// The stream's end has been sent.
+    /// Whether the stream's end has been sent.
     ended: bool,
-    /// Small pieces that were sent one after the other. `None`: they are not counted, for each is a message.
+    /// Small pieces that were sent one after the other. `None`: not counted, because each piece is a message.
     small: Option<u32>,
 }
 
@@ -194,7 +196,7 @@ impl StreamOutput<'_, '_, '_> {
         loop {
             let mut last = self.output.producer.output_ended();
             let killed = match self.framing {
-                // Here the end of output alone would make a whole response of what is a piece of one.
+                // This framing has no length: the end of output alone would make a partial response look whole.
                 Framing::UntilClose if last => self.output.producer.cut().await,
                 _ => None,
             };
@@ -214,13 +216,13 @@ impl StreamOutput<'_, '_, '_> {
             }
             if self.next_event().await? == Some(OutputEvent::Output) {
                 self.gather().await?;
-                // What is there already goes out together, and with the end if that is there.
+                // Send all output that is there in one go, with the end if that is there, too.
                 self.output.producer.drain_ready(pool::SIZE);
             }
         }
     }
 
-    /// Waits for output while the connection may hold more of it. `None`: it had to wait for the client first.
+    /// Waits for output while the connection may hold more of it. `None`: the call had to wait for the client first.
     async fn next_event(&mut self) -> Result<Option<OutputEvent>, Fault> {
         let StreamSender { out, allowance } = &mut *self.sender;
         let client = &mut *self.request.client;
@@ -255,7 +257,7 @@ impl StreamOutput<'_, '_, '_> {
         self.output.producer.during(client, pause).await
     }
 
-    /// Sends one piece of output within its framing; the rest is dropped.
+    /// Sends one piece of output, as much as fits into the framing. The rest is dropped.
     async fn piece(
         &mut self,
         head: Option<http::Response<()>>,
@@ -271,7 +273,7 @@ impl StreamOutput<'_, '_, '_> {
                 0
             };
         }
-        // What is too short has no end that would make a whole of it.
+        // If the body is too short, do not write an end: it would make the body look whole.
         let ends = match self.framing {
             Framing::Bodiless => true,
             Framing::Length(n) => self.sent + fits as u64 == n,
@@ -298,12 +300,12 @@ impl StreamOutput<'_, '_, '_> {
     ) -> Result<(), Fault> {
         let StreamSender { out: to, allowance } = &mut *self.sender;
         if (fits > 0 || head.is_some()) && to.is_full() {
-            // The program keeps its permit, so that few hold what is not counted yet.
+            // The program keeps its permit meanwhile, so that few programs hold output that is not counted yet.
             let room = pin!(to.not_full(allowance));
             let room = self.request.client.waits_for(room).await?;
             room.map_err(|_| Fault::Gone("the client does not read its connection"))?;
         }
-        // Copied, so that what waits for the client takes no more memory than it has bytes.
+        // Copied, so that waiting data takes no more memory than it has bytes.
         out.join();
         let data = to.hold(Bytes::copy_from_slice(&out.front()[..fits]));
         out.clear();
@@ -321,14 +323,15 @@ impl StreamOutput<'_, '_, '_> {
     }
 }
 
-/// The head of a response, without Content-Length. Names are lower case, and nothing concerns the connection (RFC 9113, 8.2).
+/// Builds the head of a response, without Content-Length. Names are lower case, and no field concerns the connection (RFC 9113,
+/// 8.2).
 fn head(event_loop: &EventLoop<impl SiteService>, response: &Response) -> http::Response<()> {
     let mut head = http::Response::new(());
     // INVARIANT: a program's status has three digits.
     *head.status_mut() = StatusCode::from_u16(response.status).unwrap_or_default();
     let switching = response.status == SWITCHING;
     if switching {
-        // RFC 8441, 5: any 2xx is what 101 is in HTTP/1.1, and there is no key to be accepted.
+        // RFC 8441, 5: any 2xx has the meaning of 101 in HTTP/1.1, and there is no key to accept.
         *head.status_mut() = StatusCode::OK;
     }
     let fields = head.headers_mut();
@@ -346,7 +349,7 @@ fn head(event_loop: &EventLoop<impl SiteService>, response: &Response) -> http::
     head
 }
 
-/// Adds a field, which was checked where it came from. A list that is too long for `http` loses its end.
+/// Adds a field, which its source has checked. A list that is too long for `http` loses its end.
 fn add(fields: &mut HeaderMap, name: &[u8], value: &[u8]) {
     if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
         && !OF_CONNECTION.contains(&name.as_str())

@@ -1,4 +1,4 @@
-//! One request: a stream's head, what answers it, and its line in the access log.
+//! A single request: reads its head from a stream, has it answered, and writes its line in the access log.
 
 use std::{cell::RefCell, pin::pin, rc::Rc, sync::Arc};
 
@@ -39,23 +39,24 @@ use crate::{
     site::SiteService,
 };
 
-/// A request as it came.
+/// A request as `h2` delivers it.
 pub(super) type IncomingStream = (http::Request<RecvStream>, SendResponse<UnreadPiece>);
 
-/// What its connection wants to know of a request that is over.
+/// Result of a request that is over, for its connection.
 #[derive(Debug, Default)]
 pub(super) struct FinishedRequest {
-    /// It was refused for want of capacity, and its client may ask again at once.
+    /// Whether the request was refused for want of capacity. If so, its client may ask again at once.
     pub(super) refused: bool,
     pub(super) had_body: bool,
 }
 
-/// Whether a body follows the head.
+/// Returns whether a body follows the head.
 pub(super) fn has_body((request, _): &IncomingStream) -> bool {
     !request.body().is_end_stream()
 }
 
-/// Answers one request over `link`, whose socket is `sock`, and of which `unread` waits. What it came with is not a part of the future, which lives as long as the response.
+/// Answers one request over `link`, whose socket is `sock`. `unread` counts the bytes that wait on its connection. The future
+/// does not contain the request's arguments, because it lives as long as the response.
 pub(super) fn serve<S: SiteService>(
     event_loop: Rc<EventLoop<S>>,
     link: Rc<Link>,
@@ -63,7 +64,7 @@ pub(super) fn serve<S: SiteService>(
     came: IncomingStream,
 ) -> impl Future<Output = FinishedRequest> + use<S> {
     let had_body = has_body(&came);
-    // One site from its first byte to its last, whatever the event loop is handed meanwhile.
+    // Serves the whole request with one site, even if the event loop is handed another site meanwhile.
     let site = event_loop.site();
     let (request, respond) = came;
     let (parts, body) = request.into_parts();
@@ -79,7 +80,7 @@ pub(super) fn serve<S: SiteService>(
     };
     let sender = StreamSender {
         out: Rc::new(Outgoing::new(respond, unread.clone())),
-        // A window opens once the client has read half of it: a slow link takes longer for that than `rate_grace`.
+        // A window opens once the client has read half of it. On a slow link that takes longer than `rate_grace`.
         allowance: RateAllowance::sharing(&rates(&site.settings().http.rates), sock),
     };
     let body = (body, had_body, held);
@@ -148,7 +149,8 @@ async fn answer<S: SiteService>(
     FinishedRequest { refused, had_body }
 }
 
-/// The response. As long as the client does not read those that wait for it, no other one is made, because each takes memory.
+/// Returns the response. While the client does not read the answers that wait for it, no further answer is made, because each
+/// takes memory.
 async fn answered(
     site: &impl Service,
     request: &mut Request<'_>,
@@ -164,7 +166,7 @@ async fn answered(
     Ok(response)
 }
 
-/// Waits until the answers of the connection that nobody has read leave room for another one.
+/// Waits until the connection's unread answers leave room for another answer.
 async fn room(request: &mut Request<'_>, sender: &mut StreamSender) -> Result<(), Left> {
     if sender.out.is_full() {
         let room = pin!(sender.out.not_full(&mut sender.allowance));
@@ -174,7 +176,8 @@ async fn room(request: &mut Request<'_>, sender: &mut StreamSender) -> Result<()
     Ok(())
 }
 
-/// What a client is told that asked for a WebSocket, and got an answer: it would take each 2xx for one (RFC 8441, 5).
+/// Returns the answer to a client that asked for a WebSocket and got a plain response: it would take any 2xx for a WebSocket
+/// (RFC 8441, 5).
 fn unopened(response: Response) -> Response {
     if let Body::Stream(output) = response.body {
         output.producer.abandon(false, Box::new(|_exit| {}));
@@ -182,15 +185,16 @@ fn unopened(response: Response) -> Response {
     Response::new(501)
 }
 
-/// The Sec-WebSocket-Key of a client that has sent none: 16 random bytes that no other handshake has (RFC 6455, 4.1).
+/// Makes a Sec-WebSocket-Key for a client that has sent none: 16 random bytes that no other handshake has (RFC 6455, 4.1).
 fn websocket_key() -> String {
     let mut nonce = [0; 16];
-    // They come whole (getrandom(2)); without them it is no worse a key, for it proves nothing to anybody.
+    // The bytes come all at once (getrandom(2)). If the call fails, the zeros are as good a key, because the key proves
+    // nothing.
     let _ = getrandom(&mut nonce[..], GetRandomFlags::empty());
     BASE64_STANDARD.encode(nonce)
 }
 
-/// The streams of a connection share `min_rate`: one that waits may wait for the others.
+/// Divides `min_rate` by the streams of a connection, because a stream may have to wait for the others.
 fn rates(of: &Rates) -> Rates {
     Rates {
         least: of.least.div_ceil(MAX_STREAMS.into()),
@@ -198,7 +202,7 @@ fn rates(of: &Rates) -> Rates {
     }
 }
 
-/// The head of a request, and its own link where a trusted proxy passes it on.
+/// Returns the head of a request, and the request's own link if a trusted proxy passes it on.
 fn arrived(
     event_loop: &EventLoop<impl SiteService>,
     settings: &Settings,
@@ -221,7 +225,7 @@ fn arrived(
     Ok((head, behind))
 }
 
-/// Answers what is no request.
+/// Answers a message that is not a request.
 async fn refuse<S: SiteService>(
     event_loop: &Rc<EventLoop<S>>,
     service: &impl Service,

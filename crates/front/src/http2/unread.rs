@@ -1,7 +1,7 @@
 //! Bytes of answers that wait here until the client reads its connection.
 //!
-//! A few are free for each connection; more of them are charged to the address's share of `spool_memory`. Beyond [`MOST`] no
-//! answer of the connection reads on in its file, or in what its program prints.
+//! A few bytes are free for each connection; more are charged to the address's share of `spool_memory`. Beyond [`MAX_UNREAD`]
+//! no answer of the connection reads more of its file, or of its program's output.
 
 use std::{
     collections::VecDeque,
@@ -19,21 +19,22 @@ use http::{HeaderMap, HeaderValue};
 
 use super::limits::{FREE_UNREAD, MAX_UNREAD, SMALL_HEAD};
 
-/// A piece is not cut shorter for want of room: small frames cost the client more than they hold.
+/// A piece is not cut shorter than this for want of room: small frames cost the client more than they hold.
 const LEAST: usize = 16 << 10;
 
-/// Bytes that a field of a head takes beside its text.
+/// Bytes that a field of a head takes in addition to its text.
 const FIELD: usize = 128;
 
-/// What waits to be read, of all answers of a connection. One thread uses it, but a [`HeaderValue`] may hold only what all may use.
+/// Counts the unread bytes of all answers of a connection. One thread uses it, but a [`HeaderValue`] may hold only types that
+/// threads can share.
 #[derive(Debug)]
 pub(super) struct Unread {
     bytes: AtomicUsize,
-    /// How many of them are of answers whose heads are not complete.
+    /// Bytes of answers whose heads are not complete.
     making: AtomicUsize,
-    /// The one of these that goes on while the others wait; 0: none.
+    /// The answer with an incomplete head that goes on while the others wait; 0: no answer.
     first: AtomicUsize,
-    /// The most that has waited.
+    /// The most bytes that have waited.
     most: AtomicUsize,
     charge: Charge,
     waiting: Mutex<VecDeque<Waker>>,
@@ -55,7 +56,7 @@ struct CountedValue {
 }
 
 impl Unread {
-    /// Of a connection, which are charged to `charge`.
+    /// Creates the counter of a connection, whose bytes are charged to `charge`.
     pub(super) fn new(charge: Charge) -> Arc<Self> {
         Arc::new(Self {
             bytes: AtomicUsize::new(0),
@@ -67,18 +68,18 @@ impl Unread {
         })
     }
 
-    /// The most that has waited.
+    /// Returns the most bytes that have waited.
     pub(super) fn most(&self) -> usize {
         self.most.load(Relaxed)
     }
 
-    /// Whether nothing more is to be read for answers now.
+    /// Returns whether no more bytes may be read for answers now.
     pub(super) fn is_full(&self) -> bool {
         self.room(LEAST) == 0
     }
 
-    /// Whether the answer `id` goes on although the connection is full. If all that waits are heads that are not complete, the client
-    /// can make no room: then one of them becomes complete.
+    /// Returns whether the answer `id` goes on although the connection is full. If only incomplete heads are waiting, the
+    /// client can make no room. Then a single answer goes on, until its head is complete.
     pub(super) fn goes_first(&self, id: usize) -> bool {
         if !self.all_are_making() {
             return false;
@@ -105,7 +106,7 @@ impl Unread {
         self.bytes.load(Relaxed) == self.making.load(Relaxed)
     }
 
-    /// Waits for room for a piece of `want` bytes: how much of it there is room for.
+    /// Waits for room for a piece of `want` bytes. Returns how many of them there is room for.
     pub(super) fn poll_room(&self, want: usize, cx: &mut Context<'_>) -> Poll<usize> {
         let room = self.room(want);
         if room > 0 {
@@ -127,7 +128,7 @@ impl Unread {
         }
     }
 
-    /// Counts a head, unless it is small: flow control does not bound heads (RFC 9113, 5.2.1).
+    /// Counts a head, unless it is small, because flow control does not bound heads (RFC 9113, 5.2.1).
     pub(super) fn hold_head(self: &Arc<Self>, fields: &mut HeaderMap) {
         let text = fields
             .iter()
@@ -148,7 +149,8 @@ impl Unread {
         // On an error the counted value is dropped, and the head no longer counts.
         if let Ok(counted) = HeaderValue::from_maybe_shared(counted) {
             *largest = counted;
-            // The table of HPACK keeps no sensitive value: it would count there for as long as the connection lasts.
+            // The table of HPACK keeps no sensitive value. In the table, the value would count for as long as the connection
+            // lasts.
             largest.set_sensitive(true);
         }
     }
@@ -192,7 +194,7 @@ impl Unread {
 }
 
 impl UnreadPiece {
-    /// The first bytes of it, which are counted as before.
+    /// Splits off the first `n` bytes, which stay counted.
     pub(super) fn split_to(&mut self, n: usize) -> Self {
         Self {
             bytes: self.bytes.split_to(n),
@@ -252,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    /// Connections of one address, which has so many bytes of `spool_memory`.
+    /// Makes two connections of one address, which has `share` bytes of `spool_memory`.
     fn connections(share: usize) -> [Arc<Unread>; 2] {
         let settings = SpoolSettings {
             memory: 2 * share as u64,
@@ -279,7 +281,7 @@ mod tests {
         let pieces = fill(&one);
         assert!(one.is_full() && one.bytes.load(Relaxed) <= MAX_UNREAD);
         assert!(one.bytes.load(Relaxed) > MAX_UNREAD - LEAST);
-        // The share of their address is used up: what is free is left.
+        // The share of their address is used up: only the free bytes are left.
         let more = fill(&other);
         assert!(other.is_full() && other.bytes.load(Relaxed) <= FREE_UNREAD);
         drop((pieces, more));
@@ -295,7 +297,7 @@ mod tests {
         small.insert("x-a", HeaderValue::from_static("a"));
         one.hold_head(&mut small);
         assert_eq!(one.bytes.load(Relaxed), 0);
-        // Many small fields are a large head.
+        // Many small fields make a large head.
         for text in ["x".repeat(SMALL_HEAD).as_str(), "y"] {
             let mut large = HeaderMap::new();
             let value = HeaderValue::from_str(text).unwrap();
@@ -349,7 +351,7 @@ mod tests {
             assert!(one.poll_room(1, cx).is_pending() && one.poll_room(1, cx).is_pending());
         }
         let times = || woken.each_ref().map(|one| one.0.load(Ordering::Relaxed));
-        // `fill` waited as well.
+        // The waker of `fill` was woken as well.
         pieces.pop();
         pieces.pop();
         assert_eq!(times(), [1, 0, 0]);

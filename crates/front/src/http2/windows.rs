@@ -1,8 +1,8 @@
-//! How many bytes of request bodies a client may send over one connection before they are taken.
+//! The window of a connection: the bytes of request bodies that a client may send over it before they are taken.
 //!
-//! The window of one body is free, as on a connection of HTTP/1. Those of more are charged to the address's share of
-//! `spool_memory`, and not given back before the connection ends, since what a client was once allowed to send
-//! cannot be taken back. Without a share the bodies of a connection wait for each other.
+//! The window of one body is free, as on a connection of HTTP/1. The windows of further bodies are charged to the address's
+//! share of `spool_memory`. They stay charged until the connection ends, because the server cannot take back its permission to
+//! send. If the share is used up, the bodies of a connection wait for each other.
 
 use galgo_service::spool::Charge;
 
@@ -18,7 +18,7 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Of a connection that has just begun.
+    /// Creates the window of a connection that has just begun.
     pub(super) fn new(charge: Charge) -> Self {
         Self {
             charge,
@@ -27,10 +27,10 @@ impl Windows {
         }
     }
 
-    /// Another body comes: the window that all of them have from now on, if it is another one.
+    /// Counts another body. Returns the new size of the window of all bodies, if the size changes.
     pub(super) fn begin(&mut self) -> Option<u32> {
         self.bodies += 1;
-        // Doubled, for a client is told of a larger window only where it is larger by half.
+        // Doubled, because a client is told of a larger window only if the new window is larger by half.
         let wanted = self.bodies.next_power_of_two() * STREAM_WINDOW;
         let wanted = wanted.min(CONNECTION_WINDOW);
         if wanted <= self.size || !self.charge.reach((wanted - STREAM_WINDOW).into()) {
@@ -40,7 +40,7 @@ impl Windows {
         Some(wanted)
     }
 
-    /// A body has ended.
+    /// Counts the end of a body.
     pub(super) fn end(&mut self) {
         self.bodies -= 1;
     }
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// What the window becomes, in bodies, with each of a hundred bodies, where `spool_memory` holds so many.
+    /// Begins a hundred bodies, while `spool_memory` holds `memory` windows. Returns each new size of the window, in bodies.
     fn grows(memory: u64) -> Vec<u32> {
         let settings = SpoolSettings {
             memory: memory * u64::from(STREAM_WINDOW),
@@ -68,7 +68,7 @@ mod tests {
         let mut windows = Windows::new(spool.share_of(peer).in_memory());
         let grown = (0..100).filter_map(|_| windows.begin()).collect::<Vec<_>>();
         (0..100).for_each(|_| windows.end());
-        // It stays as large as it was.
+        // The window stays as large as it was.
         assert_eq!(windows.begin(), None);
         grown.into_iter().map(|size| size / STREAM_WINDOW).collect()
     }

@@ -1,4 +1,4 @@
-//! A connection as `h2` reads and writes it.
+//! The transport of a connection, from which `h2` reads and to which it writes.
 
 use std::{
     io::{self, IoSlice},
@@ -15,29 +15,29 @@ use super::{
     refusals::{Refusals, RefusingWriter},
 };
 
-/// A connection, which must take what is written to it within the client's allowance.
+/// A connection whose client must take the bytes that are written to it within its allowance.
 ///
-/// `h2` flushes each frame of more than 256 bytes by itself. So what it writes waits until it has no more to write, or until a
-/// buffer is full: a flush wakes the task once more, and then what waits is sent, together with what other tasks have answered by
-/// then. A record of TLS holds 16 KiB (RFC 8446, 5.1), nine bytes less than a frame with its head.
+/// `h2` flushes each frame of more than 256 bytes by itself. So its bytes wait here until it has no more to write, or until a
+/// buffer is full. A flush only wakes the task once more. Then the waiting bytes are sent, together with the answers that other
+/// tasks have made by then. A record of TLS holds 16 KiB (RFC 8446, 5.1), nine bytes less than a frame with its head.
 #[derive(Debug)]
 pub(super) struct FrameTransport {
     sock: Rc<Transport>,
-    /// Received and not yet read.
+    /// Bytes that were received and not yet read.
     received: Buf,
-    /// Written and not yet sent.
+    /// Bytes that were written and not yet sent.
     written: Out,
     allowance: RateAllowance,
     frames: Frames,
     refusing: RefusingWriter,
-    /// A read was tried, and is awaited.
+    /// Whether a read was tried and now waits for data.
     reads: bool,
-    /// A write was tried, and is awaited.
+    /// Whether a write was tried and now waits for room.
     writes: bool,
 }
 
 impl FrameTransport {
-    /// The connection `sock`, over which `received` has come already. `refusals` learns which requests `h2` refuses.
+    /// Wraps the connection `sock`, over which `received` has come already. `refusals` is told which requests `h2` refuses.
     pub(super) fn new(
         sock: Rc<Transport>,
         received: Buf,
@@ -56,7 +56,7 @@ impl FrameTransport {
         }
     }
 
-    /// Ready once something was received that `h2` may have, or nothing comes any more.
+    /// Ready once bytes were received that `h2` may have, or no more bytes come.
     fn poll_received(&mut self, want: usize, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.frames.poll_left(cx));
         if self.received.is_empty() {
@@ -71,7 +71,7 @@ impl FrameTransport {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends what waits.
+    /// Sends the bytes that wait.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self {
             sock,
@@ -101,7 +101,7 @@ impl AsyncRead for FrameTransport {
         let received = wire.poll_received(into.remaining(), cx);
         if received.is_pending() {
             wire.received.shrink();
-            // It goes on when there is room.
+            // The sending goes on when there is room.
             let _sent = wire.poll_send(cx)?;
             return Poll::Pending;
         }
@@ -151,7 +151,7 @@ impl AsyncWrite for FrameTransport {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Where there is no room it is woken anyway.
+        // If there is no room, the task is woken anyway when there is.
         if !self.written.is_empty() && !self.writes {
             cx.waker().wake_by_ref();
         }
