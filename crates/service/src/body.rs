@@ -11,7 +11,7 @@ use crate::{fault::Fault, log::LogSource, producer::Producer, spool::SpoolShare}
 pub struct Response {
     /// The status code.
     pub status: u16,
-    /// The reason phrase, where the program chose one.
+    /// The reason phrase, if the program chose one.
     pub reason: Option<String>,
     /// The fields, without Date, Connection, Content-Length and Transfer-Encoding, which the connection adds.
     pub fields: Fields,

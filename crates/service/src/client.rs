@@ -37,7 +37,7 @@ pub enum Spliced {
     Unread,
 }
 
-/// The unread answers of a connection, as the producer of one of these answers sees them.
+/// The unread answers of a connection, as the producer of an answer sees them.
 pub trait UnreadAnswers: Debug {
     /// Whether the producer must not read more for this answer now.
     fn is_full(&self) -> bool;

@@ -1,20 +1,20 @@
-//! The address that limits count a client by.
+//! The address by which limits count a client.
 //!
-//! By it clients share connections (`front::crowd`), permits and the queue for them ([`admission`](crate::admission)), bytes that
-//! wait ([`spool`](crate::spool)) and requests of a route (`handlers::rate_limit`).
+//! Clients share by address connections (`front::crowd`), permits and the queue for them ([`admission`](crate::admission)),
+//! waiting bytes ([`spool`](crate::spool)) and requests of a route (`handlers::rate_limit`).
 
 use std::net::IpAddr;
 
-/// A client by its address: IPv4 whole, IPv6 by the /64 that one subscriber is given. All clients without an address, as
-/// behind a Unix socket, are one.
+/// A client by its address: a whole IPv4 address, or the /64 of an IPv6 address, which one subscriber gets. All clients without
+/// an address, as on a Unix socket, count as one.
 ///
-/// One number, for it is hashed with every program that starts: 0 without an address, an IPv4 address mapped into IPv6, or
-/// a /64 followed by 1.
+/// A single number, because each start of a program hashes it: 0 without an address, an IPv4 address mapped into IPv6, or a /64
+/// followed by 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Peer(u128);
 
 impl Peer {
-    /// The client at that address.
+    /// Returns the client at that address.
     pub fn of(ip: Option<IpAddr>) -> Self {
         Self(ip.map_or(0, |ip| match ip.to_canonical() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),

@@ -1,14 +1,15 @@
-//! The life of the server.
+//! The phases of the server.
 
-/// Where the server is in it. One phase follows another, and none comes back.
+/// A phase of the server's life. Phases follow each other, and none comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Phase {
     Serving,
-    /// Another process accepts the new connections. An open one may bring one more request, which may be on its way already.
+    /// Another process accepts the new connections. An open connection may bring one more request, which may be on its way
+    /// already.
     HandedOver,
     /// No new connections; running requests may finish.
     Draining,
-    /// Whatever still runs is ended.
+    /// Requests that still run are ended.
     Ending,
 }

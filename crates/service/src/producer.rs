@@ -1,7 +1,7 @@
-//! What produces the body of a response while it is sent: a program, or an application on a connection.
+//! The producer of a response body that is sent at the same time: a program, or an application on a connection.
 //!
-//! A front takes what comes, and sends it as its protocol wants. Meanwhile the producer goes on: it reads the request's
-//! body, writes to the log, and is watched.
+//! A front takes the output, and sends it as its protocol requires. Meanwhile the producer goes on: it reads the request's body,
+//! writes to the log, and is watched.
 
 use std::{
     fmt::Debug,
@@ -21,20 +21,19 @@ use galgo_spawn::{Exit, Status};
 
 use crate::{client::Client, fault::Fault, spool::SpoolShare};
 
-/// A client that has let a write wait for so many ticks reads slower than its program prints.
+/// After this many ticks of a waiting write, the client counts as slower than its program.
 const TICKS: u32 = 2;
 
-/// What a [`Producer`] is asked for. The futures are boxed: they are awaited once for each piece of a body that was not
-/// there at once.
+/// A future of a [`Producer`]. Boxed, because one is awaited for each piece of a body that was not there at once.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Called once with how a process ended, as far as that is known.
+/// Called once with the exit of a process, if it is known.
 pub type OnExit = Box<dyn FnOnce(Option<Exit>)>;
 
-/// What happened while output was awaited.
+/// An event while output was awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputEvent {
-    /// [`Producer::out`] holds more.
+    /// [`Producer::out`] holds more output.
     Output,
     /// This many bytes of output wait in a pipe: see [`Producer::take_pipe`].
     Waiting(usize),
@@ -44,23 +43,23 @@ pub enum OutputEvent {
     HalfClosed,
 }
 
-/// What produces a body. Where a method does something by itself, that is for a producer without a process, whose output never
-/// has to wait.
+/// A producer of a body. Methods with a default are for a producer without a process, whose output never has to wait.
 pub trait Producer: Debug {
-    /// Output received and not yet sent on.
+    /// Returns the output that was received and not yet sent on.
     fn out(&mut self) -> &mut Out;
 
-    /// Bytes in [`Producer::out`].
+    /// Returns the number of bytes in [`Producer::out`].
     fn ready(&self) -> usize;
 
     /// Whether output has ended.
     fn output_ended(&self) -> bool;
 
-    /// The body goes to the client as it comes: output may wait for it in `spool`, and large output, where `splices`, in a pipe.
+    /// Tells the producer that the body goes to the client as it comes. Output may wait for the client in `spool`; if `splices`,
+    /// large output may wait in a pipe.
     fn streams(&mut self, _spool: &SpoolShare, _splices: bool) {}
 
-    /// Takes what output is there already, without waiting, until it ends, or there are `most` bytes or as many as are
-    /// read at once.
+    /// Takes output that is there already, without waiting: until it ends, or until there are `most` bytes or as many as one
+    /// read takes.
     fn drain_ready(&mut self, _most: usize) {}
 
     /// Waits for output while everything else goes on.
@@ -69,7 +68,7 @@ pub trait Producer: Debug {
         client: &'a mut dyn Client,
     ) -> Boxed<'a, Result<OutputEvent, Fault>>;
 
-    /// Takes the pipe in which output waits, to splice from it. It comes back by [`Producer::give_pipe`].
+    /// Takes the pipe in which output waits, to splice from it. [`Producer::give_pipe`] gives it back.
     fn take_pipe(&mut self) -> Option<Sock> {
         None
     }
@@ -77,14 +76,13 @@ pub trait Producer: Debug {
     /// Gives the pipe back.
     fn give_pipe(&mut self, _pipe: Sock) {}
 
-    /// Something was sent.
+    /// Tells the producer that something was sent.
     fn sent(&mut self) {}
 
-    /// Whether the client takes what it is sent as fast as it comes. Output that waits for one that does not goes to memory
-    /// and files.
+    /// Tells the producer whether the client reads as fast as output comes. If not, output waits in memory and files.
     fn client_keeps_up(&mut self, _whether: bool) {}
 
-    /// Goes on while `io` waits for the client, until that is done.
+    /// Keeps the producer going until `io`, which waits for the client, is done.
     fn while_sending<'a>(
         &'a mut self,
         _client: &'a mut dyn Client,
@@ -96,35 +94,35 @@ pub trait Producer: Debug {
         })
     }
 
-    /// Output has ended: what is wrong where that was not the end of a response, but of a piece of one.
+    /// Returns the fault if output ended in the middle of a response.
     fn cut(&mut self) -> Boxed<'_, Option<Fault>> {
         Box::pin(ready(None))
     }
 
-    /// Output has ended: how the process did, if it exits soon.
+    /// Returns the exit of the process after the end of output, if it exits soon.
     fn exit(&mut self) -> Boxed<'_, Option<Exit>> {
         Box::pin(ready(None))
     }
 
-    /// The response is none. Gives a process a moment to exit and to say why, unless it must `end` at once: how it did, and
-    /// the last it wrote to standard error.
+    /// Called if there is no response. Gives the process a moment to exit and to say why, unless it must `end` at once. Returns
+    /// its exit, and the last text on its standard error.
     fn post_mortem(&mut self, _end: bool) -> Boxed<'_, (Option<Exit>, String)> {
         Box::pin(ready((None, String::new())))
     }
 
-    /// The response is over; `done` is told how the process ended.
+    /// Ends the producer after the response; `done` gets the exit of the process.
     fn finish(self: Box<Self>, done: OnExit) {
         done(None);
     }
 
-    /// The request has failed or the client is gone.
+    /// Ends the producer because the request has failed or the client is gone.
     fn abandon(self: Box<Self>, _client_left: bool, done: OnExit) {
         done(None);
     }
 }
 
 impl dyn Producer + '_ {
-    /// Does `io` (sending to the client) while the producer goes on.
+    /// Runs `io` (sending to the client) while the producer goes on.
     pub async fn during<T>(
         &mut self,
         client: &mut dyn Client,
@@ -163,7 +161,7 @@ fn send_failed(e: &io::Error) -> &'static str {
     }
 }
 
-/// The exit status of a producer's process, if it exits soon; 128 and the signal where one ended it; else 0.
+/// Returns the exit status of a producer's process, if it exits soon; 128 plus the signal, if a signal ended it; else 0.
 pub async fn exit_status(producer: &mut dyn Producer) -> u32 {
     match producer.exit().await.map(|exit| exit.status) {
         Some(Status::Code(code)) => code.unsigned_abs(),

@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use crate::{client::Client, id::Id, link::Link, log::access::AccessEntry, peer::Peer};
 
-/// What a front server says of the program it means (fcgiwrap's contract).
+/// A front server's description of the program that it means (fcgiwrap's contract).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Named {
     /// SCRIPT_FILENAME.
     pub file: Option<Vec<u8>>,
-    /// DOCUMENT_ROOT, in front of SCRIPT_NAME where there is no SCRIPT_FILENAME.
+    /// DOCUMENT_ROOT, which precedes SCRIPT_NAME if there is no SCRIPT_FILENAME.
     pub document_root: Option<Vec<u8>>,
     /// SCRIPT_NAME.
     pub script_name: Vec<u8>,
@@ -24,32 +24,32 @@ pub struct Named {
 /// A request that is being answered.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// Its head.
+    /// The request's head.
     pub head: Rc<Head>,
-    /// Its connection.
+    /// The connection.
     pub link: &'a Link,
-    /// Its client.
+    /// The client.
     pub client: &'a mut dyn Client,
-    /// What will be logged.
+    /// The entry for the access log.
     pub entry: Rc<RefCell<AccessEntry>>,
-    /// When its head was complete.
+    /// The time at which the head was complete.
     pub began: Instant,
-    /// What the program said on standard error, for the page that shows a failure to its author.
+    /// The program's text on standard error, for the page that shows a failure to its author.
     pub stderr: String,
-    /// The file that a front server means by this request. Boxed: most requests need no room for it.
+    /// The file that a front server means by this request. Boxed, because most requests do not have it.
     pub named: Option<Box<Named>>,
-    /// Variables that steps before the handler have given: passwords, rewrites, the authorizer.
+    /// Variables from steps before the handler: passwords, rewrites, the authorizer.
     pub granted: Vec<(String, Vec<u8>)>,
-    /// Nothing behind this request can be trusted to be a request: the connection ends with its response.
+    /// Bytes after this request cannot be trusted to be a request: the connection ends with its response.
     pub last: bool,
-    /// It was refused for want of capacity.
+    /// The request was refused because the server is full.
     pub refused: bool,
-    /// The permit that it holds, once it has one.
+    /// The permit of the request, once it has one.
     pub permit: Holding,
 }
 
 impl<'a> Request<'a> {
-    /// A request that has just come.
+    /// Returns a request that has just come.
     pub fn new(
         head: Rc<Head>,
         link: &'a Link,
@@ -72,28 +72,28 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Begins now: what came before is not counted.
+    /// Starts the clock of the request anew.
     pub fn begin(&mut self) {
         self.began = Instant::now();
         self.entry.borrow_mut().began = self.began;
     }
 
-    /// Its id.
+    /// Returns the request's id.
     pub fn id(&self) -> Id {
         self.entry.borrow().id
     }
 
-    /// Whether a response to it with this status has no body (RFC 9110, 6.4.1).
+    /// Whether a response to the request with this status has no body (RFC 9110, 6.4.1).
     pub fn is_bodiless(&self, status: u16) -> bool {
         self.head.method == Method::Head || matches!(status, 100..=199 | 204 | 304)
     }
 
-    /// Its client, as limits count it.
+    /// Returns the client as limits count it.
     pub fn peer(&self) -> Peer {
         Peer::of(self.link.remote_ip)
     }
 
-    /// It holds a permit that others may wait for: see [`Client::has_permit`].
+    /// Notes that the request holds a permit that others may wait for: see [`Client::has_permit`].
     pub fn has_permit(&mut self, permit: Holding) {
         self.client.has_permit(permit.clone());
         self.permit = permit;

@@ -8,12 +8,12 @@ use crate::peer::Peer;
 /// processors now.
 const LATELY: Period = 1;
 
-/// How much the programs of an address crowd out other addresses.
+/// The degree to which the programs of an address crowd out other addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Crowding {
     /// The address has few programs, or there are no other addresses.
     None,
-    /// The programs of the address get less priority than those of other addresses.
+    /// The programs of the address get less priority than other programs.
     Some,
     /// The address also has more than half of all programs: one processor is left to other
     /// addresses.

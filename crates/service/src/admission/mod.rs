@@ -29,9 +29,9 @@ use queue::{AddressLimits, Arrival, Freed, PermitQueue};
 /// Programs at once for each processor. With fewer, the processor is idle while one program's output is sent and the next
 /// program starts; see bench/notes/server.md.
 const RUNNING: usize = 8;
-/// One in this many permits is reserved for a second address, if one address holds all others, so that a second address does
-/// not wait for slow programs. Without a second address one permit for each processor stays unused, which costs nothing: see
-/// [`RUNNING`].
+/// Permits are counted in groups of this size: one permit in each is reserved for a second address, if one address holds all
+/// others. So a second address does not wait for slow programs. Without a second address one permit for each processor stays
+/// unused, which costs nothing: see [`RUNNING`].
 const RESERVED: usize = 8;
 
 /// Limits of running programs, and of requests that wait for a permit.
@@ -106,7 +106,7 @@ struct Held {
     permits: Arc<Permits>,
     peer: Peer,
     route: Option<Arc<ConcurrencyLimit>>,
-    /// How much the address crowded others when it got the permit.
+    /// The crowding by the address when it got the permit.
     crowds: Crowding,
     /// The holder was told to give way.
     ending: AtomicBool,

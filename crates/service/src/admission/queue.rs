@@ -589,7 +589,7 @@ mod tests {
         assert_eq!(used(&mut line, c, 100, 0), Some(5));
         come(&mut line, b, 6);
         assert_eq!(used(&mut line, c, 100, 0), Some(6));
-        // All other addresses together have used more by now.
+        // By now the other addresses together have used more.
         come(&mut line, c, 7);
         assert_eq!(used(&mut line, b, 900, 0), Some(2));
         assert_eq!(used(&mut line, c, 0, 0), Some(7));

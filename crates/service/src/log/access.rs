@@ -31,7 +31,7 @@ pub struct AccessEntry {
     pub status: u16,
     /// Bytes of body that were sent.
     pub bytes: u64,
-    /// One word: `ok`, or the reason of a failure.
+    /// A word: `ok`, or the reason of a failure.
     pub outcome: &'static str,
     /// Time spent waiting for a permit to run a program.
     pub queue: Duration,

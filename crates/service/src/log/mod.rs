@@ -46,7 +46,7 @@ type OwnWriters = Vec<(LogTo, Arc<LogWriter>)>;
 pub struct Reopening {
     access: Option<LogTarget>,
     error: Option<LogTarget>,
-    /// All logs of routes, including those that stay.
+    /// The logs of all routes, including logs that stay.
     own: Option<OwnWriters>,
 }
 
@@ -132,7 +132,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Opens the logs of `next` that differ from those of `before`. Nothing changes before [`Logs::switch`].
+    /// Opens the logs of `next` that `before` does not have. Nothing changes before [`Logs::switch`].
     ///
     /// # Errors
     /// A log cannot be opened.

@@ -1,4 +1,4 @@
-//! Access logs of routes that have one of their own.
+//! Access logs that belong to routes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,10 +7,10 @@ use super::{
     writer::LogWriter,
 };
 
-/// Where the requests of a route are logged, in place of the server's access log.
+/// The access log of a route, which replaces the server's access log for its requests.
 #[derive(Debug)]
 pub struct OwnLog {
-    /// `None`: nowhere.
+    /// The target of the log; `None`: requests are not logged.
     to: Option<LogTo>,
     format: LogFormat,
     writer: OnceLock<Arc<LogWriter>>,
@@ -23,7 +23,7 @@ impl PartialEq for OwnLog {
 }
 
 impl OwnLog {
-    /// A log that is not open yet; `None`: requests are not logged.
+    /// Returns a log that is not open yet; `None`: requests are not logged.
     pub fn new(to: Option<LogTo>, format: LogFormat) -> Self {
         Self {
             to,
@@ -32,23 +32,23 @@ impl OwnLog {
         }
     }
 
-    /// Where it goes.
+    /// Returns the target of the log.
     pub fn to(&self) -> Option<&LogTo> {
         self.to.as_ref()
     }
 
-    /// Has it write by the thread of that log.
+    /// Connects the log to the thread that writes to its target.
     pub(super) fn connect(&self, writer: &Arc<LogWriter>) {
-        // A route that goes on over a reload has the same one already.
+        // A route that stays over a reload has the same writer already.
         let _ = self.writer.set(writer.clone());
     }
 
-    /// How requests are written; `None`: not at all.
+    /// Returns the format of the lines; `None`: requests are not logged.
     pub fn format(&self) -> Option<LogFormat> {
         self.to.is_some().then_some(self.format)
     }
 
-    /// Hands over whole lines.
+    /// Hands whole lines over to the thread.
     pub fn write(&self, lines: Vec<u8>) {
         if let (Some(writer), false) = (self.writer.get(), lines.is_empty()) {
             writer.write(lines);

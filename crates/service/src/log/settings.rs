@@ -1,8 +1,8 @@
-//! What the logs are told.
+//! The settings of the logs.
 
 use std::path::PathBuf;
 
-/// Logs.
+/// The settings of the logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSettings {
     /// Access log; `None`: off.
@@ -11,7 +11,7 @@ pub struct LogSettings {
     pub format: LogFormat,
     /// Error log.
     pub error: LogTo,
-    /// Access logs of routes that have one of their own, each once.
+    /// Access logs of routes; each target is listed once.
     pub own: Vec<LogTo>,
 }
 
@@ -26,7 +26,7 @@ impl Default for LogSettings {
     }
 }
 
-/// Where a log goes.
+/// The target of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum LogTo {
@@ -40,7 +40,7 @@ pub enum LogTo {
 #[allow(missing_docs)]
 pub enum LogFormat {
     Combined,
-    /// The host in front of that.
+    /// `Combined`, with the host in front.
     HostCombined,
     Json,
 }

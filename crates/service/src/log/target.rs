@@ -1,10 +1,4 @@
-//! Where a log goes: opening it, and writing lines to it.
-//!
-//! Decisions:
-//! - Root opens a file itself only where no other user can change the path to it, and as the configured user elsewhere.
-//! - Nothing here blocks for long: a FIFO need not have a reader, and one that does not read costs a second once.
-//! - Another process may write to the same pipe or socket (the server that this one replaces): no line is mixed with others.
-//! - A line that was cut, because the disk was full, is ended before the next one.
+//! The target of a log: opening it, and writing lines to it.
 
 use std::{
     fs::File,
@@ -26,31 +20,31 @@ use rustix::{
 
 use super::settings::LogTo;
 
-/// How long a log that takes nothing in is waited for before lines are given up.
+/// Longest wait for a log that takes no bytes; then lines are given up.
 const PATIENCE: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// So many bytes are written to a pipe without those of others in between, or not at all (pipe(7)).
+/// Largest write to a pipe that the kernel does not mix with other writes (pipe(7)).
 const PIPE_BUF: usize = 4096;
 
-/// Where a log goes: open.
+/// The open target of a log.
 #[derive(Debug)]
 pub(super) struct LogTarget {
     to: LogTo,
-    /// `None` where it is no file, or nothing is written to it.
+    /// `None` if the target is no file, or nothing is written to it.
     file: Option<File>,
     /// The last line that was written has no end.
     torn: bool,
-    /// It took nothing in the last time.
+    /// The target took no bytes at the last write.
     stuck: bool,
-    /// The file system of a regular file: the kernel mixes no two writes to its end (O_APPEND, open(2)).
+    /// The file system of a regular file: the kernel does not mix two writes to the end of a file (O_APPEND, open(2)).
     disk: Option<u64>,
 }
 
 impl LogTarget {
-    /// Opens a log. Root opens it as `user` where another user can change the path.
+    /// Opens a log. If another user can change the path, root opens the log as `user`.
     pub(super) fn open(to: &LogTo, user: Option<&Identity>) -> io::Result<Self> {
         let file = match to {
             LogTo::File(path) => Some(append(path, user)?),
@@ -59,7 +53,7 @@ impl LogTarget {
         Ok(Self::new(to.clone(), file))
     }
 
-    /// For a log that is off.
+    /// Returns the target of a log that is off.
     pub(super) fn nowhere() -> Self {
         Self::new(LogTo::Stderr, None)
     }
@@ -82,23 +76,23 @@ impl LogTarget {
         }
     }
 
-    /// The file system that it is on; `None`: it is no regular file, or none of its own.
+    /// Returns the file system of the log; `None`: the log is no regular file, or has no file of its own.
     pub(super) fn disk(&self) -> Option<u64> {
         self.disk.filter(|_| self.file.is_some())
     }
 
-    /// What of the lines is written at once.
+    /// Returns the first part of the lines, which is written in one call.
     fn piece<'b>(&self, lines: &'b [u8]) -> &'b [u8] {
         if self.disk.is_some() || lines.len() <= PIPE_BUF {
             return lines;
         }
-        // A line that is longer cannot be written whole for sure.
+        // A longer line may be mixed with other writes.
         let end = memchr::memrchr(b'\n', &lines[..PIPE_BUF]);
         let end = end.or_else(|| memchr::memchr(b'\n', lines));
         end.map_or(lines, |end| &lines[..=end])
     }
 
-    /// Opens its file again, where it is one.
+    /// Opens the log's file again, if it has one.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         if self.file.is_some() {
             // The server is its configured user by now, or has none.
@@ -107,7 +101,7 @@ impl LogTarget {
         Ok(())
     }
 
-    /// Goes on as `other`, which may be the same file.
+    /// Becomes `other`, which may be the same file.
     pub(super) fn become_other(&mut self, other: Self) {
         let same = matches!((&self.file, &other.file), (Some(a), Some(b)) if is_same(a, b));
         let torn = self.torn && same;
@@ -117,7 +111,7 @@ impl LogTarget {
     /// Writes lines.
     ///
     /// # Errors
-    /// How many bytes were written, and why no more.
+    /// The number of written bytes, and the reason for writing no more.
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), (usize, io::Error)> {
         if self.torn {
             self.write_all(b"\n")?;
@@ -154,7 +148,7 @@ impl LogTarget {
         }
     }
 
-    /// Waits until something can be written. False: for too long.
+    /// Waits until something can be written. Returns false if that takes too long.
     fn has_room(&self) -> bool {
         let (out, err) = (io::stdout(), io::stderr());
         let fd = match (&self.to, &self.file) {
@@ -180,7 +174,7 @@ const APPEND: OFlags = OFlags::WRONLY
 const HOLD: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const MODE: Mode = Mode::from_raw_mode(0o640);
 
-/// Opens the end of a file.
+/// Opens a file for appending.
 fn append(path: &Path, user: Option<&Identity>) -> io::Result<File> {
     let opened = if !geteuid().is_root() {
         by_name(path)
@@ -209,12 +203,13 @@ fn in_place(place: &PathEnd) -> io::Result<File> {
     }
 }
 
-/// With the rights of the caller. No link leads out of another account's folder.
+/// Opens a file with the rights of the caller. No link leads out of another account's folder.
 fn by_name(path: &Path) -> io::Result<File> {
     in_place(&trusted_path::locate(path)?)
 }
 
-/// Root without a user to become, on a path that others can change: not by a link, nor to a file with another name.
+/// Opens a file as root without a configured user, on a path that others can change: neither by a link, nor a file with
+/// another name.
 fn without_links(path: &Path) -> io::Result<File> {
     let resolve = ResolveFlags::NO_SYMLINKS;
     let entry = match openat2(CWD, path, HOLD, Mode::empty(), resolve) {
@@ -239,16 +234,16 @@ fn without_links(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Opens for writing what is held by an O_PATH descriptor, and nothing else.
+/// Opens the file of an O_PATH descriptor for writing, and no other file.
 fn reopen(entry: &OwnedFd) -> io::Result<File> {
     let flags = match kind(&fstat(entry)?) {
-        // No open(2) opens one.
+        // open(2) cannot open a socket.
         FileType::Socket => {
             return Err(io::Error::other(
                 "is a socket, which no log is written to: name a file, \"-\" or \"stderr\"",
             ));
         }
-        // With a reader of our own, so that it opens before another one is there and stays when that one goes.
+        // With our own reader: so the FIFO opens before its reader is there, and stays open when the reader goes.
         FileType::Fifo => APPEND.difference(OFlags::WRONLY) | OFlags::RDWR,
         _ => APPEND,
     };
@@ -280,7 +275,8 @@ mod tests {
         root
     }
 
-    /// A folder of root's that others may enter, one of the user `nobody` in it, and one that this user may not look into.
+    /// Creates a folder of root's that others may enter. In it are a folder of the user `nobody`, and a folder that this
+    /// user cannot open.
     fn scene() -> (tempfile::TempDir, Identity, PathBuf, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let mode = |path: &Path, mode| {
@@ -302,7 +298,7 @@ mod tests {
         lchown(path, Some(user.uid), Some(user.gid)).unwrap();
     }
 
-    /// Puts each of two names in the place of the other, again and again.
+    /// Exchanges two names again and again.
     fn swap(folder: &Path, [a, b]: [&str; 2], stop: &AtomicBool) {
         let (a, b) = (folder.join(a), folder.join(b));
         while !stop.load(Ordering::Relaxed) {
@@ -317,7 +313,7 @@ mod tests {
         }
         let (_folder, nobody, theirs, secret) = scene();
         fs::write(secret.join("log"), "").unwrap();
-        // A file or a link to one, a folder or a link to one; of root's, which links could be trusted for, too.
+        // Files and folders, and links to them, alternate. They are root's, which links could be trusted for, too.
         fs::write(theirs.join("log"), "").unwrap();
         symlink(secret.join("made"), theirs.join("link")).unwrap();
         fs::create_dir(theirs.join("folder")).unwrap();
@@ -355,12 +351,12 @@ mod tests {
         append(&folder.path().join("log"), Some(&nobody)).unwrap();
         assert_eq!(fs::metadata(theirs.join("log")).unwrap().uid(), nobody.uid);
         assert_eq!(fs::metadata(folder.path().join("log")).unwrap().uid(), 0);
-        // With its rights, which end where root's folder begins.
+        // Opened with the rights of `nobody`, which end at root's folder.
         symlink(&secret, theirs.join("way")).unwrap();
         let e = append(&theirs.join("way/log"), Some(&nobody)).unwrap_err();
         assert!(e.to_string().contains("as the configured user"), "{e}");
         assert_eq!(fs::read_dir(&secret).unwrap().count(), 0);
-        // Without a user links are not followed, nor is a file taken that has another name.
+        // Without a user, links are not followed, and a file with another name is refused.
         let e = append(&theirs.join("way/log"), None).unwrap_err();
         assert!(e.to_string().contains("symbolic link"), "{e}");
         fs::write(secret.join("other"), "").unwrap();
@@ -432,7 +428,7 @@ mod tests {
         let path = folder.path().join("log");
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let mut target = LogTarget::open(&LogTo::File(path.clone()), None).unwrap();
-        // Two and a half lines of half a pipe each: the third is cut.
+        // Two and a half lines of half a pipe each: the third line is cut.
         let line = [vec![b'x'; 30_000], vec![b'\n']].concat();
         let (written, e) = target.write(&line.repeat(3)).unwrap_err();
         assert!(

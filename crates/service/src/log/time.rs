@@ -16,7 +16,8 @@ struct Civil {
     milli: u32,
 }
 
-/// Days to a date in the proleptic Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Converts days to a date in the proleptic Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms").
 fn civil(t: SystemTime) -> Civil {
     let since = t.duration_since(UNIX_EPOCH).unwrap_or_default();
     let secs = since.as_secs();
@@ -45,13 +46,13 @@ pub fn first_of_second(last: &Cell<u64>) -> bool {
     last.replace(second) != second
 }
 
-/// The second that it is now, since the epoch.
+/// Returns the current second since the epoch.
 pub(super) fn second() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_secs()
 }
 
-/// `2026-11-21T01:04:23.250Z` (RFC 3339).
+/// Formats a time as `2026-11-21T01:04:23.250Z` (RFC 3339).
 pub fn iso(t: SystemTime) -> String {
     let c = civil(t);
     format!(
@@ -60,7 +61,7 @@ pub fn iso(t: SystemTime) -> String {
     )
 }
 
-/// `21/Nov/2026:01:04:23 +0000`, as in the Common Log Format.
+/// Formats a time as `21/Nov/2026:01:04:23 +0000`, as in the Common Log Format.
 pub fn clf(t: SystemTime) -> String {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",

@@ -1,5 +1,5 @@
-//! Clients of whom something was said in this second. No client can fill the log: each address has the first line of a
-//! second, and so have only so many addresses.
+//! Clients that the log has named in this second. No client can fill the log: in each second, a line names a limited
+//! number of addresses, and each address only once.
 
 use std::{
     cell::RefCell,
@@ -8,7 +8,7 @@ use std::{
 
 use super::time::second;
 
-/// Addresses of which something is said in one second of one event loop.
+/// Limit of addresses that the log names in one second of one event loop.
 const MOST: usize = 100;
 
 /// Clients that one event loop has named in this second.
@@ -19,12 +19,12 @@ pub struct NamedClients(RefCell<Second>);
 struct Second {
     second: u64,
     told: Vec<Option<IpAddr>>,
-    /// Calls for clients that were named already, until they are counted.
+    /// Calls for clients that were named already, since they were last counted.
     more: u64,
 }
 
 impl NamedClients {
-    /// Whether something may be said of the client at that address; from then on nothing for a second.
+    /// Whether the log may name the client at that address; if so, it must not name that client again in this second.
     pub fn is_first(&self, client: Option<IpAddr>) -> bool {
         self.is_first_in(second(), client)
     }
@@ -36,7 +36,7 @@ impl NamedClients {
         now.more == 1
     }
 
-    /// Returns how many such calls there were since the last time.
+    /// Returns the number of such calls since the last time.
     pub fn take_more(&self) -> u64 {
         std::mem::take(&mut self.0.borrow_mut().more)
     }
@@ -56,7 +56,7 @@ impl NamedClients {
     }
 }
 
-/// An IPv6 client has a /64 to itself, and would be a new one with each request.
+/// Returns the /64 of an IPv6 client: the client has it to itself, and could use a new address for each request.
 fn network(client: IpAddr) -> IpAddr {
     match client {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !0 << 64).into(),

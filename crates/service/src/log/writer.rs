@@ -1,4 +1,4 @@
-//! Threads that write logs.
+//! The threads that write logs.
 
 use std::{
     io::{self, Write},
@@ -15,38 +15,38 @@ use galgo_spawn::apart::open_files_as_user;
 use super::{target::LogTarget, time};
 use crate::lock::lock;
 
-/// Blocks of lines of a log that may wait for the disk; more are dropped and counted.
+/// Limit of a log's blocks of lines that wait for the disk; more are dropped and counted.
 const WAITING: usize = 4096;
 
-/// Lost lines are reported this often at most.
+/// Shortest interval between reports of lost lines.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// How long the end of the server waits for a log whose reader does not read.
+/// Longest wait, at the end of the server, for a log whose reader does not read.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Hands lines to a thread that writes them. Logs on one file system share it: a slow disk keeps no other log waiting.
+/// Hands lines to a thread that writes them. Logs on one file system share a thread: a slow disk delays no log on another disk.
 #[derive(Debug)]
 pub struct LogWriter {
     log: Arc<Log>,
     to_thread: Sender<WriterMessage>,
-    /// The file system of the log when it was opened; `None`: it is no regular file.
+    /// The file system of the log when it was opened; `None`: the log is no regular file.
     disk: Option<u64>,
 }
 
 type WriterMessage = (Arc<Log>, LogMessage);
 
-/// What the thread does before it writes anything more.
+/// A switch that the thread makes before it writes more lines.
 #[derive(Debug, Default)]
 struct LogSwitch {
-    /// Goes on there.
+    /// The new target.
     to: Option<LogTarget>,
-    /// Then opens its file again.
+    /// After that, the file is opened again.
     reopens: bool,
 }
 
 impl LogSwitch {
-    /// Goes on there; `None`: opens the file again, also one that was opened for a switch that is still to come. It may have been
-    /// moved away since.
+    /// Sets the new target; `None`: opens the file again, even if it was just opened for a pending switch, because it may have
+    /// been moved away since.
     fn next(&mut self, to: Option<LogTarget>) {
         self.reopens = to.is_none();
         if to.is_some() {
@@ -62,29 +62,29 @@ enum LogMessage {
     Flush(SyncSender<()>),
 }
 
-/// A log, as its thread knows it.
+/// The state of a log that its thread uses.
 #[derive(Debug)]
 struct Log {
     /// Blocks of lines that wait for the thread.
     waiting: AtomicUsize,
     dropped: AtomicU64,
     switch: Mutex<LogSwitch>,
-    /// Only the thread locks it.
+    /// Locked by the thread alone.
     output: Mutex<LogOutput>,
 }
 
-/// Where the lines of a log go.
+/// The target of the lines, and its errors.
 #[derive(Debug)]
 struct LogOutput {
     target: LogTarget,
-    /// Lines that the system did not take, and why.
+    /// Lines that the system did not accept, and why.
     failed: Option<(u64, io::Error)>,
     reported: Option<Instant>,
     errors: Option<Arc<LogWriter>>,
 }
 
 impl LogWriter {
-    /// Starts the thread of a log. Trouble with it is reported to `errors`.
+    /// Starts the thread of a log. Reports errors to `errors`.
     pub(super) fn start(target: LogTarget, errors: Option<Arc<Self>>) -> io::Result<Self> {
         let (to_thread, messages) = channel();
         std::thread::Builder::new()
@@ -97,7 +97,7 @@ impl LogWriter {
         })
     }
 
-    /// Another log, by the same thread.
+    /// Returns a writer for another log, on the same thread.
     pub(super) fn beside(&self, target: LogTarget, errors: Option<Arc<Self>>) -> Self {
         Self {
             disk: target.disk(),
@@ -106,13 +106,13 @@ impl LogWriter {
         }
     }
 
-    /// Whether its thread may write this, too: a regular file on the same file system. A FIFO's reader may keep a thread
-    /// waiting.
+    /// Whether this writer's thread may write the other log, too: both must be regular files on the same file system. A FIFO's
+    /// reader may keep a thread waiting.
     pub(super) fn may_write(&self, target: &LogTarget) -> bool {
         self.disk.is_some() && self.disk == target.disk()
     }
 
-    /// Hands over whole lines; drops them when too many are waiting.
+    /// Hands over whole lines; drops them if too many are waiting.
     pub fn write(&self, lines: Vec<u8>) {
         let log = &self.log;
         if log.waiting.fetch_add(1, Ordering::Relaxed) < WAITING {
@@ -124,13 +124,13 @@ impl LogWriter {
         log.dropped.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Goes on there; `None`: opens the file again.
+    /// Switches to the new target; `None`: opens the file again.
     pub(super) fn switch(&self, to: Option<LogTarget>) {
         lock(&self.log.switch).next(to);
         self.tell(LogMessage::Switch);
     }
 
-    /// Waits until everything handed over is written, but not for ever: a FIFO's reader may not read.
+    /// Waits until all lines are written, but not for ever: a FIFO's reader may not read.
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
         self.tell(LogMessage::Flush(done));
@@ -138,12 +138,12 @@ impl LogWriter {
     }
 
     fn tell(&self, message: LogMessage) {
-        // The thread ends with the last of its writers, and no earlier.
+        // The thread lives as long as its last writer.
         let _ = self.to_thread.send((self.log.clone(), message));
     }
 }
 
-/// The thread, until none of its logs is left.
+/// Runs the thread until its last log is gone.
 fn run(messages: &Receiver<WriterMessage>) {
     let mut owing: Vec<Arc<Log>> = Vec::new();
     loop {
@@ -209,7 +209,7 @@ impl Log {
         self.dropped.load(Ordering::Relaxed) > 0 || lock(&self.output).failed.is_some()
     }
 
-    /// Reports what was lost, unless the last report was a moment ago.
+    /// Reports lost lines, unless the last report was a moment ago.
     fn has_reported(&self) -> bool {
         let mut output = lock(&self.output);
         let due = output
@@ -236,14 +236,14 @@ impl LogOutput {
 
     fn write(&mut self, lines: &[u8]) {
         if let Err((written, e)) = self.target.write(lines) {
-            // A line that was cut counts among those that are lost.
+            // A cut line counts as lost.
             let count = memchr::memchr_iter(b'\n', &lines[written..]).count() as u64;
             let before = self.failed.take().map_or(0, |(n, _)| n);
             self.failed = Some((before + count, e));
         }
     }
 
-    /// Says how many lines were lost, and why.
+    /// Reports how many lines were lost, and why.
     fn report_lost(&mut self, dropped: &AtomicU64) {
         let dropped = dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
@@ -272,7 +272,7 @@ impl LogOutput {
 mod tests {
     use super::{super::LogTo, *};
 
-    /// A log that goes to another file, which is moved away while the thread is still busy.
+    /// The log switches to another file, which is moved away while the thread is still busy.
     #[test]
     fn a_file_is_opened_again_though_it_was_opened_for_the_turn_before() {
         let folder = tempfile::tempdir().unwrap();
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"a line\n");
     }
 
-    /// A thread has many logs, and each is whole; one that ends leaves the others.
+    /// Logs share a thread, and each is complete; the end of one log does not affect the others.
     #[test]
     fn logs_share_a_thread() {
         let folder = tempfile::tempdir().unwrap();

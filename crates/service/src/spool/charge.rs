@@ -1,4 +1,4 @@
-//! How many bytes wait, of how many that may: of all addresses, and of one.
+//! Counts of waiting bytes, with their limits: for all addresses together, and for each.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -11,7 +11,7 @@ use std::{
 use super::full::Full;
 use crate::{lock::lock, peer::Peer};
 
-/// An address has at most one of so many parts, so that there is room for others.
+/// An address may have at most this fraction of the limit, so that there is room for others.
 const PARTS: u64 = 2;
 
 /// Bytes of all requests in one kind of storage.
@@ -24,7 +24,7 @@ pub(super) struct Used {
 #[derive(Debug, Default)]
 struct Bytes {
     all: u64,
-    /// Of addresses that have some.
+    /// Bytes of each address that has any.
     by: HashMap<Peer, u64>,
 }
 
@@ -37,13 +37,13 @@ pub struct Charge {
 }
 
 impl Used {
-    /// At most so many; those that are charged `before` count.
+    /// Sets a limit; bytes that are charged to `before` count.
     pub(super) fn most(most: u64, before: Option<&Self>) -> Self {
         let bytes = before.map_or_else(Arc::default, |before| before.bytes.clone());
         Self { bytes, most }
     }
 
-    /// Of a request of `peer` that has none yet.
+    /// Returns an empty charge for a request of `peer`.
     pub(super) fn charge(&self, peer: Peer) -> Charge {
         Charge {
             own: AtomicU64::new(0),
@@ -54,7 +54,7 @@ impl Used {
 }
 
 impl Bytes {
-    /// Clients without an address are many, and have no share of their own.
+    /// Adds bytes. Clients without an address are many clients, so they have no share of their own.
     fn grow(&mut self, peer: Peer, by: u64, most: u64) -> Result<(), Full> {
         let within = |bytes: u64, most| bytes.checked_add(by).filter(|sum| *sum <= most);
         let all = within(self.all, most).ok_or(Full::Limit)?;
@@ -85,7 +85,8 @@ impl Bytes {
 }
 
 impl Charge {
-    /// Makes them so many, or leaves them as they are and says false: those would be too many.
+    /// Grows the charge to this many bytes. Returns false, and changes nothing, if that would be
+    /// too many.
     pub fn reach(&self, bytes: u64) -> bool {
         match bytes.checked_sub(self.bytes()) {
             Some(more @ 1..) => self.grow(more).is_ok(),
@@ -93,7 +94,7 @@ impl Charge {
         }
     }
 
-    /// Gives back what is more than so many.
+    /// Shrinks the charge to this many bytes, if it has more.
     pub fn shrink(&self, bytes: u64) {
         let less = self.bytes().saturating_sub(bytes);
         if less > 0 {
@@ -102,14 +103,14 @@ impl Charge {
         }
     }
 
-    /// Takes so many more, where those would not be too many.
+    /// Adds this many bytes, if that is not too many.
     pub(super) fn grow(&self, by: u64) -> Result<(), Full> {
         lock(&self.used.bytes).grow(self.peer, by, self.used.most)?;
         self.own.fetch_add(by, Ordering::Relaxed);
         Ok(())
     }
 
-    /// How many it has.
+    /// Returns the number of bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.own.load(Ordering::Relaxed)
     }
@@ -147,7 +148,7 @@ mod tests {
         assert!(a.reach(6) && !b.reach(5) && b.reach(4) && !a.reach(7));
         drop(a);
         assert!(b.reach(10) && b.grow(u64::MAX).is_err());
-        // What was charged before counts under another limit, too.
+        // Bytes that were charged before count under another limit, too.
         let less = Used::most(9, Some(&used)).charge(nobody);
         assert!(less.grow(0).is_err());
         drop(b);

@@ -1,4 +1,4 @@
-//! Files without a name: when the last descriptor is closed their space is free again, however the server ends.
+//! Files without a name: the system frees their space when the last descriptor is closed, however the server ends.
 
 use std::{
     fs::File,
@@ -12,19 +12,20 @@ use rustix::{
     io::Errno,
 };
 
-/// Names that are tried where the file system knows no files without one.
+/// Number of names that are tried if the file system has no files without a name.
 const TRIES: usize = 8;
 
-/// Nobody opens such a file for writing a second time: programs get a description of the file that can only be read.
+/// No process can open such a file for writing a second time: programs get a description of the file that can only be read.
 pub(super) const MODE: Mode = Mode::RUSR;
 
 const TEMPORARY: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::TMPFILE);
 
-/// A file in `folder`: what the server writes by, and what a program may have, which can only be read.
+/// Makes a file in `folder`. Returns the server's descriptor for writing, and a descriptor for programs, which can only be
+/// read.
 pub(super) fn nameless(folder: &Path) -> io::Result<(File, OwnedFd)> {
     match openat(CWD, folder, TEMPORARY, MODE).and_then(|fd| Ok((reopen(&fd)?, fd))) {
         Ok((readable, fd)) => Ok((fd.into(), readable)),
-        // NFS, and older kernels for FUSE and overlays (open(2)); and without /proc a file is opened twice by its name alone.
+        // NFS, and older kernels for FUSE and overlays (open(2)). Without /proc, a file can be opened twice only by its name.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => unlinked(folder),
         Err(e) => Err(e.into()),
     }
@@ -36,7 +37,7 @@ pub(super) fn takes_names(folder: &Path) -> bool {
     file.and_then(|fd| reopen(&fd)).is_err()
 }
 
-/// Opens a file once more, for reading alone.
+/// Opens a file once more, for reading only.
 ///
 /// # Errors
 /// NOENT: there is no /proc.
@@ -45,9 +46,9 @@ pub(super) fn reopen(fd: &impl AsRawFd) -> Result<OwnedFd, Errno> {
     open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A file whose name is removed at once.
+/// Makes a file and removes its name at once.
 fn unlinked(folder: &Path) -> io::Result<(File, OwnedFd)> {
-    // All steps in the same folder, whatever its name leads to by then.
+    // All steps happen in the same folder, even if its name leads elsewhere by then.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder: OwnedFd = openat(CWD, folder, flags, Mode::empty())?;
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -61,7 +62,7 @@ fn unlinked(folder: &Path) -> io::Result<(File, OwnedFd)> {
                 let readable = openat(&folder, &name, flags | OFlags::RDONLY, Mode::empty());
                 unlinkat(&folder, &name, AtFlags::empty())?;
                 let readable = readable?;
-                // Others may write to that folder, too.
+                // Other users may write to that folder, too.
                 let [ours, theirs] = [fstat(&fd)?, fstat(&readable)?].map(|s| (s.st_dev, s.st_ino));
                 if ours != theirs {
                     return Err(Errno::STALE.into());

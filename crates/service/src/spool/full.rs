@@ -1,17 +1,17 @@
-//! Why bytes cannot wait.
+//! The reason why bytes cannot wait.
 
 use std::io;
 
 use crate::fault::Fault;
 
-/// Why bytes cannot wait here.
+/// The reason why bytes cannot wait here.
 #[derive(Debug)]
 pub enum Full {
-    /// All requests together have as many here as they may.
+    /// All requests together are at the limit.
     Limit,
-    /// The address has as many here as one may.
+    /// The address is at the limit of one address.
     Share,
-    /// The file system does not take them.
+    /// The file system does not accept the bytes.
     Disk(io::Error),
 }
 
@@ -22,7 +22,7 @@ impl From<io::Error> for Full {
 }
 
 impl Full {
-    /// What becomes of a request whose body cannot be stored.
+    /// Returns the fault of a request whose body cannot be stored.
     pub fn fault(self) -> Fault {
         match self {
             Self::Limit => Fault::Busy("request bodies and output that wait are at spool_limit"),

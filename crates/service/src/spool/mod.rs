@@ -1,9 +1,8 @@
-//! Bytes that wait until they are read: request bodies (`body = "file"`), and output of programs whose clients
-//! read slowly.
+//! Bytes that wait until they are read: request bodies (`body = "file"`), and output of programs whose clients read slowly.
 //!
-//! No event loop waits for the disk: `threads` open, write, read and close the files. A disk that stalls holds up the
-//! requests whose bytes are there, and no others. Bytes in files and bytes in memory have one bound each, for all requests, and
-//! half of it for those of one address.
+//! No event loop waits for the disk: `threads` open, write, read and close the files. A disk that stalls holds up the requests
+//! whose bytes are on it, and no others. Bytes in files and bytes in memory have one limit each, for all requests. Half of each
+//! limit is the limit of one address.
 
 mod charge;
 mod folder;
@@ -27,19 +26,19 @@ pub use stored::Stored;
 pub use task::Task;
 use threads::SpoolThreads;
 
-/// A body whose declared length is larger goes to a file, whatever room there is in memory.
+/// A body with a larger declared length goes to a file, however much memory is free.
 pub const IN_MEMORY: u64 = 1 << 20;
-/// Where large temporary files belong (file-hierarchy(7)): /tmp may be memory.
+/// The folder for large temporary files (file-hierarchy(7)): /tmp may be memory.
 const FOLDER: &str = "/var/tmp";
 
-/// Where bytes wait until they are read: request bodies, and output of programs whose clients read slowly.
+/// Settings of bytes that wait until they are read: request bodies, and output of programs whose clients read slowly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpoolSettings {
-    /// The folder of files without a name; `None`: the system's for temporary files that are large.
+    /// The folder of files without a name; `None`: the system's folder for large temporary files.
     pub folder: Option<PathBuf>,
-    /// Bytes in files, over all requests.
+    /// Limit of bytes in files, over all requests.
     pub limit: u64,
-    /// Bytes of small request bodies and of output in memory, over all requests.
+    /// Limit of bytes in memory, for small request bodies and for output, over all requests.
     pub memory: u64,
 }
 
@@ -53,7 +52,7 @@ impl Default for SpoolSettings {
     }
 }
 
-/// Where bytes wait, and how many do.
+/// The storage of waiting bytes, with their counts.
 #[derive(Debug)]
 pub struct Spool {
     folder: PathBuf,
@@ -70,7 +69,7 @@ pub struct SpoolShare {
 }
 
 impl Spool {
-    /// As set. What waits in the one `before` counts.
+    /// Makes a spool with these settings. Bytes that wait in the spool `before` count.
     pub fn new(config: &SpoolSettings, before: Option<&Self>) -> Self {
         Self {
             folder: folder(config),
@@ -80,7 +79,7 @@ impl Spool {
         }
     }
 
-    /// For requests of `peer`, which has at most half of each kind of storage.
+    /// Returns the share for requests of `peer`, which gets at most half of each kind of storage.
     pub fn share_of(self: &Arc<Self>, peer: Peer) -> SpoolShare {
         SpoolShare {
             spool: self.clone(),
@@ -90,7 +89,7 @@ impl Spool {
 }
 
 impl SpoolShare {
-    /// Storage for a body: in memory, where its declared length is small and there is room, else in a file.
+    /// Returns storage for a body: in memory if its declared length is small and there is room, else in a file.
     pub async fn for_body(&self, declared: Option<u64>) -> Result<Stored, Full> {
         if let Some(len) = declared.filter(|len| *len <= IN_MEMORY) {
             let charge = self.in_memory();
@@ -101,12 +100,12 @@ impl SpoolShare {
         self.file().await
     }
 
-    /// What waits in memory elsewhere: nothing yet.
+    /// Returns an empty charge for bytes that wait in memory elsewhere.
     pub fn in_memory(&self) -> Charge {
         self.spool.memory.charge(self.peer)
     }
 
-    /// Storage in a file.
+    /// Returns storage in a file.
     pub async fn file(&self) -> Result<Stored, Full> {
         let (spool, charge) = (&*self.spool, self.spool.disk.charge(self.peer));
         Stored::on_disk(spool.folder.clone(), charge, &spool.threads).await
@@ -123,7 +122,7 @@ pub async fn within<T>(
     done.map_err(Full::fault)
 }
 
-/// The folder that `config` means.
+/// Returns the folder that `config` means.
 pub fn folder(config: &SpoolSettings) -> PathBuf {
     let named = config.folder.clone();
     named.unwrap_or_else(|| match std::env::var_os("TMPDIR") {
@@ -132,15 +131,15 @@ pub fn folder(config: &SpoolSettings) -> PathBuf {
     })
 }
 
-/// Whether each file in the folder gets a name for a moment: for what the server may do there.
+/// Whether each file in the folder gets a name for a moment, which decides the access that the server needs there.
 pub fn takes_names(folder: &Path) -> bool {
     folder::takes_names(folder)
 }
 
-/// Whether files can be made in the folder: for `galgo check`.
+/// Checks that files can be made in the folder, for `galgo check`.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn probe(config: &SpoolSettings) -> io::Result<()> {
     folder::nameless(&folder(config)).map(drop)
 }

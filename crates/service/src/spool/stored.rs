@@ -1,4 +1,4 @@
-//! Bytes of one request that wait.
+//! Waiting bytes of one request.
 
 use std::{
     fs::File,
@@ -22,19 +22,19 @@ pub struct Stored {
     len: u64,
 }
 
-/// The file and what it takes. The last close of a file on a disk that stalls waits as every write does.
+/// The file and its charge. The last close of a file on a stalled disk waits as long as a write does.
 #[derive(Debug)]
 struct SpoolFile {
-    /// `None`: it is being closed.
+    /// The open file; `None`: the file is being closed.
     file: Option<SpooledFile>,
-    /// Those that write, read and close it; `None`: it is in memory, and that is done at once.
+    /// The threads that write, read and close the file; `None`: the file is in memory, and the caller does that at once.
     threads: Option<Arc<SpoolThreads>>,
 }
 
 #[derive(Debug)]
 struct SpooledFile {
     file: File,
-    /// The file on a disk, opened for reading alone: to open it may take as long as to write it.
+    /// A read-only descriptor of a file on disk, opened early, because opening may take as long as writing.
     readable: Option<OwnedFd>,
     charge: Charge,
 }
@@ -42,7 +42,7 @@ struct SpooledFile {
 impl Drop for SpoolFile {
     fn drop(&mut self) {
         if let (Some(file), Some(threads)) = (self.file.take(), &self.threads) {
-            // Without a thread it is closed here.
+            // If there is no thread, the file is closed here.
             drop(threads.push(Box::new(move || drop(file))));
         }
     }
@@ -53,7 +53,7 @@ impl SpoolFile {
         Ok(self.file.as_ref().ok_or(io::ErrorKind::NotConnected)?)
     }
 
-    /// Writes a piece, which stands before those that come after it.
+    /// Writes a piece, before any later piece.
     fn write(&self, piece: &[u8], at: u64) -> Result<(), Full> {
         let end = at + piece.len() as u64;
         let SpooledFile { file, charge, .. } = self.open()?;
@@ -65,14 +65,14 @@ impl SpoolFile {
 }
 
 impl Stored {
-    /// In memory, for as many bytes as were charged.
+    /// Makes a file in memory for the charged number of bytes.
     pub(super) fn in_memory(charge: Charge) -> io::Result<Self> {
         let file = memfd_create("galgo request body", memory_flags())?;
         fchmod(&file, folder::MODE)?;
         Ok(Self::new((file.into(), None), charge, None))
     }
 
-    /// In a file in `folder`.
+    /// Makes a file in `folder`.
     pub(super) async fn on_disk(
         folder: PathBuf,
         charge: Charge,
@@ -103,11 +103,11 @@ impl Stored {
         }
     }
 
-    /// What a program reads the bytes from, from the first one on. Whoever has it can neither write nor cut them; those in
-    /// memory, nobody can any more.
+    /// Returns a descriptor for a program to read the bytes from the first one on. The program can neither write to the
+    /// file nor cut it. A file in memory is sealed: no process can change it any more.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors of the kernel.
     pub fn readable(&self) -> io::Result<OwnedFd> {
         let SpooledFile { file, readable, .. } = self.place.open()?;
         if let Some(readable) = readable {
@@ -116,23 +116,23 @@ impl Stored {
         let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         fcntl_add_seals(file, all)?;
         match folder::reopen(file) {
-            // Without /proc: a description that could be written, of what cannot.
+            // Without /proc: a description that allows writing, to a sealed file.
             Err(Errno::NOENT) => Ok(file.try_clone()?.into()),
             reopened => Ok(reopened?),
         }
     }
 
-    /// How many bytes were appended.
+    /// Returns the number of bytes that were appended.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether bytes are written and read at once.
+    /// Whether bytes are in memory, so that writes and reads do not wait.
     pub fn is_memory(&self) -> bool {
         self.place.threads.is_none()
     }
@@ -140,7 +140,7 @@ impl Stored {
     /// Appends `piece`, and gives its buffer back, empty.
     ///
     /// # Errors
-    /// There is no room. What was appended before is still there.
+    /// There is no room. Earlier bytes are still there.
     pub async fn append(&mut self, piece: Vec<u8>) -> Result<Vec<u8>, Full> {
         let len = piece.len() as u64;
         let (mut piece, wrote) = self.write(piece, self.len).await;
@@ -150,14 +150,14 @@ impl Stored {
         Ok(piece)
     }
 
-    /// Writes `piece` at an offset, and gives it back. Where there is no room, it stands there nowhere.
+    /// Writes `piece` at an offset, and gives the piece back. If there is no room, no part of it is written.
     pub async fn write(&self, piece: Vec<u8>, at: u64) -> (Vec<u8>, Result<(), Full>) {
         let Some(threads) = &self.place.threads else {
             let wrote = self.place.write(&piece, at);
             return (piece, wrote);
         };
         let place = self.place.clone();
-        // Shared, so that it is not lost where there is no thread.
+        // Shared, so that the piece is not lost if there is no thread.
         let piece = Arc::new(piece);
         let theirs = piece.clone();
         let wrote = threads.clone().run(move || {
@@ -169,10 +169,10 @@ impl Stored {
         (Arc::unwrap_or_clone(piece), wrote)
     }
 
-    /// Reads `most` bytes from an offset, fewer at the end.
+    /// Reads `most` bytes from an offset; fewer at the end.
     ///
     /// # Errors
-    /// Those of read(2).
+    /// Errors of read(2).
     pub async fn read(&self, at: u64, most: usize, mut into: Vec<u8>) -> io::Result<Vec<u8>> {
         let place = self.place.clone();
         let read = move || {
@@ -200,7 +200,7 @@ impl Stored {
     }
 }
 
-/// What files in memory are made with: nothing makes them executable, if the kernel knows that (Linux 6.3).
+/// Returns the flags of files in memory: no call can make them executable, if the kernel supports that (Linux 6.3).
 fn memory_flags() -> MemfdFlags {
     static FLAGS: OnceLock<MemfdFlags> = OnceLock::new();
     *FLAGS.get_or_init(|| {
@@ -239,7 +239,7 @@ mod tests {
         readable.read_to_string(&mut got).unwrap();
         assert_eq!(got, "body");
         assert!(readable.write(b"more").is_err() && readable.set_len(0).is_err());
-        // Also if its owner opens it once more, as root may.
+        // Not even if the file's owner opens it once more, as root may.
         let _ = fchmod(&readable, Mode::RWXU);
         if let Ok(again) = open(&path, OFlags::RDWR, Mode::empty()) {
             let mut again = File::from(again);

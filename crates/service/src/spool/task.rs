@@ -1,4 +1,4 @@
-//! Work that is under way on another thread, while the task that asked for it does something else.
+//! Work in progress on another thread, while the task that asked for it does something else.
 
 use std::{
     fmt,
@@ -6,11 +6,11 @@ use std::{
     task::{Context, Poll},
 };
 
-/// A future that stays: a task that gives up waiting for it may wait again.
+/// A future that is kept: a task that gives up waiting for it may wait again.
 pub struct Task<T>(Pin<Box<dyn Future<Output = T>>>);
 
 impl<T> Task<T> {
-    /// Begins when it is first waited for.
+    /// Wraps work, which begins when it is first waited for.
     pub fn new(work: impl Future<Output = T> + 'static) -> Self {
         Self(Box::pin(work))
     }

@@ -10,15 +10,14 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::lock::lock;
 
-/// So many wait for the disk at once: one would leave its queue empty, more gain nothing.
+/// Number of threads that wait for the disk at once: one thread would leave the disk's queue empty, more gain nothing.
 const THREADS: usize = 4;
-/// So many pieces of requests are under way at once, each at most [`crate::pool::SIZE`]: 4 MiB. Others wait where they
-/// came from.
+/// Limit of pieces in progress, each at most [`crate::pool::SIZE`]: 4 MiB in total. Other pieces wait in their source.
 const JOBS: usize = 64;
 
 type SpoolJob = Box<dyn FnOnce() + Send>;
 
-/// Threads that are started when there is something to do, and what there is to do.
+/// Threads that are started on demand, and their queue of jobs.
 pub(super) struct SpoolThreads {
     queue: Mutex<Queue>,
     work: Condvar,
@@ -49,7 +48,7 @@ impl Default for SpoolThreads {
 }
 
 impl SpoolThreads {
-    /// Does `work` on another thread. If the caller gives up before it has begun, it is not done.
+    /// Does `work` on another thread. If the caller gives up before the work has begun, it is not done.
     pub(super) async fn run<T: Send + 'static>(
         self: Arc<Self>,
         work: impl FnOnce() -> T + Send + 'static,
@@ -69,7 +68,7 @@ impl SpoolThreads {
         result.await.map_err(ended)
     }
 
-    /// Has `job` done some time, whatever else is under way.
+    /// Queues `job`, which is done some time, whatever else is in progress.
     ///
     /// # Errors
     /// There is no thread, and none can be started: the job comes back.
