@@ -19,9 +19,9 @@ use crate::{
     config::{Address, Config, Handler, LogTo, Route},
 };
 
-/// Files of the system, in addition to those that its libraries read. In /etc are users, groups and hosts, whose files tools
-/// replace when they add an entry. In /proc and /sys the server watches its children and descriptors, and counts processors.
-/// /dev/tty tells whether the terminal is still there.
+/// Files of the system beyond what its libraries read. In /etc are users, groups and hosts, whose files tools replace when they
+/// add an entry. In /proc and /sys the server watches its children and descriptors, and counts processors. /dev/tty tells whether
+/// the terminal is still there.
 const OF_SYSTEM: &[(&str, FileAccess)] = &[
     ("/etc", Read),
     ("/proc", Read),
