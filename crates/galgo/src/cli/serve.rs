@@ -115,8 +115,8 @@ fn read(args: &ServeArgs, own: Option<&Path>) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Prints first the addresses that the server listens on, then the routes and programs that it serves. If standard output has no reader, the
-/// server still serves.
+/// Prints first the addresses that the server listens on, then the routes and programs that it serves. If standard output has no
+/// reader, the server still serves.
 fn greet(ready: &ReadyServer) {
     let mut out = std::io::stdout().lock();
     for bound in ready.bound() {
