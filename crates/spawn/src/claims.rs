@@ -107,7 +107,7 @@ pub(crate) struct MarkRange {
 impl MarkRange {
     /// Distance between the marks of two processes. The last number of a helper is its own limit, and no mark.
     const OF_PROCESS: u64 = 4 * MARKS;
-    /// Numbers of a server: the first [`Self::OF_PROCESS`] are its own, the rest is for its helpers.
+    /// Numbers of a server: the first `OF_PROCESS` are its own, the rest is for its helpers.
     const OF_SERVER: u64 = 1 << 41;
 
     /// Returns the marks of the server with this process id. No other server of this machine has the same.

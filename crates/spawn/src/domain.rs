@@ -143,7 +143,7 @@ impl Ports {
 /// does not know are left out; `None`: the kernel has no Landlock.
 ///
 /// # Errors
-/// The kernel has a feature but refuses it.
+/// The kernel refuses a feature that it has.
 pub(crate) fn confining<F: AsFd>(
     files: impl Iterator<Item = (F, AccessRights)>,
     program: Option<BorrowedFd<'_>>,

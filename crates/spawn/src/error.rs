@@ -26,7 +26,7 @@ pub enum StartStage {
 }
 
 impl StartStage {
-    /// All stages in their order, and the work of each.
+    /// Every stage, in order, and its work.
     const ALL: [(Self, &str); 9] = [
         (Self::Environment, "passing the environment"),
         (Self::Clone, "creating a process"),

@@ -14,7 +14,7 @@ use std::{
 pub(crate) const ENDED: WaitIdOptions =
     WaitIdOptions::from_bits_retain((libc::WEXITED | libc::WNOHANG | libc::__WALL).cast_unsigned());
 
-/// The end of a process, and the resources that it and the children that it waited for have used (getrusage(2)).
+/// The end of a process, and the resources that were used (getrusage(2)) by the process and by the children that it waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
     /// Exit code, or signal number.

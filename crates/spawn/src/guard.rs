@@ -1,7 +1,7 @@
 //! A process that outlives the server, to end the server's leftover programs.
 //!
 //! If the server or its spawner is killed (SIGKILL), the kernel ends the programs that they have started (PR_SET_PDEATHSIG).
-//! That is not enough: a program can refuse that signal, processes that a program starts do not have it, and a server with
+//! That is not enough. A program can refuse that signal, and processes that a program starts do not have it. A server with
 //! other ids than its programs cannot send it. The guard finds such processes by their marks (`crate::claims`), whatever their
 //! parents are by then. It sends TERM, after `GRACE` KILL, until two looks find nothing. It has the rights that the server was
 //! started with. No program can signal it (Landlock). If the guard itself is killed, the server starts another guard, with the

@@ -1,4 +1,4 @@
-//! Names of hosts, as folders of programs and orders to helpers have them.
+//! Names of hosts, as they occur in folders of programs and in orders to helpers.
 
 /// Bytes of a host's name, at most (RFC 1035, 2.3.4).
 pub(crate) const HOST_MAX: usize = 253;

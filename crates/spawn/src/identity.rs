@@ -175,10 +175,10 @@ impl Identity {
         self.verify([uid; 3])
     }
 
-    /// Does the same as [`assume`](Self::assume) for a process that starts programs as this user. Its real and effective user
-    /// id differ from those of any program ([`crate::apart`]). All ids are this user's in four cases: root has not started this
-    /// process, its user namespace lacks the other id (user_namespaces(7)), Linux is older than 6.9, or `fs.suid_dumpable` is
-    /// 1.
+    /// Does the same as [`assume`](Self::assume) for a process that starts programs as this user. No program has the real and
+    /// effective user id that the process gets ([`crate::apart`]). All ids are this user's in four cases: root has not started
+    /// this process, its user namespace lacks the other id (user_namespaces(7)), Linux is older than 6.9, or `fs.suid_dumpable`
+    /// is 1.
     pub fn assume_apart(&self) -> Result<(), IdentityError> {
         if effective_uid() != 0 || !groups_by_pidfd() || opens_memory() {
             return self.assume();
@@ -262,8 +262,8 @@ impl Identity {
 /// Sets the user and group that this thread opens and makes files as (setfsuid(2)); returns the previous ones. The calls do not
 /// fail: a refused change shows in the result of the next call.
 fn rights_to_files(uid: u32, gid: u32) -> (u32, u32) {
-    // SAFETY: numbers only; the kernel changes the credentials of this thread alone. The group goes first: the right to choose
-    // it is lost with the user.
+    // SAFETY: numbers only; the kernel changes the credentials of this thread alone. The group goes first, because the right to
+    // choose the group is lost with the user.
     let (gid, uid) = unsafe { (libc::setfsgid(gid), libc::setfsuid(uid)) };
     (uid.cast_unsigned(), gid.cast_unsigned())
 }

@@ -134,8 +134,8 @@ impl Spawner {
         started.flatten().expect("the outside thread is there")
     }
 
-    /// Returns the outcome of a start that this spawner launched. A failure is told once. Each call closes this process's
-    /// copies of the descriptors of all programs that have begun.
+    /// Returns the outcome of a start that this spawner launched. A failure is reported only once. Each call closes this
+    /// process's copies of the descriptors of all programs that have begun.
     pub fn outcome(&mut self, child: &Child) -> LaunchOutcome {
         match child.remotely_started() {
             Some(remote) => remote.outcome(),

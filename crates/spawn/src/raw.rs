@@ -9,7 +9,7 @@ use std::arch::asm;
 /// Makes a system call with six arguments. Returns the kernel's answer unchanged, `-errno` for a failure.
 ///
 /// # Safety
-/// The arguments must be those that the call `number` demands: pointers must be valid for what the call reads or writes.
+/// The arguments must fit the call `number`: pointers must be valid for what the call reads or writes.
 #[inline(always)]
 pub(crate) unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> isize {
     let ret: isize;

@@ -22,7 +22,7 @@ pub enum TemplateKind {
 /// The number of requests that a template is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uses {
-    /// Every request that it is asked for: each gets a fork of the template.
+    /// Any number of requests: each gets a fork of the template.
     Many,
     /// A single request, which the template takes itself: it is parked, and need not be fit to be forked.
     Once,
@@ -88,7 +88,7 @@ impl TemplateKind {
         self == Self::Node
     }
 
-    /// Returns whether its children can report which modules they loaded; for PHP: which scripts they ran.
+    /// Returns whether children of the template can report which modules they loaded; for PHP: which scripts they ran.
     pub(crate) fn teaches(self) -> bool {
         self != Self::Elf
     }

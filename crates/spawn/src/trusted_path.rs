@@ -53,7 +53,8 @@ pub struct Resolved {
     pub path: PathBuf,
     /// The file or folder, opened with O_PATH; never a link.
     pub file: OwnedFd,
-    /// The first component on the way that another account owns or can replace, or the folder in which it can replace all.
+    /// The first component on the way that another account owns or can replace; or the folder, if the account can replace all
+    /// its entries.
     pub bound: Option<PathBuf>,
     /// The links on the way, and their text.
     pub links: Vec<(PathBuf, PathBuf)>,
@@ -142,8 +143,8 @@ pub fn others_account(path: &Path, own: u32) -> Option<u32> {
     (![0, starter(), own].contains(&owner)).then_some(owner)
 }
 
-/// Does the same as [`resolve`], and adds all names on the way, including those of links, to `steps`: each may later stand for
-/// another file.
+/// Does the same as [`resolve`], and adds all names on the way, including the names of links, to `steps`: each may later stand
+/// for another file.
 pub(crate) fn resolve_noting(path: &Path, steps: &mut BTreeSet<PathBuf>) -> io::Result<Resolved> {
     let mut walk = Walk::begin(path)?;
     while let Some(name) = walk.left.pop() {
@@ -271,7 +272,7 @@ impl Walk {
         self.folders.iter().map(|(name, _)| name).collect()
     }
 
-    /// Walks to a name. If it is a link, the names in the link come before those that are left.
+    /// Walks to a name. If it is a link, the names in the link come before the names that are left.
     fn step(&mut self, name: &OsStr) -> io::Result<()> {
         if name == ".." {
             self.folders.truncate((self.folders.len() - 1).max(1));
@@ -348,8 +349,8 @@ impl Walk {
     /// Checks whether another account owns an entry of the last folder, or can replace it.
     fn judge(&mut self, above: &Stat, entry: &Stat, name: &OsStr) {
         let is_sticky = is_trusted(above) && above.st_mode & Mode::SVTX.as_raw_mode() != 0;
-        // Other users can move root's files and links from a folder of their own into a sticky folder, but no folders: moving a
-        // folder takes the right to write to it.
+        // From a folder of their own, other users can move root's files and links into a sticky folder. They cannot move
+        // folders: that takes the right to write to the moved folder.
         let stays = is_closed(above)
             || is_sticky && kind(entry) == FileType::Directory && is_trusted(entry);
         let is_link = kind(entry) == FileType::Symlink;

@@ -109,7 +109,7 @@ fn become_program(c: &ChildContext) -> Result<Infallible, (StartStage, i32)> {
     c.limits.iter().flatten().try_for_each(limit)?;
     if let Some([soft, hard]) = c.mark {
         match limit(&(LOCKS, soft, hard)) {
-            // If this galgo is itself a program of another galgo, this one does not have the other one's key.
+            // If this galgo is itself a program of another galgo, it does not have the key of that other galgo.
             Err((_, libc::EPERM)) => {}
             marked => marked?,
         }

@@ -167,7 +167,7 @@ impl Launches {
         self.last
     }
 
-    /// Returns the outcome of the start with this number. A failure is told once.
+    /// Returns the outcome of the start with this number. A failure is reported only once.
     pub(super) fn outcome(&mut self, number: u64) -> LaunchOutcome {
         self.reclaim();
         if self.under_way.iter().any(|f| f.number == number) {

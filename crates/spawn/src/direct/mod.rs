@@ -112,7 +112,7 @@ impl Direct {
         self.ruleset = ruleset.map(Arc::new);
     }
 
-    /// Exchanges the ruleset for another; a second call exchanges them back.
+    /// Exchanges the ruleset with `other`; a second call exchanges them back.
     pub(crate) fn exchange_ruleset(&mut self, other: &mut Option<Arc<OwnedFd>>) {
         std::mem::swap(&mut self.ruleset, other);
     }

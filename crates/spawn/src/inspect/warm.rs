@@ -18,7 +18,7 @@ use std::{
 /// # Errors
 /// Why the program cannot be a template, in words to follow its name.
 pub fn kind(path: &Path) -> Result<TemplateKind, Unfit> {
-    // Such a program ignores LD_PRELOAD: ld.so(8), secure-execution mode.
+    // ld.so(8) ignores LD_PRELOAD for such programs (secure-execution mode).
     if fs::metadata(path).map_err(unreadable)?.mode() & 0o6000 != 0 {
         return Err(unfit("is set-user-ID or set-group-ID"));
     }

@@ -160,7 +160,7 @@ impl Confinement {
     /// with one thread, before it gives up root's rights.
     ///
     /// # Errors
-    /// A file or folder does not exist, or the kernel has a feature but refuses it.
+    /// A file or folder does not exist, or the kernel refuses a feature that it has.
     pub fn prepare(
         &self,
         own: &Path,
@@ -251,7 +251,7 @@ impl Prepared {
     /// starts.
     ///
     /// # Errors
-    /// The kernel has a feature but refuses it.
+    /// The kernel refuses a feature that it has.
     pub fn confine(&self) -> io::Result<()> {
         install::enter(FilteredThreads::This, |key| {
             filter::strict(self.network, self.ipc, key)

@@ -2,11 +2,11 @@
 //!
 //! The server enters a filter of system calls once ([`confine`]), in the thread from which all others descend; threads and
 //! programs inherit the filter. Installing it in each child would take a fifth of the time of a start. The filter holds for the
-//! server, too: for calls on its programs that programs may not make, galgo passes a key (`key`). A program that must run
-//! without the filter is started by a thread that is outside ([`Outside`]).
+//! server, too. galgo passes a key (`key`) when it makes calls on its programs that the filter refuses to them. A program that
+//! must run without the filter is started by a thread that is outside ([`Outside`]).
 //!
 //! A strict sandbox ([`Confinement`]) belongs to a helper, which makes it once; all programs of the helper inherit it. It
-//! consists of namespaces, a filter, and the Landlock domain that each program enters instead of the `standard` one.
+//! consists of namespaces, a filter, and the Landlock domain that each program enters instead of the `standard` domain.
 //!
 //! If helpers start all programs, the server enters a domain of its own ([`VisibleFiles`]) and a filter that refuses execve(2)
 //! ([`confine_and_execute_nothing`]).

@@ -85,7 +85,7 @@ pub(super) fn mount_own(
 ) -> io::Result<Vec<ListedFile>> {
     let covered = TEMPORARY.iter().chain([&RUN]).copied();
     let covered: Vec<&str> = covered.filter(|path| is_folder(path)).collect();
-    // These are collected before they are covered.
+    // The trees are opened before new mounts cover them.
     let kept = kept(listed, &covered)?;
     let mut mounted: Vec<(PathBuf, Rc<OwnedFd>)> = Vec::new();
     for path in covered {
@@ -221,7 +221,7 @@ fn kept<'l>(listed: &'l [ListedFile], covered: &[&str]) -> io::Result<Vec<KeptTr
     for one in below {
         let path = &*one.path;
         let is_written = is_written(path);
-        // An outer tree includes this one, unless only this one may be written to.
+        // An outer tree includes this tree, unless only this tree may be written to.
         let holds =
             |outer: &KeptTree<'_>| path.starts_with(outer.path) && outer.is_written == is_written;
         if kept.iter().any(holds) {

@@ -146,7 +146,7 @@ impl Template {
         either!(&self.0, template => template.kind, template.kind)
     }
 
-    /// Returns whether its children can report which modules they loaded.
+    /// Returns whether children of the template can report which modules they loaded.
     pub fn teaches(&self) -> bool {
         self.kind().teaches()
     }

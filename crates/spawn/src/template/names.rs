@@ -37,7 +37,7 @@ pub fn module_name(line: &[u8]) -> &[u8] {
     line.split(|&b| b == b'\t').next().unwrap_or_default()
 }
 
-/// Returns the file that the child says it has loaded under the name.
+/// Returns the file that the child claims to have loaded under the name.
 pub(super) fn module_file(line: &[u8]) -> Option<&Path> {
     let tab = line.iter().position(|&b| b == b'\t')?;
     Some(Path::new(OsStr::from_bytes(&line[tab + 1..])))

@@ -33,7 +33,7 @@ pub struct ChildRequest<'a> {
     pub env: &'a EnvBlock,
     /// The working directory, absolute, if it differs from the template's.
     pub dir: Option<&'a CStr>,
-    /// The program's path, as in a cold start: a helper checks that it may serve this program.
+    /// The program's path, as in a cold start, because a helper checks the program of each request.
     pub program: &'a CStr,
     /// Standard input, output and error.
     pub stdio: [BorrowedFd<'a>; 3],

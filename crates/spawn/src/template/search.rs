@@ -235,7 +235,8 @@ struct SearchWalk {
 struct PathEntry {
     fd: OwnedFd,
     stat: Stat,
-    /// Whether the kernel lets this process write, which has the rights of its programs: lists of access (acl(5)) count.
+    /// Whether this process may write here. The kernel decides, by the rights that this process shares with its programs: lists
+    /// of access (acl(5)) count.
     writable: bool,
 }
 

@@ -104,7 +104,7 @@ impl<P> FileWatch<P> {
         })
     }
 
-    /// Watches all files that `loaded` was made of, and the entries of its folders. Watches also whether absent files appear.
+    /// Watches all files that `loaded` was made of, the entries of its folders, and whether absent files appear.
     fn add(&self, loaded: &LoadedTemplate, program: &Arc<P>) -> io::Result<()> {
         let watched = self.watched.lock();
         let mut watched = watched.unwrap_or_else(PoisonError::into_inner);
