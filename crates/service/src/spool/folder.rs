@@ -48,7 +48,7 @@ pub(super) fn reopen(fd: &impl AsRawFd) -> Result<OwnedFd, Errno> {
 
 /// Makes a file and removes its name at once.
 fn unlinked(folder: &Path) -> io::Result<(File, OwnedFd)> {
-    // All steps happen in the same folder, even if its name leads elsewhere by then.
+    // Each step happens in the same folder, even if its name leads elsewhere by then.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder: OwnedFd = openat(CWD, folder, flags, Mode::empty())?;
     let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;

@@ -7,7 +7,7 @@ use crate::fault::Fault;
 /// The reason why bytes cannot wait here.
 #[derive(Debug)]
 pub enum Full {
-    /// All requests together are at the limit.
+    /// The requests of all addresses together are at the limit.
     Limit,
     /// The address is at the limit of one address.
     Share,
