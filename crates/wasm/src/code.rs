@@ -1,8 +1,8 @@
-//! Compiled code in the cache: written by the process that compiles, checked whenever it is read.
+//! Compiled code in the cache: written by the process that compiles, checked at each read.
 //!
-//! An entry is named after the SHA-256 of its module and the engine it is for, and begins with a
-//! head: what it is, whose code it is, and the SHA-256 of the code. Whatever does not fit is as good
-//! as not there, and is made again.
+//! An entry is named after the SHA-256 of its module and the engine that it is for. It begins with a head: the kind of the
+//! module, the module's digest, and the SHA-256 of the code. An entry that does not match counts as missing, and is made
+//! again.
 
 use std::{
     fs::{DirBuilder, File},
@@ -23,10 +23,10 @@ use sha2::{Digest, Sha256};
 use crate::{module, wire::ModuleDigest};
 
 const MAGIC: &[u8; 16] = b"galgo wasm code\n";
-/// Magic, kind, key, digest.
+/// Size of the head: magic, kind, key, digest.
 const HEAD: usize = 16 + 1 + 32 + 32;
 
-/// What a module is, as read from the file.
+/// The kind of a module, as its file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModuleKind {
     /// A preview 1 command: exports `_start`.
@@ -37,7 +37,7 @@ pub enum ModuleKind {
     Http = 3,
 }
 
-/// The name of a module's code.
+/// Returns the name of a module's code.
 pub fn key(module: &[u8]) -> ModuleDigest {
     Sha256::digest(module).into()
 }
@@ -56,7 +56,7 @@ fn name(key: &ModuleDigest, tag: &str) -> String {
 /// Writes an entry.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub fn write(
     mut to: impl Write,
     kind: ModuleKind,
@@ -72,32 +72,31 @@ pub fn write(
     to.write_all(code)
 }
 
-/// The digest of an entry, but for its code.
+/// Begins the digest of an entry, without its code.
 fn begun(kind: ModuleKind, key: &ModuleDigest) -> Sha256 {
     Sha256::new().chain_update([kind as u8]).chain_update(key)
 }
 
-/// Code that is what was put into the cache, or what the keeper has had compiled: [`read`] and [`received`] alone make it.
+/// Verified code from the cache or from the keeper: only [`read`] and [`received`] make it.
 #[derive(Debug)]
 pub struct Code {
     kind: ModuleKind,
     bytes: Vec<u8>,
 }
 
-/// Reads an entry and checks it. `None`: there is none, or it is not what this server, or one of the
-/// same user, put there.
+/// Reads an entry and checks it. `None`: there is no entry, or no server of this user has written it.
 pub fn read(cache: &Path, key: &ModuleDigest, tag: &str) -> Option<Code> {
     let mut bytes = Vec::new();
     let kind = check(cache, key, tag, |code| bytes.extend_from_slice(code))?;
     Some(Code { kind, bytes })
 }
 
-/// Whether there is such an entry; holds one piece of it in memory at a time.
+/// Whether there is such an entry. The check holds one piece of it in memory at a time.
 pub(crate) fn is_there(cache: &Path, key: &ModuleDigest, tag: &str) -> bool {
     check(cache, key, tag, |_| {}).is_some()
 }
 
-/// Checks an entry; its code is given to `take`, piece by piece, before it is known to be right.
+/// Checks an entry; `take` gets its code, piece by piece, before the check is complete.
 fn check(
     cache: &Path,
     key: &ModuleDigest,
@@ -107,7 +106,7 @@ fn check(
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = File::from(rustix::fs::open(cache, flags, Mode::empty()).ok()?);
     ours(&folder.metadata().ok()?)?;
-    // In the folder that was looked at, whatever has that name by now.
+    // In the folder that was checked, even if its name leads elsewhere by now.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(&folder, name(key, tag), flags, Mode::empty()).ok()?);
     let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -115,23 +114,23 @@ fn check(
     checked(file, key, take)
 }
 
-/// With these, no process can change the memory any more.
+/// With these seals, no process can change the memory any more.
 const SEALS: SealFlags = SealFlags::WRITE
     .union(SealFlags::GROW)
     .union(SealFlags::SHRINK);
 
-/// An empty file in memory for an entry that goes to another process.
+/// Makes an empty file in memory for an entry that goes to another process.
 pub(crate) fn in_memory() -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     Ok(memfd_create("galgo-code", flags)?.into())
 }
 
-/// Closes it to all changes; whether it is an entry of that name then.
+/// Seals the file against all changes; returns whether it is an entry of that name then.
 pub(crate) fn seal(file: &File, key: &ModuleDigest) -> bool {
     fcntl_add_seals(file, SEALS | SealFlags::SEAL).is_ok() && whole(file, key, |_| {}).is_some()
 }
 
-/// Reads an entry that the keeper has sent. `None`: it is none of that name, or can still be changed.
+/// Reads an entry that the keeper has sent. `None`: the file is no entry of that name, or can still be changed.
 pub fn received(file: OwnedFd, key: &ModuleDigest) -> Option<Code> {
     let file = File::from(file);
     if !fcntl_get_seals(&file).ok()?.contains(SEALS) {
@@ -147,7 +146,7 @@ fn whole(mut file: &File, key: &ModuleDigest, take: impl FnMut(&[u8])) -> Option
     checked(file, key, take)
 }
 
-/// Checks what an entry holds.
+/// Checks the content of an entry.
 fn checked(
     mut file: impl Read,
     key: &ModuleDigest,
@@ -183,7 +182,7 @@ pub(crate) fn judge(cache: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the cache, or sees that no other user can write to it.
+/// Makes the cache, or checks that no other user can write to it.
 pub(crate) fn make(cache: &Path) -> io::Result<()> {
     judge(cache)?;
     DirBuilder::new()
@@ -195,7 +194,7 @@ pub(crate) fn make(cache: &Path) -> io::Result<()> {
     })
 }
 
-/// Belongs to this user, or to root, and no other user may write to it.
+/// Whether the file belongs to this user or to root, and no other user may write to it.
 fn ours(metadata: &std::fs::Metadata) -> Option<()> {
     let owner = metadata.uid();
     let mine = [0, effective_uid()].contains(&owner);
@@ -203,12 +202,12 @@ fn ours(metadata: &std::fs::Metadata) -> Option<()> {
 }
 
 impl Code {
-    /// What it is the code of.
+    /// Returns the kind of the code's module.
     pub fn kind(&self) -> ModuleKind {
         self.kind
     }
 
-    /// The code.
+    /// Returns the code.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -1,6 +1,6 @@
-//! Messages as bytes: numbers of eight bytes, little-endian, and texts behind their length.
+//! Messages as bytes: numbers of eight bytes, little-endian, and texts after their length.
 
-/// Puts numbers and texts one behind the other.
+/// Appends numbers and texts to a message.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder(pub(crate) Vec<u8>);
 
@@ -17,7 +17,7 @@ impl Encoder {
     }
 }
 
-/// Takes them apart again. `None`: the message is shorter than it says.
+/// Takes a message apart again. `None`: the message is shorter than it says.
 #[derive(Debug)]
 pub(crate) struct Decoder<'m>(pub(crate) &'m [u8]);
 

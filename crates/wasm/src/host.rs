@@ -1,8 +1,8 @@
-//! The program that compiles and runs modules, `galgo-wasm`: where it is found, whether it fits, how it is started.
+//! The program that compiles and runs modules, `galgo-wasm`: finding it, checking it, starting it.
 //!
-//! It lies beside the server's own executable. The folder is opened once, at the start, and so is the program when it is
-//! first needed: what is installed there later is the next server's. It is not executed unless all users that can change it can
-//! change the server's executable, too, and not used unless it was built with it.
+//! The program is in the folder of the server's own executable. The server opens that folder once, at the start, and the program
+//! when it is first needed. A program that is installed there later is for the next server. The server executes the program only
+//! if each user that can change it can change the server's executable, too. It uses the program only if both were built together.
 
 use std::{
     ffi::{CStr, CString},
@@ -22,37 +22,37 @@ use crate::{
     no_code::{ModuleFault, NoCode},
 };
 
-/// What it is called.
+/// The name of the program.
 pub const NAME: &CStr = c"galgo-wasm";
-/// Its first argument: compile standard input to standard output.
+/// First argument of the program: compile standard input to standard output.
 pub const COMPILE: &str = "compile";
-/// Its first argument: run instances.
+/// First argument of the program: run instances.
 pub const WORKER: &str = "worker";
-/// Its first argument: keep a worker of a user's own modules, and compile them for it.
+/// First argument of the program: keep a worker of a user's own modules, and compile them for it.
 pub const MODULES: &str = galgo_spawn::owners::MODULES;
-/// Its first argument: be that worker.
+/// First argument of the program: be that worker.
 pub const OWN_WORKER: &str = "own-worker";
-/// Its first argument: print an [`answer`].
+/// First argument of the program: print an [`answer`].
 pub const ENGINE: &str = "engine";
 
-/// Processor time of one compilation, over all its threads, seconds.
+/// Limit of processor time for one compilation, over all its threads, in seconds.
 pub const CPU: u64 = 120;
 
-/// How words about a module begin that cannot be run for want of it.
+/// The first words of a message about a module that needs the program.
 const NEEDS: &str = "it is a WebAssembly module and needs galgo-wasm";
 
-/// Names the builds that understand each other: the version, and a digest of what both sides must agree on.
+/// Names the builds that understand each other: the version, and a digest of the sources on which both must agree.
 pub fn version() -> String {
     format!("{}-{PROTOCOL:08x}", env!("CARGO_PKG_VERSION"))
 }
 
-/// A digest of the sources that say what is exchanged and kept: a change of them changes it.
+/// A digest of the sources that define messages and stored data: it changes when they change.
 const PROTOCOL: u32 = digest(
     include_bytes!("wire.rs"),
     digest(include_bytes!("code.rs"), 0x811c_9dc5),
 );
 
-/// FNV-1a.
+/// The hash FNV-1a.
 const fn digest(bytes: &[u8], mut sum: u32) -> u32 {
     let mut at = 0;
     while at < bytes.len() {
@@ -62,13 +62,13 @@ const fn digest(bytes: &[u8], mut sum: u32) -> u32 {
     sum
 }
 
-/// What it says when it is asked for its engine: its [`version`], and a name for engines whose code is
-/// interchangeable.
+/// Returns the program's answer to a question for its engine: its [`version`], and a name that engines with interchangeable code
+/// share.
 pub fn answer(engine: &str) -> String {
     format!("{}\n{engine}\n", version())
 }
 
-/// The two parts of an [`answer`]; `None`: it is none.
+/// Splits an [`answer`] into its two parts; `None`: the text is no answer.
 fn answered(said: &str) -> Option<(&str, &str)> {
     let (version, engine) = said.strip_suffix('\n')?.split_once('\n')?;
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
@@ -76,7 +76,7 @@ fn answered(said: &str) -> Option<(&str, &str)> {
     (word(version) && word(engine)).then_some((version, engine))
 }
 
-/// The folder of the running executable, and what was found in it.
+/// The folder of the running executable, and the program in it.
 #[derive(Debug)]
 pub struct Beside {
     folder: Result<OwnedFd, Errno>,
@@ -84,7 +84,7 @@ pub struct Beside {
     /// The users that can change the executable.
     own: Writers,
     host: OnceLock<HostProgram>,
-    /// One that does not fit, and why: it is not asked again while it is the same file.
+    /// A file that does not fit, and why: it is not asked again while it is the same file.
     unfit: Mutex<Option<(FileId, String)>>,
 }
 
@@ -95,7 +95,7 @@ pub struct HostProgram {
     engine: String,
 }
 
-/// The users that can change a file, beside root; by default none.
+/// The users, besides root, that can change a file; by default none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Writers {
     owner: u32,
@@ -112,7 +112,7 @@ impl Writers {
         }
     }
 
-    /// Whether all of them are among those of another file.
+    /// Whether all these users can change another file, too.
     fn are_among(self, other: Self) -> bool {
         let owner = self.owner == 0 || self.owner == other.owner;
         let group = self.group.is_none() || self.group == other.group;
@@ -121,13 +121,13 @@ impl Writers {
 }
 
 impl Beside {
-    /// Beside this very program.
+    /// Looks in the folder of this very program.
     pub fn own() -> Self {
         let own = rustix::fs::stat("/proc/self/exe").map(|stat| Writers::of(&stat));
-        // One that is replaced while it runs is shown with more behind its name: its folder is the same.
+        // If the executable is replaced while it runs, the kernel appends text to its name, but the folder is the same.
         let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
         let folder = exe.parent().unwrap_or(Path::new("/"));
-        // Where nothing is known of it root alone may have put something there.
+        // If its owner is unknown, only root may have written the program.
         Self::folder(folder, own.unwrap_or_default())
     }
 
@@ -142,7 +142,8 @@ impl Beside {
         }
     }
 
-    /// Why no module can be run at this moment, in words about the module, as far as is known without asking the program.
+    /// Explains why no module can be run at this moment, in words about the module, as far as that is known without asking the
+    /// program.
     pub fn missing(&self) -> Option<String> {
         match self.host.get() {
             Some(_) => None,
@@ -150,10 +151,10 @@ impl Beside {
         }
     }
 
-    /// The program beside ours, for a helper to execute.
+    /// Opens the program in our folder, for a helper to execute.
     ///
     /// # Errors
-    /// There is none that may be, in words about a module.
+    /// There is no program that may be executed, in words about a module.
     pub fn program(&self) -> Result<OwnedFd, String> {
         self.look().map(|(file, _)| file)
     }
@@ -162,7 +163,7 @@ impl Beside {
         self.host.get()
     }
 
-    /// The program beside ours, before it is asked for its version.
+    /// Opens the program in our folder, before it is asked for its version.
     fn look(&self) -> Result<(OwnedFd, FileId), String> {
         let at = self.path.display();
         let cannot =
@@ -192,10 +193,10 @@ impl Beside {
         }
     }
 
-    /// The program, which is asked for its version and engine by `ask` where that has not been done.
+    /// Returns the program. If it has not yet been asked for its version and engine, `ask` does that.
     ///
     /// # Errors
-    /// That of `ask`; or none fits, in words about the module.
+    /// The error of `ask`; or no program fits, in words about the module.
     pub(crate) fn host(
         &self,
         ask: impl FnOnce(&HostProgram) -> Result<String, NoCode>,
@@ -221,7 +222,7 @@ impl Beside {
         }
     }
 
-    /// What is said of one of another build.
+    /// Describes a program of another build.
     fn stranger(&self, its: Option<&str>) -> String {
         let (at, own) = (self.path.display(), version());
         match its {
@@ -236,7 +237,7 @@ impl Beside {
 }
 
 impl HostProgram {
-    /// This program itself, by the descriptor that it was executed by.
+    /// Returns this program itself, by the descriptor that was executed.
     pub fn own(file: OwnedFd) -> Self {
         let engine = String::new();
         Self { file, engine }
@@ -246,7 +247,7 @@ impl HostProgram {
         &self.engine
     }
 
-    /// Executes it, with one of its commands and nothing else of ours.
+    /// Executes the program, with one of its commands and nothing else of ours.
     pub(crate) fn start(
         &self,
         spawner: &mut Spawner,
@@ -259,7 +260,7 @@ impl HostProgram {
         let text = |s: &str| CString::new(s).unwrap_or_default();
         spawner.leave_domain_to_programs();
         spawner.start(&Start {
-            // Its first descriptor behind the standard ones: the file that was looked at, whatever has its name by now.
+            // The first descriptor after the standard ones: the file that was checked, even if another has its name by now.
             more: &more,
             path: &text("/proc/self/fd/3"),
             args: &[NAME.to_owned(), text(command), text(&version())],
@@ -276,15 +277,15 @@ impl HostProgram {
     }
 }
 
-/// The variables of galgo-wasm. One server of names is asked once, for 2 s: a thread looks a name up for a module, and other modules
-/// may wait for that thread (resolv.conf(5)).
+/// Returns the variables of galgo-wasm. Only one name server is asked, once, for 2 s: a thread looks names up for a module, and
+/// other modules may wait for that thread (resolv.conf(5)).
 fn environment() -> EnvBlock {
     let mut env = EnvBlock::default();
     env.put(b"RES_OPTIONS", b"timeout:2 attempts:1");
     env
 }
 
-/// What is wrong with being started by a server of the version that the arguments name; for the program itself.
+/// Explains, in the program itself, why a server of the version in the arguments must not start it.
 pub fn objection(server: Option<&str>) -> Option<String> {
     let (server, own) = (server?, version());
     (server != own).then(|| {
@@ -369,7 +370,7 @@ mod tests {
         assert_eq!(beside.missing(), None);
         let asked = beside.host(|_| Ok(answer("engine-1")));
         assert!(asked.is_ok_and(|host| host.engine() == "engine-1"));
-        // What comes into its place is another server's.
+        // A program that replaces it is for another server.
         fs::remove_file(&program).unwrap();
         assert_eq!(beside.missing(), None);
         assert!(beside.known().is_some());

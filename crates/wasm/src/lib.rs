@@ -1,18 +1,18 @@
-//! WebAssembly programs for galgo: the server's side, and what it shares with the processes that compile and run them.
+//! WebAssembly programs for galgo: the server's side, and code shared with the processes that compile and run modules.
 //!
-//! wasmtime never runs in the server, nor is it linked into it: a binary of its own, `galgo-wasm`, has it. A module is
-//! compiled by a process of its own, which reads the module and writes machine code and can do nothing else, and it is
-//! run by a worker process that sees the folders it was given and nothing else. The server talks to the worker as to a
-//! FastCGI application, over connections that it hands to it: variables and body in, output and how it ended out.
+//! wasmtime never runs in the server, and the server does not link it: a separate binary, `galgo-wasm`, contains it. A separate
+//! process compiles each module: it reads the module, writes machine code, and can do nothing else. A worker process runs
+//! modules, and sees only the folders that it was given. The server talks to the worker as to a FastCGI application, over
+//! connections that it hands over. Variables and the body go in, output and the exit status come out.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`runtime`] | the server's side: keeps the worker up, has modules compiled, makes connections; and the keeper of a worker that runs a user's own modules |
-//! | [`host`] | `galgo-wasm`: where it is found, whether it fits, how it is started |
-//! | [`wire`] | what the server and the worker say to each other |
+//! | [`host`] | `galgo-wasm`: finding it, checking it, starting it |
+//! | [`wire`] | messages between the server and the worker |
 //! | [`code`] | compiled code in the cache: written, found, checked |
-//! | [`module`] | what a file says about itself |
-//! | [`lock`] | how locks are taken |
+//! | [`module`] | the header of a module's file |
+//! | [`lock`] | taking a lock |
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 pub mod code;

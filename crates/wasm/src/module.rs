@@ -1,4 +1,4 @@
-//! What a file says about itself.
+//! The header of a module's file, and its digest.
 
 use std::io::{self, Read};
 
@@ -9,13 +9,13 @@ use crate::wire::ModuleDigest;
 /// The first bytes of every binary WebAssembly file.
 pub const MAGIC: [u8; 4] = *b"\0asm";
 
-/// Largest file that is compiled.
+/// Size of the largest file that is compiled.
 pub const MAX_BYTES: u64 = 256 << 20;
 
-/// A file is read this much at a time.
+/// Size of a read.
 const PIECE: usize = 8 << 10;
 
-/// Gives all of a file to `take`, a piece at a time.
+/// Passes all of a file to `take`, a piece at a time.
 pub(crate) fn pieces(mut file: impl Read, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     let mut piece = [0; PIECE];
     loop {
@@ -28,15 +28,15 @@ pub(crate) fn pieces(mut file: impl Read, mut take: impl FnMut(&[u8])) -> io::Re
     }
 }
 
-/// A module, as the server knows it: it never holds one.
+/// The server's view of a module, whose bytes it never holds.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ModuleInfo {
     pub(crate) key: ModuleDigest,
-    /// What is wrong with its first bytes.
+    /// The complaint about the first bytes, if any.
     pub(crate) wrong: Option<&'static str>,
 }
 
-/// Looks at a module.
+/// Reads a module's header and digest.
 ///
 /// # Errors
 /// The file cannot be read, or is larger than [`MAX_BYTES`].
@@ -58,10 +58,10 @@ pub(crate) fn look(file: impl Read) -> io::Result<ModuleInfo> {
     })
 }
 
-/// Bytes that say what a module is: magic, version and layer.
+/// Number of bytes that tell the kind of a module: magic, version and layer.
 const FIRST: usize = 8;
 
-/// What is wrong with the first bytes of a module, in words; `None`: nothing.
+/// Returns a complaint about the first bytes of a module, in words; `None`: they are fine.
 pub fn complaint(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [] => Some("the file is empty"),

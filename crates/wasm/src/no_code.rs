@@ -1,27 +1,28 @@
-//! Why a module has no code.
+//! The reason why a module has no code.
 
 use rustix::io::Errno;
 use std::io;
 
-/// Why a module has no code.
+/// The reason why a module has no code.
 #[derive(Debug, Clone)]
 pub struct NoCode {
-    /// In words for the log.
+    /// Words for the log.
     pub words: String,
-    /// Whose fault it is.
+    /// The party at fault.
     pub whose: ModuleFault,
 }
 
-/// Whose fault it is that a module has no code.
+/// The party that is at fault if a module has no code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModuleFault {
-    /// The module's, and will be while the file is the same: it is no program, or cannot be compiled here.
+    /// The module itself, as long as its file is the same: it is no program, or cannot be compiled here.
     Module,
-    /// Ours: the next request may find that it works.
+    /// The server: the next request may succeed.
     Ours,
-    /// No thread, process or descriptor is left to compile it: the next request may find one.
+    /// The system, which has no thread, process or descriptor left to compile the module: the next request
+    /// may find one.
     Shortage,
-    /// There is no program to compile and run it, or none that fits.
+    /// The installation: there is no program to compile and run the module, or none that fits.
     Host,
 }
 
@@ -39,7 +40,7 @@ impl NoCode {
         Self::new(ModuleFault::Ours, words)
     }
 
-    /// An error of the system while we did `what`.
+    /// Returns the reason for an error of the system during `what`.
     pub(crate) fn io(what: &str, e: &io::Error) -> Self {
         let whose = if is_shortage(e) {
             ModuleFault::Shortage
@@ -50,7 +51,7 @@ impl NoCode {
     }
 }
 
-/// Whether the system is short of something at this moment: processes, threads, memory, descriptors.
+/// Whether the system lacks a resource at this moment: processes, threads, memory, descriptors.
 pub(crate) fn is_shortage(e: &io::Error) -> bool {
     let short = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE];
     Errno::from_io_error(e).is_some_and(|e| short.contains(&e))

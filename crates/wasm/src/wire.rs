@@ -1,15 +1,16 @@
-//! What the server and the worker say to each other.
+//! The messages between the server and the worker.
 //!
-//! On the socket that the worker is started with (SOCK_SEQPACKET), one packet a message, descriptors beside it
-//! (SCM_RIGHTS): what it may see, code to load, and connections. On each of those one request after the other, as
-//! to a FastCGI application: its variables, one without a name that says what to run ([`Run`]), its body; then
-//! its output, its words for the log, and how it ended ([`RunOutcome`]), behind what END_REQUEST has.
+//! The worker is started with a socket (SOCK_SEQPACKET). Each packet is one message, with descriptors next to it
+//! (SCM_RIGHTS): the worker's profiles, code to load, and connections. Each connection carries one request after the other,
+//! as to a FastCGI application. A request consists of its variables, among them one without a name that says what to run
+//! ([`Run`]), and its body. The answer is output, words for the log, and the result ([`RunOutcome`]) after the fields of
+//! END_REQUEST.
 //!
-//! The worker of a user's own modules is told by its keeper what it may see ([`UserSetup`]), and asks it for the code of each
-//! module by the module's path.
+//! The keeper of a user's own modules tells the worker which files it may see ([`UserSetup`]). The worker asks the keeper for
+//! the code of each module by the module's path.
 //!
-//! A message that is longer than [`INLINE`] travels as a memfd, the last of its descriptors, for a
-//! packet may not be larger than the socket's buffer.
+//! A message that is longer than [`INLINE`] travels as a memfd, the last of its descriptors, because a packet may not be
+//! larger than the socket's buffer.
 
 use std::{
     ffi::OsStr,
@@ -37,17 +38,17 @@ use rustix::{
 
 use crate::encoding::{Decoder, Encoder};
 
-/// Bytes of a message that travel in the packet itself.
+/// Longest message that travels in the packet itself, in bytes.
 pub const INLINE: usize = 32 << 10;
-/// Bytes of a message in a memfd.
+/// Longest message in a memfd, in bytes.
 const MOST: u64 = 16 << 20;
 
-/// A pair of connected sockets that keep messages apart, closed on exec.
+/// Makes a pair of connected sockets that keep messages apart, closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(message::pair()?)
 }
 
-/// A connection: our end, which does not wait, and the worker's.
+/// Makes a connection: our end, which does not block, and the worker's.
 pub fn connection() -> io::Result<(OwnedFd, OwnedFd)> {
     let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
     let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
@@ -55,7 +56,7 @@ pub fn connection() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// Sends one message, without waiting: `WouldBlock` where the socket is full.
+/// Sends one message, without waiting: `WouldBlock` if the socket is full.
 pub fn send_message(
     socket: impl AsFd,
     message: &[u8],
@@ -86,7 +87,7 @@ fn spill(message: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Waits for one message, in a `buffer` that is used again for the next. `None`: the peer has closed its
+/// Waits for one message, and reads it into `buffer`, which can be used again for the next. `None`: the peer has closed its
 /// end.
 pub fn receive(
     socket: impl AsFd,
@@ -127,99 +128,100 @@ fn unspill(memfd: OwnedFd, message: &mut Vec<u8>) -> io::Result<()> {
 /// The name of a module's code: the SHA-256 of the module.
 pub type ModuleDigest = [u8; 32];
 
-/// What the server says.
+/// A message on the worker's socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// The first message: what the worker may see, and how much it runs at once.
+    /// The first message: the files that the worker may see, and the number of instances at once.
     Setup(WorkerSetup),
-    /// Load this code now: it will be asked for.
+    /// Load this code now, because requests for it will come.
     Load(ModuleDigest),
-    /// This code will not be asked for again.
+    /// Forget this code, because no more requests for it will come.
     Forget(ModuleDigest),
-    /// Serve this connection, which stands beside it.
+    /// Serve this connection, whose descriptor comes with the message.
     Connect,
-    /// In the place of a setup: what the worker of a user's own modules may see, and run.
+    /// Replaces `Setup` for the worker of a user's own modules: the files that it may see and run.
     Own(UserSetup),
-    /// From such a worker to its keeper: the code of this module is asked for.
+    /// From such a worker to its keeper: send the code of this module.
     Wanted(Vec<u8>),
-    /// The answer.
+    /// The keeper's answer.
     Found(CodeReply),
 }
 
-/// What the keeper says of a module.
+/// The keeper's answer about a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CodeReply {
-    /// Its code, under this name, stands beside it.
+    /// The name of the module's code, whose descriptor comes with the message.
     Code(ModuleDigest),
-    /// It may not be run: why.
+    /// The module may not be run: the reason.
     Denied(String),
-    /// It is no program: why.
+    /// The module is no program: the reason.
     Bad(String),
-    /// There is no thread, process or memory to compile it at this moment.
+    /// There is no thread, process or memory to compile the module at this moment.
     Short,
 }
 
-/// What the worker may see.
+/// The files and networks that the worker may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorkerSetup {
     /// The folder of compiled code.
     pub cache: Vec<u8>,
-    /// Instances at once.
+    /// Limit of instances at once.
     pub instances: u64,
-    /// What instances may see, by number.
+    /// The profiles of instances, by number.
     pub profiles: Vec<Profile>,
 }
 
-/// What the instances of one route may see.
+/// The files and networks that the instances of one route may use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// Folders: the guest's path, ours, whether it may be written to.
+    /// Folders: the guest's path, our path, and whether the guest may write to the folder.
     pub folders: Vec<(String, Vec<u8>, bool)>,
-    /// May connect to other machines.
+    /// Whether the instances may connect to other machines.
     pub network: bool,
 }
 
-/// What a worker may see and run that is a user's own: as configured, whatever the server says.
+/// The limits of a worker for a user's own modules. They come from the configuration, and do not depend on the server's
+/// requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserSetup {
-    /// The folder of its modules, or the one module, absolute.
+    /// The absolute path of the folder of modules, or of the only module.
     pub root: Vec<u8>,
-    /// What that folder is.
+    /// The layout of that folder.
     pub layout: Layout,
-    /// Whose they may be.
+    /// The owners that the modules may have.
     pub owner: OwnedBy,
-    /// Instances at once.
+    /// Limit of instances at once.
     pub instances: u64,
-    /// What instances may see.
+    /// The profile of the instances.
     pub profile: Profile,
-    /// Bytes of linear memory of an instance, at most.
+    /// Limit of an instance's linear memory in bytes.
     pub memory: u64,
-    /// Seconds of processor time of an instance; 0: any.
+    /// Limit of an instance's processor time in seconds; 0: any.
     pub cpu: u64,
 }
 
-/// The id of the one request on a connection.
+/// The id of the only request on a connection.
 pub const ID: u16 = 1;
 
-/// What to run: the value of the variable without a name.
+/// The code to run and its limits: the value of the variable without a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// The code.
+    /// The name of the code.
     pub key: ModuleDigest,
-    /// The place of its profile in [`WorkerSetup::profiles`].
+    /// The index of the profile in [`WorkerSetup::profiles`].
     pub profile: u64,
-    /// Bytes of linear memory, over all memories of the instance.
+    /// Limit of linear memory in bytes, over all memories of the instance.
     pub memory: u64,
-    /// Seconds of processor time; 0: any.
+    /// Limit of processor time in seconds; 0: any.
     pub cpu: u64,
     /// `argv[0]`.
     pub name: Vec<u8>,
-    /// The module's path, where the worker is a user's own, which takes no code by its name.
+    /// The module's path, if the worker runs a user's own modules, because such a worker takes no code by its name.
     pub module: Vec<u8>,
 }
 
 impl Run {
-    /// As bytes.
+    /// Encodes the value.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::default();
         to.bytes(&self.key).number(self.profile);
@@ -228,7 +230,7 @@ impl Run {
         to.0
     }
 
-    /// From bytes; `None`: they are none.
+    /// Decodes a value; `None`: the bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Decoder(bytes);
         let run = Self {
@@ -244,7 +246,7 @@ impl Run {
 }
 
 impl Message {
-    /// As bytes.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::default();
         match self {
@@ -273,7 +275,7 @@ impl Message {
         to.0
     }
 
-    /// From bytes; `None`: they are no message.
+    /// Decodes a message; `None`: the bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Decoder(bytes);
         let message = match from.number()? {
@@ -337,10 +339,10 @@ impl Profile {
 }
 
 impl UserSetup {
-    /// Whether a module may run as this process's user. Its path without links in it.
+    /// Checks that a module may run as this process's user; returns its path without links.
     ///
     /// # Errors
-    /// It may not.
+    /// The module may not run.
     pub fn may_run(&self, module: &Path) -> Result<PathBuf, Denied> {
         let root = Path::new(OsStr::from_bytes(&self.root));
         let folder = (root, self.layout);
@@ -360,29 +362,29 @@ fn at<T: Copy>(all: &[T], place: u64) -> Option<T> {
     all.get(usize::try_from(place).ok()?).copied()
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// It ran.
+    /// The instance ran, and ended so.
     Exit(Exit),
-    /// Its code is not in the cache, or is not what was put there.
+    /// The code is not in the cache, or has been changed there.
     NoCode,
-    /// It did not begin: no thread is left to run it.
+    /// The instance did not begin: no thread is left to run it.
     NoThread,
-    /// Its module may not be run; its standard error says why.
+    /// The module may not be run; standard error says why.
     Denied,
-    /// Its module is no program; its standard error says why.
+    /// The module is no program; standard error says why.
     Bad,
 }
 
-/// What the worker says, once, when it takes connections.
+/// The worker's only message, sent when it takes connections.
 pub const READY: &[u8] = b"ready";
 
-/// Bytes of an [`RunOutcome`].
+/// Size of an encoded [`RunOutcome`].
 pub const ENDED: usize = 40;
 
 impl RunOutcome {
-    /// As bytes.
+    /// Encodes the value.
     pub fn encode(self) -> [u8; ENDED] {
         let nanos = |t: Duration| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX);
         let numbers = match self {
@@ -407,7 +409,7 @@ impl RunOutcome {
         bytes
     }
 
-    /// From bytes; `None`: they are none.
+    /// Decodes a value; `None`: the bytes are malformed.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Decoder(bytes);
         let kind = from.number()?;
@@ -432,7 +434,7 @@ impl RunOutcome {
     }
 }
 
-/// Reads all of a descriptor, up to `most` bytes.
+/// Reads at most `most` bytes from a descriptor.
 pub(crate) fn read_text(fd: OwnedFd, most: u64) -> String {
     let mut bytes = Vec::new();
     let _ = File::from(fd).take(most).read_to_end(&mut bytes);

@@ -1,5 +1,5 @@
-//! Has modules compiled, off every request's way: by a process for each, which gets the module as its
-//! standard input and can do nothing but answer.
+//! Compiles modules, off every request's way. A process compiles each module: it gets the module as its standard input
+//! and can do nothing but answer.
 
 use std::{
     fs::{self, File},
@@ -37,17 +37,17 @@ use crate::{
     wire::{Message, ModuleDigest, read_text},
 };
 
-/// Threads that have modules compiled: each process uses all processors for its own.
+/// Number of threads that have modules compiled: each compiling process uses all processors.
 const THREADS: usize = 2;
-/// The longest a compilation may take, waiting for its turn on the processors included.
+/// Longest time for a compilation, including the wait for the processors.
 const PATIENCE: i64 = 2 * host::CPU.cast_signed();
-/// Bytes of what is wrong with a module.
+/// Limit of bytes in a message about a faulty module.
 const WORDS: u64 = 4 << 10;
-/// A file that changed this recently may change again without its time showing it (the kernel's tick
-/// is 4 ms at most).
+/// A file that changed this recently may change again without a new time stamp (the kernel's tick is at most 4 ms).
 const SETTLE: Duration = Duration::from_millis(8);
 
-/// Has a module that waits compiled next: a request waits for it, and none for those that were only found.
+/// Compiles a waiting module next, because a request waits for it. No request waits for modules that a search has
+/// found.
 pub(super) fn hurry(runtime: &Runtime, file: &Path) {
     let waiting = &mut lock(&runtime.jobs).waiting;
     let at = waiting.iter().position(|job| job.file == file);
@@ -56,8 +56,7 @@ pub(super) fn hurry(runtime: &Runtime, file: &Path) {
     }
 }
 
-/// Has a module compiled. A thread lives for as long as there is something to do: a server that
-/// rests keeps none for it, nor what one holds.
+/// Compiles a module. A thread lives as long as there are jobs: an idle server keeps neither a thread nor its memory.
 pub(super) fn compile(runtime: &Arc<Runtime>, job: CompileJob) {
     let mut jobs = lock(&runtime.jobs);
     jobs.waiting.push_back(job);
@@ -68,7 +67,7 @@ pub(super) fn compile(runtime: &Arc<Runtime>, job: CompileJob) {
     let thread = thread::Builder::new().name("compile".into());
     match thread.spawn(move || work(&theirs)) {
         Ok(_) => jobs.threads += 1,
-        // The others come to it.
+        // The other threads get to the job.
         Err(_) if jobs.threads > 0 => {}
         Err(e) => {
             let given_up = std::mem::take(&mut jobs.waiting);
@@ -96,7 +95,7 @@ fn work(runtime: &Arc<Runtime>) {
     }
 }
 
-/// Says what came of a file to the worker, the operator and the requests that wait.
+/// Reports the result for a file to the worker, the operator and the waiting requests.
 fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<ModuleDigest, NoCode>) {
     let (unused, waiting) = lock(&runtime.modules).done(file, id, made);
     if let Ok(key) = made {
@@ -115,8 +114,8 @@ fn report(runtime: &Arc<Runtime>, file: &Path, id: FileId, made: &Result<ModuleD
     }
 }
 
-/// What `make` makes of a module, and the file as it was then (`None`: there is none); once more where that has changed
-/// meanwhile.
+/// Applies `make` to a module. Returns the result, and the identity of the file then (`None`: there is no file). If the
+/// file has changed meanwhile, starts again.
 pub(super) fn settled<T>(
     path: &Path,
     mut make: impl FnMut(&File, &ModuleInfo) -> Result<T, NoCode>,
@@ -134,8 +133,8 @@ pub(super) fn settled<T>(
                 return (Some(id), Err(wrong));
             }
         };
-        // Compiled while its last change is still too near, and looked at again when it is not: a request
-        // for a new file waits for its compilation alone.
+        // A recently changed file is compiled at once, and checked again when its time stamp can be trusted. So a
+        // request for a new file waits only for its compilation.
         let made = match known.wrong {
             Some(wrong) => Err(NoCode::module(wrong)),
             None => make(&file, &known),
@@ -153,7 +152,7 @@ fn opened(path: &Path) -> io::Result<(File, FileId)> {
     Ok((fd.into(), id))
 }
 
-/// How long until the last change of a file lies far enough back; `None`: it does.
+/// Returns the time until a file's last change is old enough; `None`: it is.
 fn settles_in(id: FileId) -> Option<Duration> {
     let (seconds, nanos) = id.changed();
     let changed = Duration::new(seconds.unsigned_abs(), u32::try_from(nanos).unwrap_or(0));
@@ -165,8 +164,8 @@ fn settles_in(id: FileId) -> Option<Duration> {
         .filter(|rest| !rest.is_zero())
 }
 
-/// Whether a file that was read soon after a change has not changed since: waits until its time shows
-/// that, and compares.
+/// Whether a file that was read soon after a change has not changed since. Waits until its time stamp would show a
+/// change, and compares.
 fn is_still(path: &Path, id: FileId, known: &ModuleInfo) -> bool {
     if let Some(rest) = settles_in(id) {
         thread::sleep(rest);
@@ -183,7 +182,7 @@ fn made(
 ) -> Result<ModuleDigest, NoCode> {
     let key = known.key;
     let host = found(&runtime.settings.beside, spawner)?;
-    // It is up when there is code. Where there is no thread for it, the next request is told.
+    // The worker is up when there is code. If there is no thread for the start, the next request gets an error.
     let _ = runtime.start();
     let tag = host.engine();
     let cache = &runtime.cache();
@@ -204,8 +203,8 @@ fn made(
         Ok(()) => prune::prune(cache),
         Err(_) => drop(fs::remove_file(&draft)),
     }
-    // Another look: the process answered for a file that may have changed since we read it, and it
-    // is not to be trusted with more than code.
+    // A second look, because the file may have changed since we read it. The process is not to be trusted with more
+    // than code.
     done.and_then(|()| {
         if code::is_there(cache, &key, tag) {
             Ok(key)
@@ -215,7 +214,7 @@ fn made(
     })
 }
 
-/// A draft in a cache of this runtime's own, because the configured one cannot be used.
+/// Makes a draft in this runtime's own temporary cache, because the configured one cannot be used.
 fn elsewhere(
     runtime: &Runtime,
     cache: &Path,
@@ -236,7 +235,7 @@ fn elsewhere(
     draft(&runtime.cache()).map_err(failed)
 }
 
-/// A file that becomes an entry once it is whole.
+/// Creates a file that becomes an entry once it is complete.
 fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -250,7 +249,7 @@ fn draft(cache: &Path) -> io::Result<(PathBuf, File)> {
     Ok((path, file))
 }
 
-/// The program that compiles and runs modules. The first one that needs it asks for its version and engine.
+/// Returns the program that compiles and runs modules. The first caller asks it for its version and engine.
 fn found<'b>(beside: &'b Beside, spawner: &mut Option<Spawner>) -> Result<&'b HostProgram, NoCode> {
     beside.host(|host| answer(host, spawner))
 }
@@ -279,7 +278,7 @@ pub(super) fn compiled(
     run(host, host::COMPILE, module.as_fd(), to.as_fd(), spawner)
 }
 
-/// Runs a process that compiles, or could, to its end.
+/// Runs a process that compiles, or might compile, to its end.
 fn run(
     host: &HostProgram,
     command: &str,
@@ -316,10 +315,10 @@ fn run(
     }
 }
 
-/// Looks at a module as a request for it would: has it compiled, and throws the code away.
+/// Checks a module as a request for it would: compiles it, and discards the code.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The problem of the module, in words.
 pub fn examine(beside: &Beside, path: &Path) -> Result<(), String> {
     let file = File::open(path).map_err(|e| format!("it cannot be read: {e}"))?;
     let nowhere = File::options().write(true).open("/dev/null");

@@ -1,17 +1,17 @@
-//! Why the worker takes no request.
+//! The reason why the worker takes no request.
 
 use std::io;
 
 use crate::no_code::is_shortage;
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug)]
 pub enum StartFault {
-    /// The worker takes no more at this moment, or is being started again: try again soon.
+    /// The worker takes no more requests at this moment, or is being started again: try again soon.
     Busy,
-    /// No thread, process or descriptor is left for it.
+    /// The system has no thread, process or descriptor left for the worker.
     Short,
-    /// The system's error.
+    /// An error of the system.
     Failed(io::Error),
 }
 

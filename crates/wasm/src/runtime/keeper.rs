@@ -1,6 +1,6 @@
-//! The keeper of a worker that runs a user's own modules: both are that user's processes, which a helper has started. The worker
-//! cannot start anything, so the keeper has its modules compiled, each by a process that ends with that, and hands over the code
-//! in sealed memory. No code is kept in a file, where another program of the user could put some.
+//! The keeper of a worker that runs a user's own modules. Both are processes of that user, which a helper has started. The
+//! worker cannot start anything, so the keeper has its modules compiled, each by a separate process, and hands over the code in
+//! sealed memory. No code is stored in a file, where another program of the user could replace it.
 
 use std::{
     fs::File,
@@ -27,10 +27,11 @@ use crate::{
     wire::{self, CodeReply, Message, UserSetup},
 };
 
-/// Starts the worker on the server's socket, which is standard input, and compiles what it asks for until it has ended.
+/// Starts the worker on the server's socket, which is standard input. Compiles the modules that the worker asks for until the
+/// worker has ended.
 ///
 /// # Errors
-/// It was not started, or has ended otherwise than by itself; in words.
+/// A sentence: the worker was not started, or has failed.
 pub fn keep(host: &HostProgram, setup: UserSetup) -> Result<(), String> {
     let closed = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     closed.map_err(|e| format!("closing its memory: {e}"))?;
@@ -60,7 +61,7 @@ pub fn keep(host: &HostProgram, setup: UserSetup) -> Result<(), String> {
     }
 }
 
-/// The worker, and what it is told and asks by.
+/// Starts the worker; returns it with the socket for its questions and our answers.
 fn start(
     host: &HostProgram,
     setup: &UserSetup,
@@ -98,7 +99,7 @@ fn answer(
     }
 }
 
-/// The code of a module as its file is now.
+/// Returns the code of a module as its file is now.
 fn made(
     host: &HostProgram,
     path: &Path,
@@ -107,7 +108,7 @@ fn made(
     let make = |file: &File, known: &ModuleInfo| {
         let code = code::in_memory().map_err(|e| NoCode::io("no memory for its code", &e))?;
         compiled(host, file, &code, spawner)?;
-        // The process answered for a file that may have changed since it was read here, and is not to be trusted with more
+        // A second look, because the file may have changed since it was read here. The process is not to be trusted with more
         // than code.
         if code::seal(&code, &known.key) {
             Ok((known.key, code))

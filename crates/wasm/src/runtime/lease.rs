@@ -29,28 +29,28 @@ impl WorkerLease {
         Self { runtime, link, key }
     }
 
-    /// Which worker: connections to it are good for as long as it is this one.
+    /// Returns the number of the worker: a connection is valid as long as the number is the same.
     pub fn worker(&self) -> usize {
         self.link.number
     }
 
-    /// The worker takes no requests: another takes its place.
+    /// Reports that the worker takes no requests, so that another worker replaces it.
     pub fn stuck(&self) {
         self.runtime.is_stuck(&self.link);
     }
 
-    /// A new connection to the worker: variables, with a [`wire::Run`] among them, go over it next, of one request
-    /// after the other.
+    /// Opens a new connection to the worker. It carries requests one after the other, each beginning with
+    /// variables, among them a [`wire::Run`].
     ///
     /// # Errors
-    /// [`StartFault::Busy`] where trying again may help.
+    /// [`StartFault::Busy`] if trying again may help.
     pub fn connect(&self) -> Result<OwnedFd, StartFault> {
         let (ours, theirs) = wire::connection()?;
         let message = Message::Connect.encode();
         match wire::send_message(&self.link.socket, &message, &[theirs.as_fd()]) {
             Ok(()) => Ok(ours),
             Err(e) => Err(match e.kind() {
-                // Full, or the worker has just died: another is on its way.
+                // The socket is full, or the worker has just died: another worker is on its way.
                 io::ErrorKind::WouldBlock
                 | io::ErrorKind::BrokenPipe
                 | io::ErrorKind::ConnectionReset => StartFault::Busy,
@@ -59,11 +59,11 @@ impl WorkerLease {
         }
     }
 
-    /// How the instance ended, as the END_REQUEST record says. A trap ends it by the signal that ends a native
-    /// program of the same fault.
+    /// Returns the exit of the instance from the END_REQUEST record. A trap ends the instance by the signal that
+    /// ends a native program of the same fault.
     ///
     /// # Errors
-    /// It has not begun, for want of a thread.
+    /// The instance has not begun, because the worker had no thread for it.
     pub fn ended(&self, more: &[u8]) -> Result<Exit, StartFault> {
         match RunOutcome::decode(more) {
             Some(RunOutcome::Exit(exit)) => Ok(exit),
@@ -72,13 +72,13 @@ impl WorkerLease {
                 self.runtime.lost(&self.key);
                 Ok(KILLED)
             }
-            // The last two are said by a user's own worker.
+            // Only a user's own worker sends the last two.
             None | Some(RunOutcome::Denied | RunOutcome::Bad) => Ok(KILLED),
         }
     }
 
-    /// Whether the worker has ended; requests go to the next one then. That a connection has ended says nothing
-    /// about the worker: it closes one whose answer the server broke off.
+    /// Whether the worker has ended; requests go to the next worker then. The end of a connection says nothing
+    /// about the worker, which closes a connection whose answer the server broke off.
     pub fn has_lost_its_worker(&self) -> bool {
         let ended = self.link.has_ended();
         if ended {
@@ -88,7 +88,7 @@ impl WorkerLease {
     }
 }
 
-/// The end of an instance that could not say how it ended, as of a process that is killed.
+/// The exit of an instance that could not report how it ended: that of a killed process.
 pub const KILLED: Exit = Exit {
     status: Status::Signal(Signal::KILL.as_raw()),
     user: Duration::ZERO,

@@ -29,7 +29,7 @@ use shared::CompileJob;
 pub use shared::{Runtime, RuntimeSettings};
 
 impl Runtime {
-    /// A runtime that has started nothing yet.
+    /// Creates a runtime that has started nothing yet.
     pub fn new(settings: RuntimeSettings) -> Arc<Self> {
         Arc::new(Self {
             settings,
@@ -40,11 +40,11 @@ impl Runtime {
         })
     }
 
-    /// The code of a module, as its file is now (`id`); waits while it is compiled. While a replaced
-    /// file is compiled the code of the one before serves.
+    /// Returns the name of a module's code, as the file is now (`id`); waits while the code is
+    /// compiled. While a replaced file is compiled, requests still get the previous code.
     ///
     /// # Errors
-    /// It has none: why.
+    /// The module has no code: the reason.
     pub async fn code(self: &Arc<Self>, file: &Path, id: FileId) -> Result<ModuleDigest, NoCode> {
         if let Some(why) = self.settings.beside.missing() {
             return Err(NoCode::new(ModuleFault::Host, why));
@@ -68,7 +68,7 @@ impl Runtime {
     /// Has a module compiled before the first request for it.
     ///
     /// # Errors
-    /// Nothing is there to compile it: why.
+    /// There is no program to compile the module: the reason.
     pub fn prepare(self: &Arc<Self>, file: &Path, id: FileId) -> Result<(), String> {
         if let Some(why) = self.settings.beside.missing() {
             return Err(why);
@@ -85,12 +85,13 @@ impl Runtime {
         }
     }
 
-    /// Whether a module has this code still: where a new worker found it gone from the cache, none has.
+    /// Whether a module still has this code. If a new worker did not find the code in the cache, no
+    /// module has it.
     pub fn has(&self, key: &ModuleDigest) -> bool {
         lock(&self.modules).keys().any(|own| own == *key)
     }
 
-    /// A lease of the worker, for one request for this code.
+    /// Returns a lease of the worker, for one request for this code.
     ///
     /// # Errors
     /// [`StartFault::Busy`] while there is no worker.
@@ -100,7 +101,7 @@ impl Runtime {
         Ok(WorkerLease::new(self.clone(), link, key))
     }
 
-    /// Whether this worker, by its number, is the one that requests go to.
+    /// Whether requests go to the worker with this number.
     pub fn is_up(&self, worker: usize) -> bool {
         let link = &mut lock(&self.supervision).link;
         link.take_if(|link| link.has_ended());

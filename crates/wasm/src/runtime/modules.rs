@@ -1,4 +1,4 @@
-//! Which code belongs to which file.
+//! The code of each module's file.
 
 use std::{
     collections::HashMap,
@@ -21,19 +21,20 @@ pub(super) struct Modules(HashMap<PathBuf, ModuleState>);
 
 #[derive(Debug, Default)]
 struct ModuleState {
-    /// Serves: the code, and the file it was made of.
+    /// The code that serves requests, and the version of the file that it was made from.
     serves: Option<(FileId, ModuleDigest)>,
-    /// Being compiled; the list may be empty.
+    /// Set while the module is being compiled; the list may be empty.
     pending: Option<Waiters>,
-    /// Is no program.
+    /// The version of the file that is no program, and why.
     bad: Option<Box<(FileId, NoCode)>>,
 }
 
-/// Files that are remembered: more are no longer asked for, and are forgotten.
+/// Limit of remembered files: beyond it, files that no request asks for are forgotten.
 const MOST: usize = 10_000;
 
 impl Modules {
-    /// What is known; `None`: it is being compiled. And whether the caller has to have that done.
+    /// Returns the code or the failure of a file, or `None` while it is being compiled. The flag
+    /// tells whether the caller has to start the compilation.
     pub(super) fn find(
         &mut self,
         file: &Path,
@@ -45,7 +46,7 @@ impl Modules {
             }
             self.0.insert(file.to_owned(), ModuleState::default());
         }
-        // INVARIANT: it is there now.
+        // INVARIANT: the entry exists now.
         let Some(entry) = self.0.get_mut(file) else {
             return (Some(Err(NoCode::ours("it is not known"))), false);
         };
@@ -60,8 +61,8 @@ impl Modules {
         {
             return (old.or_else(|| Some(Err(why.clone()))), false);
         }
-        // One compilation of a file at a time: where it changed meanwhile, the next request finds
-        // that what came out is not of the file as it is.
+        // Only one compilation of a file runs at a time. If the file changed meanwhile, the next
+        // request notices that the result belongs to another version.
         let begins = entry.pending.is_none();
         entry.pending.get_or_insert_default();
         (old, begins)
@@ -76,7 +77,7 @@ impl Modules {
         pending
     }
 
-    /// A compilation is over. The code that no file has any more, and the requests that wait.
+    /// Ends a compilation. Returns the code that no file uses any more, and the waiting requests.
     pub(super) fn done(
         &mut self,
         file: &Path,
@@ -99,7 +100,7 @@ impl Modules {
         (unused, waiting)
     }
 
-    /// Code that is not in the cache after all.
+    /// Forgets code that is not in the cache after all.
     pub(super) fn lost(&mut self, key: &ModuleDigest) {
         for entry in self.0.values_mut() {
             entry.serves.take_if(|(_, own)| own == key);

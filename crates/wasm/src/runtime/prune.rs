@@ -1,6 +1,7 @@
-//! Keeps the cache small: what was not asked for in a long time goes, and the oldest where all is too much.
+//! Keeps the cache small: removes entries that were not used for a long time, and the oldest entries if the
+//! total is too large.
 //!
-//! The time an entry was last asked for is the time of its last change: [`touch`].
+//! The modification time of an entry is the time of its last use: [`touch`].
 
 use std::{
     fs::{self, File},
@@ -9,11 +10,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// An entry that nothing has asked for this long is removed.
+/// An entry that was not used for this long is removed.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Drafts this old are of a server that died.
+/// Drafts this old were left by a server that died.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
-/// Bytes of all entries; beyond them the oldest are removed, but none that was asked for lately.
+/// Limit of bytes of all entries. Beyond it the oldest entries are removed, but no entry that was used
+/// lately.
 const MOST: u64 = 4 << 30;
 const LATELY: Duration = Duration::from_secs(3600);
 
@@ -24,13 +26,13 @@ struct CachedCode {
 }
 
 pub(super) fn touch(entry: &Path) {
-    // Where it fails the entry is made again some day.
+    // If this fails, the entry is made again some day.
     let _ = File::open(entry).and_then(|file| file.set_modified(SystemTime::now()));
 }
 
-/// Removes what is too old or too much. What is no entry of ours is left alone.
+/// Removes entries that are too old or too many. Other files are left alone.
 pub(super) fn prune(cache: &Path) {
-    // The request that needs a cache that cannot be read says so.
+    // If the cache cannot be read, the request that needs it reports that.
     let _ = prune_to(cache, MOST, SystemTime::now());
 }
 
@@ -68,7 +70,7 @@ fn prune_to(cache: &Path, most: u64, now: SystemTime) -> io::Result<()> {
     Ok(())
 }
 
-/// Named by a module's SHA-256 and an engine, as `code::path` does.
+/// Whether a name consists of a module's SHA-256 and an engine, as `code::path` makes it.
 fn is_entry(name: &str) -> bool {
     let sum = name.split_once('-').map_or("", |(sum, _)| sum);
     sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit())
@@ -119,7 +121,7 @@ mod tests {
         let mut left = vec![fresh, draft, other];
         left.sort();
         assert_eq!(names(at), left);
-        // What is asked for again begins anew.
+        // A new use of an entry restarts its age.
         put(at, &entry(3), 1, 31 * DAY);
         touch(&at.join(entry(3)));
         prune(at);
@@ -134,7 +136,7 @@ mod tests {
         put(at, &entry(3), 10, 3 * DAY);
         prune_to(at, 20, SystemTime::now()).unwrap();
         assert_eq!(names(at), [new, old]);
-        // Not what is in use, however much it is.
+        // An entry in use stays, however large it is.
         put(at, &entry(4), 100, Duration::ZERO);
         prune_to(at, 20, SystemTime::now()).unwrap();
         assert_eq!(names(at), [entry(4)]);

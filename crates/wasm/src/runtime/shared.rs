@@ -1,4 +1,4 @@
-//! What requests, the supervisor and the threads that have modules compiled share.
+//! The state that requests, the supervisor and the compiling threads share.
 
 use std::{
     collections::VecDeque,
@@ -26,42 +26,44 @@ use crate::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What a runtime is told.
+/// The settings of a runtime.
 pub struct RuntimeSettings {
-    /// Where the program is that compiles and runs modules.
+    /// The folder of the program that compiles and runs modules.
     pub beside: Arc<Beside>,
-    /// The folder of compiled code, made where it is missing; only this user may write to it.
+    /// The folder of compiled code, which is created if it is missing; only this user may write to
+    /// it.
     pub cache: PathBuf,
-    /// Instances at once.
+    /// Limit of instances at once.
     pub instances: usize,
-    /// What instances may see; a [`wire::Run`] names one by its place.
+    /// Profiles of the files and networks that instances may use; a [`wire::Run`] names one by its
+    /// index.
     pub profiles: Vec<Profile>,
-    /// Where the operator is told of what happens to the worker.
+    /// Tells the operator what happens to the worker.
     pub say: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Runs WebAssembly programs in a process of its own. Nothing is started before the first program is
-/// asked for; dropping it ends the worker.
+/// Runs WebAssembly programs in a separate process. Nothing is started before the first request for a
+/// program; dropping the runtime ends the worker.
 pub struct Runtime {
     pub(super) settings: RuntimeSettings,
-    /// Stands in for the cache that was configured, if that cannot be used.
+    /// Replaces the configured cache, if that cannot be used.
     pub(super) temporary_cache: OnceLock<TemporaryCache>,
     pub(super) modules: Mutex<Modules>,
     pub(super) jobs: Mutex<Jobs>,
     pub(super) supervision: Mutex<Supervision>,
 }
 
-/// A folder for compiled code that ends with its runtime.
+/// A folder for compiled code that is removed with its runtime.
 #[derive(Debug)]
 pub(super) struct TemporaryCache(PathBuf);
 
 impl TemporaryCache {
-    /// Makes one, which nobody else may enter.
+    /// Creates a folder that no other user may enter.
     ///
     /// # Errors
     /// No folder can be made for temporary files.
     pub(super) fn make() -> io::Result<Self> {
-        /// Names that may be taken.
+        /// Number of names to try.
         const MOST: u32 = 1000;
         for number in 0..MOST {
             let name = format!("galgo-cache-{}-{number}", std::process::id());
@@ -87,7 +89,7 @@ pub(super) struct CompileJob {
     pub(super) id: FileId,
 }
 
-/// Modules that wait to be compiled, and the threads that have that done.
+/// Modules that wait to be compiled, and the number of threads that compile.
 #[derive(Default)]
 pub(super) struct Jobs {
     pub(super) waiting: VecDeque<CompileJob>,
@@ -97,11 +99,11 @@ pub(super) struct Jobs {
 /// The worker, and the supervisor that keeps it up.
 #[derive(Debug, Default)]
 pub(super) struct Supervision {
-    /// The way to the worker, while there is one that works.
+    /// The connection to the worker, while there is a worker that works.
     pub(super) link: Option<Arc<WorkerHandle>>,
-    /// The supervisor, by its number; `None`: the next request starts one.
+    /// The number of the supervisor; `None`: the next request starts one.
     pub(super) supervisor: Option<usize>,
-    /// Supervisors and workers so far.
+    /// Numbers of supervisors and workers so far.
     pub(super) supervisors: usize,
     pub(super) workers: usize,
 }
@@ -109,15 +111,16 @@ pub(super) struct Supervision {
 #[derive(Debug)]
 pub(super) struct WorkerHandle {
     pub(super) socket: OwnedFd,
-    /// The process (pidfd_open(2)): it alone says whether the worker has ended.
+    /// The process (pidfd_open(2)): only its end shows that the worker has ended.
     pub(super) process: OwnedFd,
-    /// Workers before it.
+    /// Number of earlier workers.
     pub(super) number: usize,
-    /// The folder of compiled code that it may read: one that takes its place is another.
+    /// The folder of compiled code that the worker may read. A folder that replaces it is another
+    /// folder.
     pub(super) cache: Option<FolderId>,
 }
 
-/// A folder, whatever its name is: device and inode.
+/// The identity of a folder, whatever its name is: device and inode.
 pub(super) type FolderId = (u64, u64);
 
 impl WorkerHandle {
@@ -142,7 +145,7 @@ impl Runtime {
         (self.settings.say)(words);
     }
 
-    /// Where compiled code is.
+    /// Returns the folder of compiled code.
     pub(super) fn cache(&self) -> PathBuf {
         let own = self.temporary_cache.get();
         own.map_or_else(|| self.settings.cache.clone(), |own| own.0.clone())
@@ -157,7 +160,8 @@ impl Runtime {
         lock(&self.supervision).supervisor == Some(supervisor)
     }
 
-    /// Tells the worker something that is no run; where it is not up it learns it later, or need not.
+    /// Sends the worker a message that is not about a run. If the worker is not up, it learns the
+    /// content later, or need not.
     pub(super) fn tell(&self, message: &Message) {
         if let Some(link) = self.link() {
             let _ = wire::send_message(&link.socket, &message.encode(), &[]);
@@ -172,19 +176,19 @@ impl Runtime {
         }
     }
 
-    /// A worker is gone: nothing more is sent to it, even before that is known otherwise.
+    /// Notes that a worker is gone: no more messages go to it, even if its end is not yet visible.
     pub(super) fn died(&self, worker: &WorkerHandle) {
         let link = &mut lock(&self.supervision).link;
         link.take_if(|link| link.number == worker.number);
     }
 
-    /// The worker has no code of this name: it is compiled again for the next request.
+    /// Notes that the worker has no code of this name: it is compiled again for the next request.
     pub(super) fn lost(&self, key: &ModuleDigest) {
         lock(&self.modules).lost(key);
     }
 }
 
-/// The folder that has this name now.
+/// Returns the identity of the folder that has this name now.
 pub(super) fn folder(cache: &Path) -> Option<FolderId> {
     let metadata = cache.metadata().ok()?;
     Some((metadata.dev(), metadata.ino()))

@@ -1,4 +1,4 @@
-//! Keeps the worker up.
+//! The supervisor, which keeps the worker up.
 
 use std::{
     io,
@@ -21,19 +21,19 @@ use crate::{
     wire::{self, Message},
 };
 
-/// A worker that lived shorter is not started again at once: it may have a reason.
+/// A worker that lived for a shorter time is not started again at once, because it may have had a reason to end.
 const SHORT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
-/// The pause doubles with each worker that does not get as far as to take connections, up to this.
+/// Longest pause. The pause doubles with each worker that ends before it takes connections.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// A worker that has not said until then that it takes connections is given up.
+/// Time limit for a worker to report that it takes connections.
 const READY: Timespec = Timespec {
     tv_sec: 60,
     tv_nsec: 0,
 };
 
 impl Runtime {
-    /// Sees that a supervisor keeps a worker up.
+    /// Makes sure that a supervisor keeps a worker up.
     pub(super) fn start(self: &Arc<Self>) -> io::Result<()> {
         let mut supervision = lock(&self.supervision);
         if supervision.supervisor.is_none() {
@@ -50,7 +50,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// This worker has not taken a request: ends it, and has another take its place at once, for it may not end.
+    /// Called if this worker has not taken a request. Ends the worker, and starts its replacement at once, because the worker
+    /// may not end.
     pub(super) fn is_stuck(self: &Arc<Self>, worker: &WorkerHandle) {
         let mut supervision = lock(&self.supervision);
         let link = supervision
@@ -61,25 +62,25 @@ impl Runtime {
         drop(supervision);
         let _ = galgo_spawn::kill(&stuck.process);
         self.say("the wasm worker takes no requests: it is stopped, or the file systems of its modules hang; another is started");
-        // Where there is no thread for it, the next request is told.
+        // If there is no thread for the start, the next request gets an error.
         let _ = self.start();
     }
 
-    /// A module's code is in the cache: where that is another folder than the worker may read, another worker takes
-    /// its place, which ends with its last request.
+    /// Called when a module's code is in the cache. If the cache is another folder than the worker may read, another worker
+    /// replaces it, and it ends with its last request.
     pub(super) fn has_cache(self: &Arc<Self>) {
         let now = folder(&self.cache());
         let mut supervision = lock(&self.supervision);
         if supervision.link.take_if(|link| link.cache != now).is_some() {
             supervision.supervisor = None;
             drop(supervision);
-            // Where there is no thread for it, the next request is told.
+            // If there is no thread for the start, the next request gets an error.
             let _ = self.start();
         }
     }
 }
 
-/// Starts a worker, and another whenever one has ended, until the runtime is dropped or another supervisor does that.
+/// Starts a worker, and another whenever it has ended, until the runtime is dropped or another supervisor takes over.
 fn keep_up(runtime: &Weak<Runtime>, own: usize) {
     let current = || runtime.upgrade().filter(|runtime| runtime.is_kept_by(own));
     let mut failures = 0;
@@ -94,7 +95,7 @@ fn keep_up(runtime: &Weak<Runtime>, own: usize) {
         };
         let Some(strong) = current() else { return };
         strong.say(&how);
-        // What comes now waits for the next one.
+        // New requests wait for the next worker.
         lock(&strong.supervision).link = None;
         drop(strong);
         failures = if failed { failures + 1 } else { 0 };
@@ -114,16 +115,16 @@ fn obituary(exit: io::Result<Exit>) -> String {
     format!("the wasm worker {how}; another is started")
 }
 
-/// Starts a worker, and lets requests go to it once it takes connections.
+/// Starts a worker, and directs requests to it once it takes connections.
 fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
-    // It must be there when the worker confines itself to it; what is wrong with it is said to the request that needs it.
+    // The folder must exist when the worker confines itself to it. An error is reported to the request that needs the folder.
     let _ = code::make(&runtime.cache());
     let cache = folder(&runtime.cache());
-    // Made anew for each: what it holds would be held for as long as a worker lives.
+    // A new spawner for each worker, because an older one would keep its resources for as long as the worker lives.
     let spawner = &mut Spawner::direct()?;
     let (ours, theirs) = wire::pair()?;
     widen(&ours);
-    // First of all, so that it is the first message.
+    // Before everything else, so that the setup is the first message.
     wire::send_message(&ours, &Message::Setup(runtime.setup()).encode(), &[])?;
     load(runtime, &ours);
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -138,8 +139,8 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     is_ready(&ours)?;
     let process = child.as_fd().try_clone_to_owned()?;
     let mut supervision = lock(&runtime.supervision);
-    // Another supervisor has taken over meanwhile, or is to: compiled code is in a folder now that this worker may not read. It
-    // ends with its socket.
+    // Another supervisor has taken over meanwhile. Or another one must: compiled code is now in a folder that this worker may
+    // not read. The worker ends with its socket.
     let reads = cache == folder(&runtime.cache());
     if supervision.supervisor == Some(own) && !reads {
         supervision.supervisor = None;
@@ -158,7 +159,7 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Has the worker load the code that is in the cache, before the first request; what is not there any more is compiled again.
+/// Makes the worker load the code that is in the cache, before the first request; missing code is compiled again.
 fn load(runtime: &Runtime, worker: &OwnedFd) {
     let Some(host) = runtime.settings.beside.known() else {
         return;
@@ -168,7 +169,7 @@ fn load(runtime: &Runtime, worker: &OwnedFd) {
     let keys: Vec<_> = modules.keys().collect();
     for key in keys {
         if code::path(cache, &key, host.engine()).exists() {
-            // What does not fit is loaded when it is asked for.
+            // Code that does not fit into the socket is loaded on request.
             let _ = wire::send_message(worker, &Message::Load(key).encode(), &[]);
         } else {
             modules.lost(&key);
@@ -176,7 +177,7 @@ fn load(runtime: &Runtime, worker: &OwnedFd) {
     }
 }
 
-/// Waits until the worker says that it takes connections.
+/// Waits until the worker reports that it takes connections.
 fn is_ready(worker: &OwnedFd) -> io::Result<()> {
     let mut fds = [PollFd::new(worker, PollFlags::IN)];
     let said = loop {
@@ -196,7 +197,7 @@ fn is_ready(worker: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Room for many requests at once; the system's limit decides.
+/// Makes room for many requests at once; the system's limit decides.
 fn widen(socket: &OwnedFd) {
     const BYTES: usize = 4 << 20;
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, BYTES);
