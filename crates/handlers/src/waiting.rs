@@ -107,7 +107,7 @@ fn stat(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
     fstat(found?)
 }
 
-/// Searches by `find`, which uses [`look`]. `None`: a thread must look first ([`found`]). The result is not a part of the
+/// Searches by `find`, which uses `look`. `None`: a thread must look first ([`found`]). The result is not a part of the
 /// future that waits for the thread.
 pub fn at_once<T>(find: impl FnOnce() -> T) -> Option<T> {
     UNSEEN.set(None);

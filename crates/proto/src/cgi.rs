@@ -1,21 +1,21 @@
-//! The response head of a CGI program (RFC 3875, 6), and what else starting one needs to know:
-//! the [`search`] words of a query and [`nph`] programs.
+//! The response head of a CGI program (RFC 3875, 6), and other parts of starting a program: the [`search`] words of a query
+//! and [`nph`] programs.
 //!
 //! Decisions where RFC 3875 leaves room:
-//! - Lines end with LF or CRLF, mixed if a program likes (6.1 calls it NL).
-//! - `Location: /path` is answered by the server itself only where it is the only field (6.2.2).
-//!   Beside any other, a `Set-Cookie` or a `Content-Type`, it becomes a redirect that the client
-//!   follows, 302 unless `Status` says otherwise: so no field is lost. The same goes for what is not a
-//!   local path and query: a path with a fragment, or with a byte that may not stand in a URI.
-//! - `//host/path` and relative references are legal in Location (RFC 9110, 10.2.2): passed on to the client.
-//! - Connection, Keep-Alive, Proxy-Connection, TE, Trailer and Upgrade speak of a connection that the
-//!   program does not have, and are removed; what Connection nominates stays, as it does in requests. `Status: 101` gives a
-//!   program that connection, where the request asks for another protocol: there Upgrade stays, and must be.
-//! - Fields that hold one value (Status, Content-Type, Location, Content-Length) are refused twice,
-//!   also when equal: 6.3 forbids it, and of two types Apache takes the last and nginx the first.
-//! - One field of any name makes a head, and 200 is the status of one without Status (6.3.3). 6.3 wants
-//!   one of Content-Type, Location and Status; programs get by without on every other server. So a
-//!   document without a type is delivered without one, also where `Content-Type:` has no value.
+//! - Lines end with LF or CRLF, even mixed (6.1 calls the line end NL).
+//! - The server itself answers `Location: /path` only if that is the only field (6.2.2). Beside any other field, a
+//!   `Set-Cookie` or a `Content-Type`, it becomes a redirect that the client follows, 302 unless `Status` says otherwise. So
+//!   no field is lost. The same holds if the value is not a local path and query: a path with a fragment, or with a byte
+//!   that may not stand in a URI.
+//! - `//host/path` and relative references are legal in Location (RFC 9110, 10.2.2). They are passed on to the client.
+//! - Connection, Keep-Alive, Proxy-Connection, TE, Trailer and Upgrade are about a connection that the program does not
+//!   have. They are removed. Fields that Connection nominates stay, as they do in requests. If the request asks for another
+//!   protocol, `Status: 101` gives a program the connection: then Upgrade stays, and is required.
+//! - Fields that hold one value (Status, Content-Type, Location, Content-Length) are refused twice, even if equal. 6.3
+//!   forbids it, and of two types Apache takes the last and nginx the first.
+//! - A single field of any name makes a head, and 200 is the status of a head without Status (6.3.3). 6.3 wants
+//!   Content-Type, Location or Status, but programs without them work on all other servers. So a document without a type is
+//!   delivered without a type. An empty `Content-Type:` counts as missing.
 
 mod error;
 mod field;
@@ -29,16 +29,16 @@ pub use error::{LineFault, ReplyError};
 use crate::{Fields, Parsed, digits::number};
 use field::{FieldLine, FieldRole};
 
-/// How large a response head may be: 502 beyond.
+/// Limits of a response head: 502 beyond.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyLimits {
     /// Bytes of the whole head, its empty line included.
     pub bytes: usize,
-    /// Header fields, those that are removed included.
+    /// Header fields, removed fields included.
     pub fields: usize,
     /// The request asks for another protocol, and `Status: 101` grants that (RFC 9110, 15.2.2).
     pub upgrade: bool,
-    /// The head may begin with a status line, as that of an `nph-` program does. Its Location is the client's to follow.
+    /// The head may begin with a status line, as that of an `nph-` program does. Its Location is for the client to follow.
     pub status_line: bool,
 }
 
@@ -53,26 +53,27 @@ impl Default for ReplyLimits {
     }
 }
 
-/// What kind of response a program gave (RFC 3875, 6.2).
+/// The kind of a program's response (RFC 3875, 6.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyKind {
     /// 6.2.1: a document.
     Document,
-    /// 6.2.2: the server answers this path and query itself, as if it had been asked for. Begins with
-    /// one `/`, holds visible ASCII only and no `#`; whether it is a valid target is still to be seen.
+    /// 6.2.2: the server answers this path and query itself, as if a client had requested it. The text begins with one `/`,
+    /// holds visible ASCII only and no `#`. It is not yet checked to be a valid target.
     LocalRedirect(String),
-    /// 6.2.3 and 6.2.4: any other `Location`; passed on.
+    /// 6.2.3 and 6.2.4: any other `Location`, which is passed on.
     Redirect,
 }
 
 /// A response head that passed every check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// What to do with it.
+    /// The kind of response, which decides how to answer.
     pub kind: ReplyKind,
-    /// The status, 200 to 599: of the `Status` field, 302 for a redirect without one, else 200. 101 where the limits say so.
+    /// The status, 200 to 599: that of the `Status` field, 302 for a redirect without one, else 200. 101 if the limits allow
+    /// it.
     pub status: u16,
-    /// The reason phrase of the `Status` field, where it holds one.
+    /// The reason phrase of the `Status` field, if it holds one.
     pub reason: Option<String>,
     /// The fields to pass on: without `Status`, `Content-Length`, hop-by-hop fields and `X-CGI-*`.
     /// Empty for a local redirect.
@@ -83,23 +84,23 @@ pub struct Reply {
     pub content_type: bool,
 }
 
-/// What becomes of bytes that follow a response head.
+/// The use of the bytes that follow a response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyBody {
-    /// They are the document.
+    /// The bytes are the document.
     Send,
-    /// Read and thrown away.
+    /// The bytes are read and thrown away.
     Discard,
-    /// They are the document, and it lacks its type. Whether there is one shows with the first byte.
+    /// The bytes are the document, and it lacks its type. Whether there is a document shows with the first byte.
     SendUntyped,
 }
 
 impl Reply {
-    /// What to do with bytes behind the head: the head alone does not say whether there are any.
+    /// Returns what to do with bytes after the head. The head alone does not say whether there are any bytes.
     ///
-    /// 6.3.1 wants a Content-Type where there is a body. A redirect without a type has no body (6.2.3),
-    /// but many a script prints one more empty line behind it: discarded. So is what follows a status
-    /// that has no content (RFC 9110: 204, 205, 304). The method HEAD is for the caller to see.
+    /// 6.3.1 wants a Content-Type if there is a body. A redirect without a type has no body (6.2.3), but many a script
+    /// prints one more empty line after it: the line is discarded. So are bytes after a status that has no content (RFC
+    /// 9110: 204, 205, 304). The caller has to handle the method HEAD.
     pub fn body(&self) -> ReplyBody {
         match (&self.kind, self.status) {
             (ReplyKind::LocalRedirect(_), _) | (_, 204 | 205 | 304) => ReplyBody::Discard,
@@ -114,9 +115,9 @@ impl Reply {
 /// Reads one response head from a growing buffer without parsing anything twice.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyScan {
-    /// Where the line that is not complete yet begins.
+    /// Start of the line that is not complete yet.
     line: usize,
-    /// How far that line has been searched for its end.
+    /// End of the part of that line that has been searched for its end.
     seen: usize,
     /// Complete lines so far.
     lines: usize,
@@ -129,9 +130,9 @@ pub struct ReplyScan {
 }
 
 impl ReplyScan {
-    /// Looks at what is new in `buf`, which begins with the first byte of the output and only ever grows.
-    /// `Complete(reply, used)`: the body begins at `buf[used..]`, and the scan is over; so it is after
-    /// an error. A head that does not end within `limits.bytes` is refused once so many bytes are there.
+    /// Reads the new bytes of `buf`, which begins with the first byte of the output and only ever grows. `Complete(reply,
+    /// used)`: the body begins at `buf[used..]`, and the scan is over. An error also ends the scan. A head that does not end
+    /// within `limits.bytes` is refused once that many bytes have arrived.
     pub fn step(&mut self, buf: &[u8], limits: &ReplyLimits) -> Result<Parsed<Reply>, ReplyError> {
         let allowed = &buf[..buf.len().min(limits.bytes)];
         while let Some(n) = memchr::memchr(b'\n', allowed.get(self.seen..).unwrap_or_default()) {
@@ -160,8 +161,8 @@ impl ReplyScan {
         Ok(Parsed::Partial)
     }
 
-    /// The program closed its output before the head was whole: says in words what it printed and did not.
-    /// `buf` is all of its output.
+    /// Explains why a head was not whole when the program closed its output: the text names the output and the missing part.
+    /// `buf` is all of the output.
     pub fn ended(&self, buf: &[u8]) -> ReplyError {
         if buf.is_empty() {
             return ReplyError::Nothing;
@@ -181,7 +182,7 @@ impl ReplyScan {
         if tail.is_empty() {
             return ReplyError::NoEmptyLine(rest.lines);
         }
-        // What the line lacks may be all of it: "Hello" without a line end is no field, rather than half of one.
+        // The line may lack everything: "Hello" without a line end is no field, rather than half a field.
         rest.lines += 1;
         match FieldLine::parse(tail) {
             Err(fault) => rest.at(fault, tail),
@@ -189,7 +190,7 @@ impl ReplyScan {
         }
     }
 
-    /// An error in the line read last.
+    /// Makes an error about the previous line.
     fn at(&self, fault: LineFault, line: &[u8]) -> ReplyError {
         ReplyError::line(self.lines, fault, line)
     }
@@ -225,7 +226,7 @@ impl ReplyScan {
             FieldRole::Location if value.is_empty() => {
                 return Err(self.at(LineFault::NO_VALUE, line));
             }
-            // As if it were missing.
+            // An empty Content-Type counts as missing.
             FieldRole::ContentType if value.is_empty() => self.content_type = true,
             FieldRole::ContentType
             | FieldRole::Location
@@ -240,7 +241,7 @@ impl ReplyScan {
         Ok(())
     }
 
-    /// The head is whole: decides what kind of response it is.
+    /// Decides the kind of response of a whole head.
     fn reply(&mut self) -> Result<Reply, ReplyError> {
         if self.lines == 1 {
             return Err(ReplyError::NoFields);

@@ -1,4 +1,4 @@
-//! Content codings: which one a client prefers (RFC 9110, 12.5.3).
+//! Content codings, and the choice that a client prefers (RFC 9110, 12.5.3).
 
 use crate::{Fields, fields::elements};
 
@@ -13,10 +13,10 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// All codings, the one that is usually smallest first.
+    /// Every coding, the usually smallest first.
     pub const ALL: [Self; 4] = [Self::Brotli, Self::Zstd, Self::Gzip, Self::Identity];
 
-    /// The coding as Content-Encoding names it.
+    /// Returns the coding's name in Content-Encoding.
     pub fn name(self) -> &'static str {
         match self {
             Self::Brotli => "br",
@@ -26,7 +26,7 @@ impl Coding {
         }
     }
 
-    /// The coding called `name`; `x-gzip` is gzip (8.4.1.3).
+    /// Returns the coding called `name`; `x-gzip` is gzip (8.4.1.3).
     fn of(name: &[u8]) -> Option<Self> {
         if name.eq_ignore_ascii_case(b"x-gzip") {
             return Some(Self::Gzip);
@@ -36,16 +36,17 @@ impl Coding {
     }
 }
 
-/// What the Accept-Encoding fields of a request allow.
+/// The codings that the Accept-Encoding fields of a request allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AcceptedCodings {
-    /// Thousandths, in the order of [`Coding::ALL`].
+    /// Qualities in thousandths, in the order of [`Coding::ALL`].
     quality: [u16; 4],
 }
 
 impl AcceptedCodings {
-    /// Reads the fields. Without one, or with an empty one, only identity is taken: a coding is for
-    /// those who ask. An element that is not valid is skipped; of two for one coding the lower counts.
+    /// Reads the fields. Without a field, or with an empty field, only identity is accepted, because a
+    /// client must ask for a coding. An invalid element is skipped. If two elements name a coding, the
+    /// lower quality counts.
     pub fn of(fields: &Fields) -> Self {
         let mut named: [Option<u16>; 4] = [None; 4];
         let mut star = None;
@@ -59,18 +60,18 @@ impl AcceptedCodings {
             *slot = Some(slot.map_or(q, |before: u16| before.min(q)));
         }
         let mut quality = named.map(|q| q.or(star).unwrap_or(0));
-        // Identity is acceptable unless it is excluded, yet anything asked for by name comes first.
+        // Identity is acceptable unless it is excluded, yet any coding asked for by name comes first.
         let identity = Coding::Identity as usize;
         quality[identity] = named[identity].or(star).unwrap_or(1);
         Self { quality }
     }
 
-    /// How much `coding` is wanted, in thousandths; 0: not acceptable.
+    /// Returns the quality of `coding`, in thousandths; 0: not acceptable.
     pub fn quality(&self, coding: Coding) -> u16 {
         self.quality[coding as usize]
     }
 
-    /// The acceptable codings, best first; among equals in the order of [`Coding::ALL`].
+    /// Returns the acceptable codings, best first; equals stand in the order of [`Coding::ALL`].
     pub fn ranked(&self) -> impl Iterator<Item = Coding> {
         let mut all = Coding::ALL;
         all.sort_by_key(|&c| std::cmp::Reverse(self.quality(c)));
@@ -79,7 +80,7 @@ impl AcceptedCodings {
     }
 }
 
-/// `codings [ weight ]`; `None` where it is not.
+/// Reads `codings [ weight ]`; `None` if the element has another form.
 fn element(element: &[u8]) -> Option<(&[u8], u16)> {
     let mut halves = element.splitn(2, |&b| b == b';');
     let name = halves.next()?.trim_ascii();
@@ -93,7 +94,7 @@ fn element(element: &[u8]) -> Option<(&[u8], u16)> {
     Some((name, q))
 }
 
-/// A qvalue (12.4.2): 0 to 1 with at most three digits behind the point.
+/// Reads a qvalue (12.4.2): 0 to 1 with at most three digits after the point.
 fn thousandths(digits: &[u8]) -> Option<u16> {
     let (whole, fraction): (_, &[u8]) = match digits {
         [whole @ (b'0' | b'1')] => (whole, b""),

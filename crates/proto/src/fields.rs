@@ -3,7 +3,7 @@
 /// A list of header fields. Names keep their letter case; comparisons ignore it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fields {
-    /// Each field: the length of its name, that of its value ([`LEN`] bytes each), and both.
+    /// Each field: the lengths of its name and of its value ([`LEN`] bytes each), then both.
     bytes: Vec<u8>,
     len: usize,
 }
@@ -14,12 +14,12 @@ const USUAL: usize = 384;
 const LEN: usize = size_of::<usize>();
 
 impl Fields {
-    /// An empty list.
+    /// Makes an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty list with room for `fields` fields of `bytes` bytes in all.
+    /// Makes an empty list with room for `fields` fields of `bytes` bytes in all.
     pub fn with_capacity(fields: usize, bytes: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(fields * 2 * LEN + bytes),
@@ -43,7 +43,7 @@ impl Fields {
         self.len += 1;
     }
 
-    /// All fields as (name, value), in order.
+    /// Returns all fields as (name, value), in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
@@ -53,25 +53,25 @@ impl Fields {
         })
     }
 
-    /// The values of every field called `name`, in order.
+    /// Returns the values of every field called `name`, in order.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.iter()
             .filter(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
             .map(|(_, v)| v)
     }
 
-    /// The value of the first field called `name`.
+    /// Returns the value of the first field called `name`.
     pub fn first<'a>(&'a self, name: &'a str) -> Option<&'a [u8]> {
         self.all(name).next()
     }
 
-    /// Whether a field called `name` is there.
+    /// Returns whether a field called `name` is there.
     pub fn has(&self, name: &str) -> bool {
         self.iter()
             .any(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
     }
 
-    /// Whether a field with one of these names is there.
+    /// Returns whether a field with any of these names is there.
     pub fn has_any(&self, names: &[&str]) -> bool {
         self.iter().any(|(n, _)| is_one_of(n, names))
     }
@@ -97,18 +97,18 @@ impl Fields {
         self.bytes.truncate(to);
     }
 
-    /// How many fields there are.
+    /// Returns the number of fields.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 }
 
-/// The first field of `bytes`, and what is behind it.
+/// Splits the first field of `bytes` from the rest.
 fn split(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (name, behind) = bytes.split_first_chunk::<LEN>()?;
     let (value, behind) = behind.split_first_chunk::<LEN>()?;
@@ -117,33 +117,34 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((name, value, behind))
 }
 
-/// Whether the name of a field is one of `names`, in any case.
+/// Returns whether the name of a field is in `names`, in any letter case.
 pub fn is_one_of(name: &[u8], names: &[impl AsRef<[u8]>]) -> bool {
     names.iter().any(|n| name.eq_ignore_ascii_case(n.as_ref()))
 }
 
-/// Whether any comma-separated element of the fields called `name` equals `token`, in any case.
+/// Returns whether any comma-separated element of the fields called `name` equals `token`, in any
+/// letter case.
 pub fn lists(fields: &Fields, name: &str, token: &str) -> bool {
     let is = |e: &[u8]| e.eq_ignore_ascii_case(token.as_bytes());
     fields.all(name).any(|v| elements(v).any(is))
 }
 
-/// The elements of a comma-separated list (RFC 9110, 5.6.1), empty ones too.
+/// Returns the elements of a comma-separated list (RFC 9110, 5.6.1), empty ones too.
 pub(crate) fn elements(list: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     list.split(|&b| b == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Whether `b` may stand in a token (RFC 9110, 5.6.2).
+/// Returns whether `b` may stand in a token (RFC 9110, 5.6.2).
 pub fn is_token(b: u8) -> bool {
     TOKEN[b as usize]
 }
 
-/// Whether `b` may stand in a field value: anything but control bytes, tab allowed.
+/// Returns whether `b` may stand in a field value: anything but control bytes, tab allowed.
 pub(crate) fn is_text(b: u8) -> bool {
     b == b'\t' || !b.is_ascii_control()
 }
 
-/// Asked for every byte of a name or method, so it is a table.
+/// A table, because every byte of a name or method is looked up.
 const TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut b = 0u8;

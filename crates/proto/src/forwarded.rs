@@ -1,15 +1,15 @@
-//! Who a request comes from, as the proxies in front of us say: Forwarded (RFC 7239) or X-Forwarded-*.
+//! The client of a request, as the proxies in front of us name it: Forwarded (RFC 7239) or X-Forwarded-*.
 //!
 //! Decisions:
-//! - Nothing is read unless the peer is trusted, and only the fields that the proxies are known to write
-//!   ([`ForwardedField`]): one that a proxy passes through untouched is the client's to forge.
-//! - The list is walked from the right, the end our peer wrote. While an address is that of a trusted
-//!   proxy, what it said in turn, to its left, is believed; the first that is not is the client. What is left of
-//!   it was the client's to write, and is not looked at.
-//! - `for=unknown` and obfuscated names (RFC 7239, 6.2 and 6.3) end the walk: the client then is the
-//!   last proxy that is known.
-//! - What a trusted proxy says and cannot be read is refused, never skipped: it is that proxy's mistake,
-//!   and any reading of it would be a guess.
+//! - A field is read only if the peer is trusted and the proxies are known to write the field
+//!   ([`ForwardedField`]). If a proxy passes a field through untouched, the client can forge it.
+//! - The list is walked from the right, the end that our peer wrote. If an address is that of a trusted proxy,
+//!   the entry to its left is believed in turn. The first other address is the client. Entries to the left of
+//!   the client are its own words, and are not looked at.
+//! - `for=unknown` and obfuscated names (RFC 7239, 6.2 and 6.3) end the walk. The client then is the last proxy
+//!   that is known.
+//! - If the words of a trusted proxy cannot be read, the request is refused; the words are never skipped. They
+//!   are that proxy's mistake, and any reading of them would be a guess.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -23,13 +23,13 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
     base: Ipv6Addr,
-    /// Leading bits that count, of 128.
+    /// Number of leading bits that count, of 128.
     bits: u32,
 }
 
 impl Block {
-    /// Reads an address, alone or with the number of its bits that count. Bits behind those must be
-    /// zero: `10.0.0.1/8` is a mistake.
+    /// Reads an address, alone or with the number of its bits that count. The bits after these must be zero:
+    /// `10.0.0.1/8` is a mistake.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
@@ -59,7 +59,7 @@ impl Block {
         u128::MAX.checked_shl(128 - self.bits).unwrap_or_default()
     }
 
-    /// Whether `address` is in it; `::ffff:10.0.0.1` is 10.0.0.1.
+    /// Returns whether `address` is in the block; `::ffff:10.0.0.1` is 10.0.0.1.
     pub fn contains(self, address: IpAddr) -> bool {
         wide(address).to_bits() & self.mask() == self.base.to_bits()
     }
@@ -75,15 +75,15 @@ fn wide(address: IpAddr) -> Ipv6Addr {
 /// The proxies whose word counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trusted {
-    /// Their addresses.
+    /// Addresses of the proxies.
     pub blocks: Vec<Block>,
-    /// Whoever connects to a Unix socket.
+    /// Trust every client of a Unix socket.
     pub unix: bool,
-    /// The fields they are known to write.
+    /// The fields that the proxies are known to write.
     pub fields: Vec<ForwardedField>,
 }
 
-/// A field that says who a request comes from.
+/// A field that says where a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum ForwardedField {
@@ -95,7 +95,7 @@ pub enum ForwardedField {
 }
 
 impl ForwardedField {
-    /// All of them.
+    /// Every field.
     pub const ALL: [Self; 5] = [
         Self::Forwarded,
         Self::For,
@@ -104,7 +104,7 @@ impl ForwardedField {
         Self::Port,
     ];
 
-    /// Its name.
+    /// Returns the field's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Forwarded => "Forwarded",
@@ -116,23 +116,23 @@ impl ForwardedField {
     }
 }
 
-/// What is said of the other end. What is `None` was not said.
+/// Statements about the other end. `None` if a statement is missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ForwardedParams {
-    /// The client.
+    /// The client's address.
     pub client: Option<IpAddr>,
-    /// Its port.
+    /// The client's port.
     pub client_port: Option<u16>,
-    /// Whether it spoke TLS.
+    /// The client spoke TLS.
     pub https: Option<bool>,
-    /// Whom it asked.
+    /// The host that the client asked.
     pub host: Option<Authority>,
-    /// The port it asked.
+    /// The port that the client asked.
     pub port: Option<u16>,
 }
 
 impl ForwardedParams {
-    /// SERVER_PORT: the one that was said, that of the host, or that of the scheme.
+    /// Returns SERVER_PORT: the stated port, that of the host, or that of the scheme.
     pub fn server_port(&self) -> Option<u16> {
         let of_scheme = self.https.map(|tls| if tls { 443 } else { 80 });
         let of_host = self.host.as_ref().and_then(|h| h.port);
@@ -140,12 +140,12 @@ impl ForwardedParams {
     }
 }
 
-/// A trusted proxy has written what has no reading, or more than one: which field.
+/// The field in which a trusted proxy has written a value with no reading, or with several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unreadable(pub &'static str);
 
 impl Trusted {
-    /// Whether the word of `peer` counts; `None` is a Unix socket.
+    /// Returns whether the word of `peer` counts; `None` is a Unix socket.
     pub fn covers(&self, peer: Option<IpAddr>) -> bool {
         match peer {
             None => self.unix,
@@ -153,11 +153,11 @@ impl Trusted {
         }
     }
 
-    /// What `fields` say of the client behind `peer`; `None` where the word of `peer` does not count, or
-    /// nothing is said.
+    /// Returns the statements of `fields` about the client behind `peer`; `None` if the word of `peer` does not
+    /// count, or there are no statements.
     ///
     /// # Errors
-    /// A field that is looked at cannot be read: 400.
+    /// A relevant field cannot be read: 400.
     pub fn origin(
         &self,
         fields: &Fields,
@@ -186,7 +186,8 @@ impl Trusted {
                 None => None,
                 Some(node) => NodeName::parse(node).ok_or(bad)?.into(),
             };
-            // What a trusted proxy says of the connection it took goes with the address it saw there.
+            // A trusted proxy's statements about the connection that it accepted belong to the address that it
+            // saw there.
             origin.https = match &hop.proto {
                 None => origin.https,
                 Some(proto) => Some(scheme(proto).ok_or(bad)?),
@@ -236,7 +237,7 @@ impl Trusted {
     }
 }
 
-/// What a field says of the hop `at`: it has one element for all `hops`, or one for each.
+/// Returns a field's statement about the hop `at`. The field has one element for all `hops`, or one for each.
 fn of_hop<T>(
     (field, said, (at, hops)): (ForwardedField, Vec<&[u8]>, (usize, usize)),
     read: fn(&[u8]) -> Option<T>,
@@ -263,18 +264,18 @@ fn port(text: &[u8]) -> Option<u16> {
     parse_port(str::from_utf8(text).ok()?)
 }
 
-/// RFC 7239, 6: who was at the other end.
+/// The node at the other end (RFC 7239, 6).
 #[derive(Debug, PartialEq, Eq)]
 enum NodeName {
     Address(IpAddr, Option<u16>),
-    /// `unknown`, or a name that means something to the proxy alone.
+    /// `unknown`, or a name with a meaning for the proxy alone.
     Hidden,
 }
 
 impl NodeName {
     fn parse(raw: &[u8]) -> Option<Self> {
         let text = str::from_utf8(raw).ok()?;
-        // X-Forwarded-For has IPv6 addresses without brackets too, where no port follows.
+        // X-Forwarded-For also has IPv6 addresses without brackets, if no port follows.
         if let Ok(address) = text.parse::<IpAddr>() {
             return Some(Self::Address(address.to_canonical(), None));
         }
@@ -283,7 +284,7 @@ impl NodeName {
             _ => (text, None),
         };
         let port = match port {
-            // An obfuscated one (`_x`) says nothing.
+            // An obfuscated port (`_x`) says nothing.
             Some(port) if !obfuscated(port) => Some(parse_port(port)?),
             _ => None,
         };
@@ -300,7 +301,7 @@ impl NodeName {
     }
 }
 
-/// RFC 7239, 6.3: `"_" 1*( ALPHA / DIGIT / "." / "_" / "-")`.
+/// Recognizes an obfuscated name (RFC 7239, 6.3): `"_" 1*( ALPHA / DIGIT / "." / "_" / "-")`.
 fn obfuscated(name: &str) -> bool {
     let rest = name.strip_prefix('_').unwrap_or_default();
     !rest.is_empty()
@@ -309,7 +310,7 @@ fn obfuscated(name: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-/// One forwarded-element (RFC 7239, 4).
+/// A forwarded-element (RFC 7239, 4).
 #[derive(Debug, Default)]
 struct Hop {
     node: Option<Vec<u8>>,
@@ -317,8 +318,8 @@ struct Hop {
     host: Option<Vec<u8>>,
 }
 
-/// Appends the elements of one field line to `hops`; `None` where it breaks the grammar anywhere: a
-/// quote left open by a client would swallow what our proxy has written behind it.
+/// Appends the elements of one field line to `hops`. `None` if the line breaks the grammar anywhere: a quote
+/// that a client left open would swallow the text that our proxy has written after it.
 fn add_hops(line: &[u8], hops: &mut Vec<Hop>) -> Option<()> {
     let (mut rest, mut hop) = (line.trim_ascii(), Hop::default());
     loop {
@@ -336,7 +337,7 @@ fn add_hops(line: &[u8], hops: &mut Vec<Hop>) -> Option<()> {
     }
 }
 
-/// forwarded-pair = token "=" value; a name comes once in an element.
+/// Reads a forwarded-pair: token "=" value. A name comes once in an element.
 fn pair<'l>(line: &'l [u8], hop: &mut Hop) -> Option<&'l [u8]> {
     let (name, rest) = token(line)?;
     let rest = rest.strip_prefix(b"=")?;
@@ -364,7 +365,7 @@ fn token(line: &[u8]) -> Option<(&[u8], &[u8])> {
     (end > 0).then(|| line.split_at(end))
 }
 
-/// quoted-string (RFC 9110, 5.6.4).
+/// Reads a quoted-string (RFC 9110, 5.6.4).
 fn quoted(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut text = Vec::new();
     let mut bytes = line.iter().enumerate().skip(1);

@@ -5,23 +5,24 @@
 pub struct Glob(String);
 
 impl Glob {
-    /// Reads a pattern; `None`: it could be the name of no file.
+    /// Reads a pattern; `None`: it cannot be the name of a file.
     pub fn parse(text: &str) -> Option<Self> {
         let none = text.is_empty() || text.starts_with('.') || text.contains(['/', '\0']);
         (!none).then(|| Self(text.to_owned()))
     }
 
-    /// As it was typed.
+    /// Returns the pattern as it was typed.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether a name is meant. Takes as many steps at most as the pattern has stars, each over the whole name.
+    /// Returns whether the pattern fits a name. Takes at most as many steps as the pattern has stars, each over
+    /// the whole name.
     pub fn fits(&self, name: &[u8]) -> bool {
         self.fits_by(name, |a, b| a == b)
     }
 
-    /// The same in any letter case.
+    /// Returns whether the pattern fits a name in any letter case.
     pub fn fits_in_any_case(&self, name: &[u8]) -> bool {
         self.fits_by(name, |a, b| a.eq_ignore_ascii_case(b))
     }

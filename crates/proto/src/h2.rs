@@ -1,7 +1,7 @@
-//! Request heads of HTTP/2 (RFC 9113, 8), out of the pseudo-fields and fields that its frames hold.
+//! Request heads of HTTP/2 (RFC 9113, 8), made from the pseudo-fields and fields of its frames.
 //!
-//! [`head`] takes and refuses what [`Head::parse`] does: whatever looks at a request need not know by which version it came.
-//! What RFC 9113 calls malformed gets 400 where it does not end the stream before.
+//! [`head`] takes and refuses the same requests as [`Head::parse`], so later code need not know the version of a request. A
+//! request that RFC 9113 calls malformed gets 400, unless it ends the stream before.
 
 use crate::{
     Fields,
@@ -13,7 +13,7 @@ use crate::{
     target::{Authority, Target},
 };
 
-/// The pseudo-fields of a request, and whether a body follows. The scheme says nothing that the connection does not.
+/// The pseudo-fields of a request, and whether a body follows. The scheme is left out, because the connection tells it.
 #[derive(Debug, Clone, Copy)]
 pub struct PseudoFields<'a> {
     /// `:method`.
@@ -24,8 +24,8 @@ pub struct PseudoFields<'a> {
     pub path: &'a [u8],
     /// The client has ended the stream: there is no body.
     pub ended: bool,
-    /// The client asks for a WebSocket by the method CONNECT (RFC 8441, 4). It makes no Sec-WebSocket-Key: this is the one
-    /// that a program is shown.
+    /// The client asks for a WebSocket by the method CONNECT (RFC 8441, 4). It sends no Sec-WebSocket-Key: programs are
+    /// shown this key instead.
     pub websocket: Option<&'a str>,
 }
 
@@ -37,13 +37,13 @@ pub const OF_CONNECTION: [&str; 5] = [
     "transfer-encoding",
     "upgrade",
 ];
-/// What a line of HTTP/1 has beside name and value: `max_head` counts it in both versions.
+/// Bytes around name and value in a line of HTTP/1. `max_head` counts them in both versions.
 const AROUND: usize = ": \r\n".len();
 
-/// Makes the head of a request; of one for a WebSocket as HTTP/1.1 would have it (RFC 6455, 4.1).
+/// Makes the head of a request. A request for a WebSocket gets the head of HTTP/1.1 (RFC 6455, 4.1).
 ///
 /// # Errors
-/// Those of [`Head::parse`], and what RFC 9113, 8.2 and 8.3.1 call malformed.
+/// The errors of [`Head::parse`], and requests that RFC 9113, 8.2 and 8.3.1 call malformed.
 pub fn head<'a>(
     asked: &PseudoFields<'a>,
     fields: impl Iterator<Item = (&'a str, &'a [u8])>,
@@ -103,7 +103,7 @@ pub fn head<'a>(
     })
 }
 
-/// Copies the fields, whose request line has so many bytes, and picks out what says something of the message.
+/// Copies the fields, and picks out the framing of the message. The request line has this many bytes.
 fn copied<'a>(
     all: impl Iterator<Item = (&'a str, &'a [u8])>,
     line: usize,
@@ -140,7 +140,7 @@ fn copied<'a>(
     Ok((fields, framing))
 }
 
-/// Who the request is for: `:authority`, with which Host must agree (RFC 9113, 8.3.1), else Host.
+/// Returns the requested host: `:authority`, with which Host must agree (RFC 9113, 8.3.1), else Host.
 fn authority(asked: Option<&[u8]>, host: Once<'_>) -> Result<Authority, HeadError> {
     let parsed = |value| Authority::parse(value).ok_or(HeadError::HOST);
     match (asked, host) {
@@ -213,7 +213,7 @@ mod tests {
         }
         let refused = read(asked, &[("content-length", "0")]).unwrap_err();
         assert_eq!(refused.status, 400);
-        // Without the protocol it is a CONNECT.
+        // Without the protocol the request is a CONNECT.
         let none = PseudoFields {
             websocket: None,
             ..asked

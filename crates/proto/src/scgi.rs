@@ -1,17 +1,17 @@
-//! SCGI ("SCGI: A Simple Common Gateway Interface alternative", N. Schemenauer, 2008), both sides of it:
-//! a request is a netstring of variables and the body behind it; the reply is that of a CGI program.
+//! SCGI ("SCGI: A Simple Common Gateway Interface alternative", N. Schemenauer, 2008), both sides of it.
+//! A request is a netstring of variables, followed by the body. The reply is that of a CGI program.
 
 use crate::{Parsed, digits, vars::Sink};
 
-/// Writes the variables of a request. CONTENT_LENGTH is the first of them and always there: the
-/// protocol knows no other end of a body.
+/// Writes the variables of a request. CONTENT_LENGTH comes first and is always there, because the
+/// protocol has no other end of a body.
 #[derive(Debug)]
 pub struct ScgiRequest {
     variables: Vec<u8>,
 }
 
 impl ScgiRequest {
-    /// A request with this many bytes of body.
+    /// Makes a request with this many bytes of body.
     pub fn new(content_length: u64) -> Self {
         let mut request = Self {
             variables: Vec::with_capacity(1024),
@@ -27,7 +27,7 @@ impl ScgiRequest {
         }
     }
 
-    /// The netstring; the body follows it.
+    /// Returns the netstring; the body follows it.
     pub fn finish(self) -> Vec<u8> {
         let mut out = self.variables.len().to_string().into_bytes();
         out.push(b':');
@@ -39,7 +39,7 @@ impl ScgiRequest {
 
 impl Sink for ScgiRequest {
     fn put(&mut self, name: &[u8], value: &[u8]) {
-        // These two are said already; twice is not allowed.
+        // These two variables are already written, and must not come twice.
         if name != b"CONTENT_LENGTH" && name != b"SCGI" {
             self.variable(name, value);
         }
@@ -51,19 +51,19 @@ impl Sink for ScgiRequest {
 pub struct Variables<'b> {
     /// Bytes of body that follow, below 2^63.
     pub content_length: u64,
-    /// All variables, each ended by NUL, as is each value.
+    /// All variables. NUL ends each name and each value.
     block: &'b [u8],
 }
 
-/// The variables are larger than is taken.
+/// The variables are larger than the limit.
 pub const TOO_LARGE: ScgiError = ScgiError("the variables are larger than is taken");
 
-/// The bytes are no SCGI: why.
+/// The reason why the bytes are no SCGI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScgiError(pub &'static str);
 
-/// Reads the variables of a request, of at most `most` bytes, from the beginning of a connection.
-/// Nothing but the length is looked at before all of them are there.
+/// Reads the variables of a request, of at most `most` bytes, from the beginning of a connection. Only
+/// the length is looked at before all of them have arrived.
 ///
 /// # Errors
 /// The bytes are no SCGI, or more than `most`.
@@ -84,7 +84,7 @@ pub fn parse(buf: &[u8], most: usize) -> Result<Parsed<Variables<'_>>, ScgiError
     Ok(Parsed::Complete(variables, at + length + 1))
 }
 
-/// The length of the netstring, and where it begins.
+/// Reads the length of the netstring. Also returns the position where the netstring begins.
 fn length(buf: &[u8], most: usize) -> Result<Parsed<usize>, ScgiError> {
     let mut length = 0_usize;
     for (at, &b) in buf.iter().enumerate() {
@@ -104,7 +104,8 @@ fn length(buf: &[u8], most: usize) -> Result<Parsed<usize>, ScgiError> {
     Ok(Parsed::Partial)
 }
 
-/// Every name has a value, CONTENT_LENGTH is the first, and SCGI is 1. Returns the length of the body.
+/// Checks that every name has a value, CONTENT_LENGTH is the first, and SCGI is 1. Returns the length of
+/// the body.
 fn checked(block: &[u8]) -> Result<u64, ScgiError> {
     if block.last() != Some(&0) || !memchr::memchr_iter(0, block).count().is_multiple_of(2) {
         return Err(ScgiError("a variable has no value or no end"));
@@ -123,7 +124,7 @@ fn checked(block: &[u8]) -> Result<u64, ScgiError> {
 }
 
 impl<'b> Variables<'b> {
-    /// Names and values, in their order.
+    /// Returns names and values, in their order.
     pub fn iter(&self) -> ScgiPairs<'b> {
         ScgiPairs { rest: self.block }
     }

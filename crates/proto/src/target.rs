@@ -20,16 +20,16 @@ use path::{decode, encode, has_dots, merged, without_dots};
 /// A request target, checked and decoded once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
-    /// Path and query as they came (`/a%20b?x=1`). Absolute-form has lost its scheme and authority, and a
-    /// byte above 0x7F is percent-encoded.
+    /// Path and query as they came (`/a%20b?x=1`). Absolute-form has lost its scheme and authority, and a byte above 0x7F is
+    /// percent-encoded.
     pub raw: String,
-    /// Where the query begins in `raw`, after the `?`; `None` where there is no `?`.
+    /// Position of the query in `raw`, after the `?`; `None` if there is no `?`.
     pub query_at: Option<usize>,
-    /// What most targets have nothing of.
+    /// Parts that most targets lack.
     rare: Option<Box<Rare>>,
 }
 
-/// What of a target is not as it stands in `raw`.
+/// Parts of a target that differ from `raw`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Rare {
     authority: Option<String>,
@@ -40,20 +40,20 @@ struct Rare {
 }
 
 impl Target {
-    /// Parses a target in which an encoded slash is refused.
+    /// Parses a target, and refuses an encoded slash.
     pub fn parse(raw: &[u8], limit: usize) -> Result<Self, HeadError> {
         Self::parse_with(raw, limit, false)
     }
 
-    /// Parses the target of a request line; `slashes`: an encoded slash counts as a slash. `*` is taken here; that it needs the method OPTIONS is for
-    /// [`Head::parse`](crate::h1::Head::parse), which knows the method.
+    /// Parses the target of a request line; `slashes`: an encoded slash counts as a slash. `*` is accepted here. It needs the
+    /// method OPTIONS, which [`Head::parse`](crate::h1::Head::parse) checks because it knows the method.
     pub fn parse_with(raw: &[u8], limit: usize, slashes: bool) -> Result<Self, HeadError> {
         if raw.len() > limit {
             return Err(TOO_LONG);
         }
         let marks = Marks::of(raw).ok_or(BYTE)?;
         let plain = marks.text(raw).ok_or(BYTE)?;
-        // What had to be encoded has become longer.
+        // Encoding makes a target longer.
         if plain.len() > limit {
             return Err(TOO_LONG);
         }
@@ -72,8 +72,8 @@ impl Target {
         }
     }
 
-    /// The target of a request that a server in front of us has taken apart: the `uri` it was asked, the decoded
-    /// `path` that it makes of that, and the query. What is not given is that of the URI.
+    /// Makes the target of a request that a server in front of us has taken apart: the requested `uri`, the decoded `path` that
+    /// the front server makes of it, and the query. Missing parts come from the URI.
     pub fn passed_on(
         uri: Option<&[u8]>,
         path: Vec<u8>,
@@ -108,7 +108,7 @@ impl Target {
             return Err(TOO_LONG);
         }
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
-        // What the front takes for no path it has refused, and an encoded slash may be one to it.
+        // The front server has refused paths that it cannot decode. It may take an encoded slash for a slash.
         let asked = decode(raw_path(&raw, query_at), true).unwrap_or_default();
         let asked = asked.as_deref().unwrap_or(raw_path(&raw, query_at));
         let asked = has_dots(asked).then(|| without_dots(asked)).transpose()?;
@@ -121,7 +121,7 @@ impl Target {
         Ok(target)
     }
 
-    /// A target whose path means that, as it is.
+    /// Makes a target with this decoded path, unchecked.
     pub fn decoded(raw: String, query_at: Option<usize>, path: Vec<u8>) -> Self {
         let rare = Rare {
             decoded: Some(path),
@@ -142,19 +142,19 @@ impl Target {
         self.rare.get_or_insert_default()
     }
 
-    /// `host[:port]` of an absolute-form target.
+    /// Returns `host[:port]` of an absolute-form target.
     pub fn authority(&self) -> Option<&str> {
         self.rare(|rare| rare.authority.as_deref())
     }
 
-    /// The path, percent-decoded exactly once, without dot segments and with runs of slashes as one; begins
-    /// with `/`, or is `*`. Holds no NUL and no control byte. Whatever decides about a request looks at this.
+    /// Returns the path, percent-decoded exactly once, without dot segments and with runs of slashes as one. It begins with
+    /// `/`, or is `*`. It holds no NUL and no control byte. All decisions about a request use this path.
     pub fn path(&self) -> &[u8] {
         self.rare(|rare| rare.merged.as_deref())
             .unwrap_or(self.came())
     }
 
-    /// The path with the slashes that came, too.
+    /// Returns the path, also with the slashes that came.
     pub fn url_path(&self) -> UrlPath<'_> {
         UrlPath {
             clean: self.path(),
@@ -162,20 +162,20 @@ impl Target {
         }
     }
 
-    /// The path with the slashes that came.
+    /// Returns the path with the slashes that came.
     fn came(&self) -> &[u8] {
         self.rare(|rare| rare.decoded.as_deref())
             .unwrap_or(raw_path(&self.raw, self.query_at))
     }
 
-    /// Path and query as they came: REQUEST_URI. Only dot segments are gone from it, since `/admin/../x` is found
-    /// as `/x`, and a program that looks at the beginning must not take it for `/admin/`.
+    /// Returns path and query as they came: REQUEST_URI. Only dot segments are removed, because `/admin/../x` is found as `/x`,
+    /// and a program that looks at the beginning must not take it for `/admin/`.
     pub fn uri(&self) -> &str {
         self.rare(|rare| rare.without_dots.as_deref())
             .unwrap_or(&self.raw)
     }
 
-    /// [Path](Self::path) and query: for those who judge a request by its URI.
+    /// Returns [path](Self::path) and query, for programs that judge a request by its URI.
     pub fn canonical(&self) -> String {
         let query = match self.query() {
             "" => self.raw_query().get(..1).unwrap_or_default().to_owned(),
@@ -184,18 +184,18 @@ impl Target {
         encode(self.path()) + &query
     }
 
-    /// The query with its `?`, as it stands in `raw`.
+    /// Returns the query with its `?`, as it stands in `raw`.
     fn raw_query(&self) -> &str {
         self.query_at.map_or("", |at| &self.raw[at - 1..])
     }
 
-    /// The query without its `?`; empty where there is none.
+    /// Returns the query without its `?`; empty if there is none.
     pub fn query(&self) -> &str {
         self.rare(|rare| rare.rewritten.as_deref())
             .unwrap_or(self.query_at.map_or("", |at| &self.raw[at..]))
     }
 
-    /// absolute-form (RFC 9112, 3.2.2): scheme and authority come off.
+    /// Parses an absolute-form (RFC 9112, 3.2.2), and removes scheme and authority.
     fn absolute(raw: &str, slashes: bool) -> Result<Self, HeadError> {
         let rest = ["http://", "https://"]
             .iter()
@@ -219,7 +219,7 @@ impl Target {
         let query_at = memchr(b'?', raw.as_bytes()).map(|at| at + 1);
         let plain = raw_path(&raw, query_at);
         let mut decoded = decode(plain, slashes)?;
-        // Looked for in what was decoded: `%2e` hides nothing then.
+        // Looked for in the decoded path, so that `%2e` hides nothing.
         let dots = has_dots(decoded.as_deref().unwrap_or(plain));
         if dots {
             decoded = Some(without_dots(decoded.as_deref().unwrap_or(plain))?);
@@ -243,26 +243,26 @@ impl Target {
     }
 }
 
-/// The path of a target as it came, whose query begins at `query_at`.
+/// Returns the path of a target as it came, whose query begins at `query_at`.
 fn raw_path(raw: &str, query_at: Option<usize>) -> &[u8] {
     &raw.as_bytes()[..query_at.map_or(raw.len(), |at| at - 1)]
 }
 
-/// What stands in a target, found in one pass: most hold nothing that needs another.
+/// The kinds of bytes in a target, found in one pass. Most targets need no other pass.
 #[derive(Debug, Clone, Copy)]
 struct Marks(u8);
 
 impl Marks {
-    /// A byte that may not stand there.
+    /// A byte that may not stand in a target.
     const REFUSED: u8 = 1;
     /// A byte above 0x7F.
     const HIGH: u8 = 2;
-    /// A `%`, or a slash with a slash or a dot behind it.
+    /// A `%`, or a slash followed by a slash or a dot.
     const UNCLEAN: u8 = 4;
 
-    /// Visible ASCII without `#` is taken. Wider than RFC 3986, which has no place for `|` or `[` in a path or a
-    /// query, nor for a `%` without its digits in a query: browsers send them (`?q=100%`), and to us they mean nothing.
-    /// A byte above 0x7F, which curl sends, counts as if it were percent-encoded.
+    /// Finds the kinds of bytes. Visible ASCII without `#` is accepted. This is wider than RFC 3986, which has no place for `|`
+    /// or `[` in a path or a query, nor for a `%` without its digits in a query. Browsers send such bytes (`?q=100%`), and
+    /// galgo gives them no meaning. A byte above 0x7F, which curl sends, counts as if it were percent-encoded.
     fn of(raw: &[u8]) -> Option<Self> {
         let mut marks = 0;
         let mut before = 0;
@@ -279,12 +279,12 @@ impl Marks {
         (marks & Self::REFUSED == 0).then_some(Self(marks))
     }
 
-    /// Nothing has to be encoded or decoded, and the path is clean.
+    /// Returns whether nothing has to be encoded or decoded, and the path is clean.
     fn is_plain(self) -> bool {
         self.0 == 0
     }
 
-    /// The target, in which bytes above 0x7F are percent-encoded.
+    /// Returns the target, in which bytes above 0x7F are percent-encoded.
     fn text(self, raw: &[u8]) -> Option<Cow<'_, str>> {
         if self.0 & Self::HIGH == 0 {
             return str::from_utf8(raw).ok().map(Cow::from);
@@ -304,23 +304,22 @@ fn visible(raw: &[u8]) -> Result<Cow<'_, str>, HeadError> {
     Marks::of(raw).and_then(|marks| marks.text(raw)).ok_or(BYTE)
 }
 
-/// The longest host, in bytes: a DNS name has at most 253 and a dot.
+/// Limit of a host, in bytes: a DNS name has at most 253 and a dot.
 const LONGEST_HOST: usize = 254;
 
 /// A host and a port, as the Host field and absolute-form have them (RFC 9110, 7.2; RFC 3986, 3.2).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Authority {
-    /// In lower case; a name without the dot of the DNS root, an IPv6 address in brackets and in its
-    /// shortest form. Never empty when it was parsed.
+    /// The host in lower case: a name without the dot of the DNS root, or an IPv6 address in brackets and in its shortest form.
+    /// Never empty if it was parsed.
     pub host: Arc<str>,
-    /// The port, 1 to 65535, where there is one.
+    /// The port, 1 to 65535, if there is one.
     pub port: Option<u16>,
 }
 
 impl Authority {
-    /// Parses `host[:port]`. Narrower than the reg-name of RFC 3986: letters, digits and `-._~`, since
-    /// programs print the host into pages and no name that resolves has more. A port that is empty and
-    /// user information are refused.
+    /// Parses `host[:port]`. This is narrower than the reg-name of RFC 3986: letters, digits and `-._~`, because programs print
+    /// the host into pages and no name that resolves has more. An empty port and user information are refused.
     pub fn parse(raw: &[u8]) -> Option<Self> {
         let raw = str::from_utf8(raw).ok()?;
         let (host, port) = if raw.starts_with('[') {
@@ -342,12 +341,12 @@ impl Authority {
     }
 }
 
-/// The Host field that came last on a connection, and what it says: a client asks the same host again and again.
+/// The previous Host field of a connection, with its parsed value: a client asks the same host again and again.
 #[derive(Debug, Clone, Default)]
 pub struct LastHost(Option<(Box<[u8]>, Authority)>);
 
 impl LastHost {
-    /// As [`Authority::parse`].
+    /// Parses a field as [`Authority::parse`] does.
     pub(crate) fn parse(&mut self, field: &[u8]) -> Option<Authority> {
         if let Some((last, says)) = &self.0
             && **last == *field
@@ -366,7 +365,7 @@ pub(crate) fn parse_port(digits: &str) -> Option<u16> {
     digits.parse().ok().filter(|&port| plain && port != 0)
 }
 
-/// A name or an IPv4 address, in lower case.
+/// Reads a name or an IPv4 address, and puts it in lower case.
 fn reg_name(name: &str) -> Option<String> {
     if name.len() > LONGEST_HOST {
         return None;

@@ -1,7 +1,7 @@
 //! The meta-variables of a request (RFC 3875, 4.1), written into one [`Sink`] in three stages: variables of the server, of the
 //! connection, and of the request. CGI, FastCGI, SCGI and wasm are four sinks of the same table.
 //!
-//! Decisions if RFC 3875 leaves room:
+//! Decisions where RFC 3875 leaves room:
 //! - `SERVER_PORT` is the port that received the request (4.1.15 says MUST). It is never the port that a client wrote into
 //!   Host, so a client cannot choose it. Only a Unix socket has no port: then it is Host's, else the scheme's default.
 //! - `REMOTE_HOST` is the address, as 4.1.9 allows. No name is looked up.

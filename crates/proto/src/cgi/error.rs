@@ -1,36 +1,36 @@
-//! Why a response head is refused, in words a program's author can act on.
+//! Reasons why a response head is refused, in words that a program's author can act on.
 
 use std::fmt;
 
-/// Why a response head is a 502. `Display` says it in one line of printable ASCII for the log;
-/// it quotes the program's output, so it is not for clients.
+/// The reason why a response head is a 502. `Display` prints it as one line of printable ASCII for
+/// the log. The line quotes the program's output, so it is not for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplyError {
     /// A line of the head is wrong.
     Line {
-        /// Its number, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault of the line.
         fault: LineFault,
         /// The line, escaped and cut.
         text: String,
     },
     /// The head begins with its empty line.
     NoFields,
-    /// No end of the head within so many bytes.
+    /// The head does not end within this many bytes.
     TooLong(usize),
-    /// More than so many fields.
+    /// The head has more than this many fields.
     TooManyFields(usize),
     /// 101 without the field Upgrade.
     NoUpgrade,
     /// The output ended before its first byte.
     Nothing,
-    /// The output ended after so many whole lines, without the empty one.
+    /// The output ended after this many whole lines, without the empty line.
     NoEmptyLine(usize),
 }
 
-/// How much of a line an error quotes, in bytes before they are escaped.
+/// Length of a quoted line, in bytes before they are escaped.
 const QUOTED: usize = 80;
 
 impl ReplyError {
@@ -95,12 +95,12 @@ const ENDED: &str = "the program ended before its response head was complete";
 const EXAMPLE: &str = "a program prints fields such as \"Content-Type: text/html\", an empty line, \
                        and then its document";
 
-/// What is wrong with a line of a response head.
+/// The fault of a line in a response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineFault {
-    /// What the line is or does.
+    /// The fault, as a verb phrase about the line.
     what: &'static str,
-    /// What to do about it; may be empty.
+    /// Advice, which may be empty.
     hint: &'static str,
 }
 
@@ -121,7 +121,7 @@ impl LineFault {
         "has a name with a byte that no field name may hold",
         "names are made of ASCII letters, digits and \"-\"",
     );
-    /// U+FEFF.
+    /// The byte order mark U+FEFF.
     pub(super) const BYTE_ORDER_MARK: Self = Self::new(
         "begins with a byte order mark",
         "save the program without one, as plain UTF-8",

@@ -1,4 +1,4 @@
-//! One header field of a response head (RFC 3875, 6.3).
+//! A header field of a response head (RFC 3875, 6.3).
 
 use super::error::LineFault;
 use crate::{
@@ -30,7 +30,7 @@ impl<'a> FieldLine<'a> {
             _ if !token(name) => return Err(bad_name(name)),
             _ => {}
         }
-        // On the whole of it: trimming must not hide a CR at its end.
+        // Checked on the whole value, because trimming must not hide a CR at its end.
         let value_area = &line[colon + 1..];
         match value_area.iter().find(|&&b| !is_text(b)) {
             None => Ok(Self { name, value }),
@@ -45,7 +45,7 @@ fn token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&b| is_token(b))
 }
 
-/// Why a line without a colon is not a field, the likeliest mistake first.
+/// Says why a line without a colon is not a field, the likeliest mistake first.
 fn no_colon(line: &[u8]) -> LineFault {
     if line.starts_with(b"HTTP/") {
         LineFault::STATUS_LINE
@@ -58,7 +58,7 @@ fn no_colon(line: &[u8]) -> LineFault {
     }
 }
 
-/// Why a line whose `name` is no token is not a field.
+/// Says why a line whose `name` is no token is not a field.
 fn bad_name(name: &[u8]) -> LineFault {
     if name.starts_with(b"\xef\xbb\xbf") {
         LineFault::BYTE_ORDER_MARK
@@ -74,7 +74,7 @@ fn bad_name(name: &[u8]) -> LineFault {
     }
 }
 
-/// What a field is to the server.
+/// The role of a field for the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldRole {
     Status,
@@ -84,7 +84,7 @@ pub(super) enum FieldRole {
     TransferEncoding,
     /// About a connection, which `Status: 101` gives the program.
     Upgrade,
-    /// About a connection the program does not have, or about nothing (`X-CGI-*`, 6.3.5).
+    /// About a connection that the program does not have, or without meaning (`X-CGI-*`, 6.3.5).
     Removed,
     Other,
 }
@@ -116,9 +116,9 @@ impl FieldRole {
     }
 }
 
-/// 6.3.3: three digits, 200 to 599, then nothing or a space and the reason phrase. A phrase that is not
-/// UTF-8 is left out: only people read it. 1xx is not for a program to send, but for 101 where it was asked to
-/// `upgrade`.
+/// Reads a status (6.3.3): three digits, 200 to 599, then nothing or a space and the reason phrase. A phrase
+/// that is not UTF-8 is left out, because only people read it. A program may not send 1xx, except 101 if it
+/// was asked to `upgrade`.
 pub(super) fn status(value: &[u8], upgrade: bool) -> Option<(u16, Option<String>)> {
     let (code, rest) = value.split_at_checked(3)?;
     let reason = match rest {
@@ -132,7 +132,7 @@ pub(super) fn status(value: &[u8], upgrade: bool) -> Option<(u16, Option<String>
     known.then_some((code, reason))
 }
 
-/// RFC 9112, 4: what [`status`] finds behind the version.
+/// Reads a status line (RFC 9112, 4), with the [`status`] after the version.
 pub(super) fn status_line(line: &[u8], upgrade: bool) -> Option<(u16, Option<String>)> {
     match line.strip_prefix(b"HTTP/")? {
         [b'0'..=b'9', b'.', b'0'..=b'9', b' ', rest @ ..] => status(rest, upgrade),
@@ -140,8 +140,8 @@ pub(super) fn status_line(line: &[u8], upgrade: bool) -> Option<(u16, Option<Str
     }
 }
 
-/// 6.2.2: `local-pathquery`, a path that begins with one slash, and a query. `//host` names a host;
-/// a fragment is for the client to keep.
+/// Reads a `local-pathquery` (6.2.2): a path that begins with one slash, and a query. `//host` names a host. A
+/// fragment is for the client to keep.
 pub(super) fn local_pathquery(location: &[u8]) -> Option<String> {
     let local = location.starts_with(b"/")
         && !location.starts_with(b"//")

@@ -2,9 +2,9 @@
 
 use crate::digits::number;
 
-/// The status in the status line at the start of `output`, for the log: 100 to 599. `None` where the
-/// output begins with something else, or has not come as far as the status yet. Nothing else is
-/// checked: the bytes go to the client as they are.
+/// Reads the status in the status line at the start of `output`, for the log: 100 to 599. `None` if
+/// the output begins with other bytes, or does not reach to the status yet. Nothing else is checked:
+/// the bytes go to the client as they are.
 pub fn status(output: &[u8]) -> Option<u16> {
     let rest = output.strip_prefix(b"HTTP/")?;
     let [b'0'..=b'9', b'.', b'0'..=b'9', b' ', rest @ ..] = rest else {

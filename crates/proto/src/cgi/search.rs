@@ -2,10 +2,10 @@
 
 use crate::{digits::percent, h1::Method};
 
-/// The search words of `query` (as it came, without `?`) as arguments of the program, decoded.
-/// None where the method is not GET or HEAD or the query holds an unencoded `=`. None either, rather
-/// than some, where a word is empty, begins with `-` (it would be an option: CVE-2012-1823), holds NUL,
-/// or is not well percent-encoded.
+/// Returns the search words of `query` (as it came, without `?`) as arguments of the program, decoded.
+/// There are no words if the method is not GET or HEAD, or if the query holds an unencoded `=`. A
+/// single bad word also drops all words. A word is bad if it is empty, begins with `-` (it would be an
+/// option: CVE-2012-1823), holds NUL, or has a bad percent-encoding.
 pub fn words(method: &Method, query: &str) -> Vec<Vec<u8>> {
     let asked = matches!(method, Method::Get | Method::Head);
     if !asked || query.is_empty() || query.contains('=') {

@@ -8,7 +8,7 @@ fn read(head: &[u8]) -> Result<Parsed<Reply>, ReplyError> {
     ReplyScan::default().step(head, &ReplyLimits::default())
 }
 
-/// The reply of a head that is whole and valid.
+/// Returns the reply of a head that is whole and valid.
 fn reply(head: &str) -> Reply {
     match read(head.as_bytes()) {
         Ok(Parsed::Complete(reply, used)) if used == head.len() => reply,
@@ -363,14 +363,14 @@ fn ended_says_what_was_printed_and_what_not() {
         let words = ended(output);
         assert!(words.starts_with(what), "{words}");
     }
-    // Also where the caller had not shown the scan everything.
+    // Even if the caller had not shown the scan all of it.
     let unseen = ReplyScan::default()
         .ended(b"Status: 200\nbad\n")
         .to_string();
     assert!(unseen.starts_with("line 2 of the response head is not a header field"));
 }
 
-/// What a caller learns from `output`, read up to each of `cuts` in turn.
+/// Returns the result for a caller that reads `output` up to each of `cuts` in turn.
 fn outcome(
     output: &[u8],
     cuts: &[usize],
@@ -432,7 +432,7 @@ proptest! {
     }
 }
 
-/// RFC 9110, 15.2.2, where the request asks for another protocol; to any other request 101 is no status.
+/// RFC 9110, 15.2.2, if the request asks for another protocol. For any other request 101 is no status.
 #[test]
 fn a_program_that_may_have_the_connection_says_101() {
     let scan = |text: &str, upgrade| {

@@ -2,9 +2,8 @@
 //! server does ([`reply`], [`Params`], [`begin`]), and answers a web server as an application does
 //! ([`request`], [`end`], [`values`]).
 //!
-//! Decisions if the specification leaves room:
-//! - Only version 1 is supported. A record of another version is an error, because no record after it can be
-//!   framed.
+//! Decisions where the specification leaves room:
+//! - Only version 1 is supported. Another version is an error, because no later record could be framed.
 //! - A record's content is handed on piece by piece as it arrives, so no record is ever held as a whole.
 //! - Content is padded to a multiple of eight bytes, as 3.3 recommends. Any padding is understood.
 

@@ -96,7 +96,7 @@ fn who_is_not_trusted_says_nothing() {
             ..trusted
         };
         assert_eq!(tcp_only.origin(&lines, None), Ok(None));
-        // Garbage from who is not trusted is not even an error.
+        // Garbage from an untrusted peer is not even an error.
         let garbage = fields(&[("X-Forwarded-For", "\"<"), ("Forwarded", "=\"")]);
         assert_eq!(tcp_only.origin(&garbage, ip("203.0.113.9")), Ok(None));
     }
@@ -135,7 +135,7 @@ fn the_walk_goes_from_the_right_to_the_first_stranger() {
         ("203.0.113.1", "203.0.113.1"),
         ("1.1.1.1, 203.0.113.1", "203.0.113.1"),
         ("1.1.1.1,203.0.113.1,10.0.0.9", "203.0.113.1"),
-        // What is left of the client was the client's to write.
+        // Entries to the left of the client were written by the client.
         ("\"garbage\", <, 203.0.113.1, 10.0.0.9", "203.0.113.1"),
         ("10.0.0.1, 10.0.0.2", "10.0.0.1"),
         ("203.0.113.1:4711", "203.0.113.1"),
@@ -213,7 +213,7 @@ fn scheme_host_and_port() {
     let o = said(&[("X-Forwarded-Port", "81"), ("X-Forwarded-Host", "a:8443")]);
     assert_eq!(o.server_port(), Some(81));
     assert_eq!(said(&[("X-Forwarded-For", "1.1.1.1")]).server_port(), None);
-    // As many as hops: the one of the hop that saw the client.
+    // If there are as many elements as hops, the element of the hop that saw the client counts.
     let hops = ("X-Forwarded-For", "9.9.9.9, 203.0.113.1, 10.0.0.2");
     let o = said(&[hops, ("X-Forwarded-Proto", "http, https, http")]);
     assert_eq!(o.https, Some(true));
@@ -245,7 +245,7 @@ fn rfc7239_4_elements() {
         said("for=9.9.9.9;proto=https, for=_a, for=10.0.0.1").client,
         ip("10.0.0.1")
     );
-    // The scheme of the outermost hop that is believed.
+    // The scheme comes from the outermost believed hop.
     assert_eq!(
         said("for=203.0.113.1;proto=https, for=10.0.0.1;proto=http").https,
         Some(true)
@@ -277,7 +277,7 @@ fn rfc7239_4_what_breaks_the_grammar_is_refused() {
 }
 
 proptest! {
-    /// Whatever a client puts in front of what the proxy appends, it is not taken for the client.
+    /// Text that a client puts in front of the proxy's entry is never taken for the client.
     #[test]
     fn nothing_in_front_counts(garbage in "[ -~]{0,40}") {
         let list = format!("{garbage}, 203.0.113.1, 10.0.0.9");

@@ -1,4 +1,4 @@
-//! How a request body is framed (RFC 9112, 6).
+//! Framing of request bodies (RFC 9112, 6).
 
 use super::{method::Version, once::Once};
 use crate::head_error::HeadError;
@@ -7,7 +7,7 @@ use crate::{
     fields::{elements, is_token},
 };
 
-/// How a request body is framed, decided once (RFC 9112, 6.3).
+/// The framing of a request body, decided once (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyLen {
     /// There is no body.
@@ -20,7 +20,7 @@ pub enum BodyLen {
 
 impl BodyLen {
     /// Decides by the Transfer-Encoding and Content-Length fields. RFC 9112, 6.3 lets a server repair
-    /// some of what is refused here; each repair has been a way to smuggle a request.
+    /// some fields that are refused here. Each repair has been a way to smuggle a request.
     pub(super) fn of(
         version: Version,
         coding: Once<'_>,
@@ -36,13 +36,13 @@ impl BodyLen {
         }
     }
 
-    /// Whether bytes follow the head.
+    /// Returns whether no bytes follow the head.
     pub fn is_empty(self) -> bool {
         matches!(self, Self::None | Self::Length(0))
     }
 }
 
-/// A length (RFC 9110, 8.6).
+/// Reads a length (RFC 9110, 8.6).
 pub(crate) fn content_length(value: &[u8]) -> Result<u64, HeadError> {
     length(value).ok_or(HeadError::bad("Content-Length is not a length"))
 }
@@ -59,8 +59,8 @@ fn transfer_coding(version: Version, value: &[u8]) -> Result<BodyLen, HeadError>
     let unknown = |c: &[u8]| {
         !c.is_empty() && c.iter().copied().all(is_token) && !c.eq_ignore_ascii_case(b"chunked")
     };
-    // RFC 9112, 6.1: 501 for a coding not understood. A list that is no list, or where chunked comes
-    // twice or before another coding, cannot be framed at all.
+    // RFC 9112, 6.1: 501 for a coding not understood. A list cannot be framed at all if it is no
+    // list, or if chunked comes twice or before another coding.
     if codings.all(unknown) && (unknown(last) || last.eq_ignore_ascii_case(b"chunked")) {
         Err(HeadError::new(501, "a transfer coding other than chunked"))
     } else {

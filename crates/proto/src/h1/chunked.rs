@@ -8,11 +8,13 @@ use crate::{
 
 /// Digits of a chunk size: enough for a u64.
 const SIZE_DIGITS: u8 = 16;
-/// Bytes of extensions at one chunk. They are read over (RFC 9112, 7.1.1), so more is only a burden.
+/// Limit of the extensions of one chunk, in bytes. They are skipped (RFC 9112, 7.1.1), so more is only a
+/// burden.
 const EXTENSION: u32 = 1 << 10;
-/// Bytes of extensions in one body: without it, each byte of data could come with a thousand of them.
+/// Limit of the extensions of one body, in bytes. Without it, each byte of data could come with a
+/// thousand bytes of extensions.
 const EXTENSIONS: u32 = 16 << 10;
-/// Bytes of the trailer section.
+/// Limit of the trailer section, in bytes.
 const TRAILERS: u32 = 8 << 10;
 
 /// Decodes a chunked body (RFC 9112, 7.1). Trailers are bounded, checked for form and discarded.
@@ -27,10 +29,10 @@ pub struct Chunked {
     trailers: u32,
 }
 
-/// What comes next.
+/// The element that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkedState {
-    /// A digit of a chunk size, or what may follow it.
+    /// A digit of a chunk size, or a byte that may follow it.
     Size {
         digits: u8,
         size: u64,
@@ -40,13 +42,13 @@ enum ChunkedState {
         at: Extension,
         size: u64,
     },
-    /// The LF behind a chunk size.
+    /// The LF after a chunk size.
     SizeLf {
         size: u64,
     },
     /// This much data, never 0.
     Data(u64),
-    /// The CRLF behind the data.
+    /// The CRLF after the data.
     DataCr,
     DataLf,
     /// A trailer field or the CR of the empty line.
@@ -60,31 +62,31 @@ enum ChunkedState {
     Refused(ChunkError),
 }
 
-/// What comes next in `*( BWS ";" BWS name [ BWS "=" BWS value ] )` (RFC 9112, 7.1.1).
+/// The element that comes next in `*( BWS ";" BWS name [ BWS "=" BWS value ] )` (RFC 9112, 7.1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extension {
-    /// Whitespace, and the `;` before a name: what stands here is whole.
+    /// Whitespace, and the `;` before a name. The previous extension is whole.
     Before,
     /// Whitespace, and the first byte of a name.
     Name,
-    /// More of a name, or what may follow it.
+    /// More of a name, or a byte that may follow it.
     InName,
-    /// Whitespace behind a name, and `=` or `;`.
+    /// Whitespace after a name, and `=` or `;`.
     AfterName,
     /// Whitespace, and the first byte of a value.
     Value,
-    /// More of a value that is a token, or what may follow it.
+    /// More of a value that is a token, or a byte that may follow it.
     InValue,
     /// A value in quotes.
     Quoted,
-    /// The byte behind a backslash in it.
+    /// The byte after a backslash in a quoted value.
     Escaped,
-    /// What may follow it.
+    /// A byte that may follow a quoted value.
     AfterQuoted,
 }
 
 impl Extension {
-    /// What comes behind `b`; `None`: it may not stand here.
+    /// Returns the state after `b`; `None`: the byte may not stand here.
     fn next(self, b: u8) -> Option<Self> {
         use Extension::*;
         match (self, b) {
@@ -104,7 +106,7 @@ impl Extension {
         }
     }
 
-    /// Whether the line may end here.
+    /// Returns whether the line may end here.
     fn is_whole(self) -> bool {
         matches!(self, Self::InName | Self::InValue | Self::AfterQuoted)
     }
@@ -119,21 +121,23 @@ impl Default for ChunkedState {
 /// A step of [`Chunked::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunk {
-    /// The input begins with this many bytes of body data: take them, call again behind them.
+    /// The input begins with this many bytes of body data: take them, then call again with the input
+    /// after them.
     Data(usize),
     /// The body and its trailers have ended.
     End,
 }
 
-/// Why a chunked body is refused: 400 and close.
+/// The reason why a chunked body is refused: 400 and close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkError(pub &'static str);
 
 impl Chunked {
     /// Reads framing from the front of `input`. `Complete(Data(n), used)`: after `used` bytes of framing
-    /// come `n` bytes of data, all of them in `input` (`n >= 1`); they count as consumed by this call,
-    /// so the caller drops `used + n`. `Complete(End, used)`: the body is over, and stays so. `Partial`:
-    /// every byte of `input` was framing that has been consumed; read more. An error stays too.
+    /// come `n` bytes of data, all of them in `input` (`n >= 1`). This call consumes the data as well,
+    /// so the caller drops `used + n`. `Complete(End, used)`: the body is over, and later calls say so
+    /// too. `Partial`: every byte of `input` was framing that has been consumed; read more. Later calls
+    /// repeat an error.
     pub fn step(&mut self, input: &[u8]) -> Result<Parsed<Chunk>, ChunkError> {
         let mut used = 0;
         loop {
@@ -159,7 +163,8 @@ impl Chunked {
         }
     }
 
-    /// Bytes of data that a chunk size has announced and [`Chunked::step`] has not given yet.
+    /// Returns the bytes of data that a chunk size has announced and [`Chunked::step`] has not returned
+    /// yet.
     pub fn announced(&self) -> u64 {
         match self.state {
             ChunkedState::Data(left) => left,
@@ -167,12 +172,12 @@ impl Chunked {
         }
     }
 
-    /// Whether the body and its trailers have ended.
+    /// Returns whether the body and its trailers have ended.
     pub fn is_end(&self) -> bool {
         self.state == ChunkedState::End
     }
 
-    /// The state behind one byte of framing.
+    /// Returns the state after one byte of framing.
     fn next(&mut self, b: u8) -> Result<ChunkedState, ChunkError> {
         use ChunkedState::*;
         match (self.state, b) {

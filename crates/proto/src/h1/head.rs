@@ -29,12 +29,12 @@ pub struct Head {
     pub version: Version,
     /// The fields as they came.
     pub fields: Fields,
-    /// The host the request is for, in lower case without its port and without the dot of the DNS root,
-    /// an IPv6 address in brackets and in its shortest form; empty only in HTTP/1.0.
+    /// The requested host, in lower case without its port and without the dot of the DNS root. An IPv6 address is
+    /// in brackets and in its shortest form. Empty only in HTTP/1.0.
     pub host: Arc<str>,
     /// The port of the Host field or the absolute-form target.
     pub port: Option<u16>,
-    /// How the body is framed.
+    /// Framing of the body.
     pub body: BodyLen,
     /// Whether the client expects `100 Continue`: it waits before it sends a body that is not empty.
     pub expects_continue: bool,
@@ -42,7 +42,7 @@ pub struct Head {
     pub keep_alive: bool,
 }
 
-/// What the fields say about the message and the connection, picked out while they are copied.
+/// Facts about the message and the connection, picked out of the fields while they are copied.
 #[derive(Debug, Default)]
 pub(crate) struct FramingFields<'b> {
     pub(crate) host: Once<'b>,
@@ -55,13 +55,13 @@ pub(crate) struct FramingFields<'b> {
 }
 
 impl Head {
-    /// Parses a whole head, as found by [`HeadScan`](super::HeadScan); what that would refuse is
-    /// refused here too.
+    /// Parses a whole head, as found by [`HeadScan`](super::HeadScan). A head that the scan would refuse is refused
+    /// here too.
     pub fn parse(buf: &[u8], limits: &HeadLimits) -> Result<Self, HeadError> {
         Self::parse_next(buf, limits, &mut LastHost::default())
     }
 
-    /// As [`Head::parse`], on a connection that asked for `last` before.
+    /// Parses as [`Head::parse`] does, on a connection whose previous request asked for `last`.
     pub fn parse_next(
         buf: &[u8],
         limits: &HeadLimits,
@@ -98,7 +98,7 @@ impl Head {
     }
 }
 
-/// Splits the request line, without its CRLF, from what follows.
+/// Splits the request line, without its CRLF, from the rest.
 fn request_line(buf: &[u8]) -> Result<(&[u8], &[u8]), HeadError> {
     let cr = memchr(b'\r', buf).ok_or(HeadError::bad("request line has no end"))?;
     match buf[cr..].strip_prefix(b"\r\n") {
@@ -107,7 +107,7 @@ fn request_line(buf: &[u8]) -> Result<(&[u8], &[u8]), HeadError> {
     }
 }
 
-/// method SP request-target SP HTTP-version, with single spaces (RFC 9112, 3).
+/// Parses method SP request-target SP HTTP-version, with single spaces (RFC 9112, 3).
 fn parse_line(line: &[u8], limits: &HeadLimits) -> Result<(Method, Target, Version), HeadError> {
     let mut words = line.split(|&b| b == b' ');
     let (Some(method), Some(target), Some(version), None) =
@@ -124,7 +124,7 @@ fn parse_line(line: &[u8], limits: &HeadLimits) -> Result<(Method, Target, Versi
     Ok((method, target, version))
 }
 
-/// Few requests have more fields; those that do cost an allocation.
+/// Few requests have more fields; more of them cost an allocation.
 const USUAL_FIELDS: usize = 32;
 
 fn parse_fields<'b>(
@@ -154,7 +154,7 @@ fn copy_fields<'b>(
             return Err(HeadError::MANY_FIELDS);
         }
         Err(httparse::Error::HeaderName) => {
-            // This is also what obs-fold and a space before the colon come to.
+            // httparse also returns this error for obs-fold and a space before the colon.
             return Err(HeadError::bad("a field name that is not a token"));
         }
         Err(_) => return Err(HeadError::CONTROL),
@@ -172,7 +172,7 @@ fn copy_fields<'b>(
     Ok((fields, framing))
 }
 
-/// httparse takes a bare LF for the end of a line; we do not.
+/// Refuses a bare LF, which httparse takes for the end of a line.
 fn after_crlf(block: &[u8], line: usize) -> Result<(), HeadError> {
     if line == 0 || block[..line].ends_with(b"\r\n") {
         Ok(())
@@ -208,8 +208,8 @@ impl<'b> FramingFields<'b> {
     }
 }
 
-/// Who the request is for: the host of an absolute target, whatever Host says (RFC 9112, 3.2.2), as long as that is
-/// one host and a port.
+/// Returns the requested host. An absolute target's host counts, whatever Host says (RFC 9112, 3.2.2), but Host
+/// must still be one host and a port.
 fn authority(
     target: &Target,
     version: Version,
@@ -232,7 +232,7 @@ fn authority(
     }
 }
 
-/// An absolute target's host is that of the Host field, too, whoever looks there: HTTP_HOST must not name another.
+/// Makes the Host field equal to an absolute target's host, because HTTP_HOST must not name another host.
 pub(crate) fn host_of_target(fields: &mut Fields, authority: &str) {
     if fields.first("host") != Some(authority.as_bytes()) {
         fields.retain(|name, _| !name.eq_ignore_ascii_case(b"host"));

@@ -3,7 +3,7 @@
 use crate::fields::is_token;
 use crate::head_error::HeadError;
 
-/// The longest method taken, in bytes; those that are registered have at most 17.
+/// Limit of a method, in bytes; registered methods have at most 17.
 pub(super) const LONGEST_METHOD: usize = 32;
 
 /// The methods galgo knows by name, and any other token.
@@ -17,7 +17,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method as a token, as it came.
+    /// Returns the method as a token, as it came.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Get => "GET",
@@ -27,7 +27,7 @@ impl Method {
         }
     }
 
-    /// Takes any token but TRACE and CONNECT, which are a 405; letter case counts (RFC 9110, 9.1).
+    /// Parses any token but TRACE and CONNECT, which are a 405. Letter case counts (RFC 9110, 9.1).
     pub(crate) fn parse(raw: &[u8]) -> Result<Self, HeadError> {
         match raw {
             b"GET" => Ok(Self::Get),
@@ -43,8 +43,8 @@ impl Method {
     }
 }
 
-/// The version of a request. A request line says HTTP/1.0 or HTTP/1.1; a higher minor version is the highest that is known
-/// (RFC 9110, 2.5), anything else is refused.
+/// The version of a request. A request line says HTTP/1.0 or HTTP/1.1. A higher minor version counts as the highest known
+/// one (RFC 9110, 2.5). Any other version is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Version {
@@ -54,7 +54,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As SERVER_PROTOCOL has it; Apache and nginx write `HTTP/2.0`, too.
+    /// Returns the version for SERVER_PROTOCOL. Apache and nginx write `HTTP/2.0`, too.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http10 => "HTTP/1.0",
@@ -63,9 +63,9 @@ impl Version {
         }
     }
 
-    /// A version that can be read but is not ours is a 505, anything else a 400.
+    /// Parses a version. A version that can be read but is not supported is a 505, anything else a 400.
     pub(super) fn parse(raw: &[u8]) -> Result<Self, HeadError> {
-        // Compared whole: a match looks at one byte after the other.
+        // Compared as a whole, because a match looks at one byte after the other.
         if raw == b"HTTP/1.1" {
             return Ok(Self::Http11);
         }

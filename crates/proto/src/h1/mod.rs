@@ -1,7 +1,7 @@
-//! HTTP/1 request heads and message bodies (RFC 9112), strict: what is ambiguous is refused.
+//! HTTP/1 request heads and message bodies (RFC 9112), strict: ambiguous bytes are refused.
 //!
-//! [`HeadScan`] finds where a head ends while bytes arrive, [`Head::parse`] reads it, [`BodyLen`] says
-//! how the body behind it is framed, [`Chunked`] takes a chunked body apart.
+//! [`HeadScan`] finds the end of a head while bytes arrive. Then [`Head::parse`] reads the head. The
+//! framing of its body is a [`BodyLen`], and a [`Chunked`] decodes a chunked body.
 
 mod body;
 mod chunked;

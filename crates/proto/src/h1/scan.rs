@@ -1,11 +1,11 @@
-//! Where a request head ends (RFC 9112, 2.1 and 2.2).
+//! Finds the end of a request head (RFC 9112, 2.1 and 2.2).
 
 use memchr::{memchr2, memrchr};
 
 use super::method::{LONGEST_METHOD, Version};
 use crate::{fields::is_token, head_error::HeadError};
 
-/// How large a request head may be.
+/// Limits of a request head.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadLimits {
     /// Bytes of the whole head: 431 beyond.
@@ -34,19 +34,19 @@ impl Default for HeadLimits {
 /// One scan is for one head: the next request of a connection starts with a new one.
 #[derive(Debug, Clone, Default)]
 pub struct HeadScan {
-    /// Everything before this has been looked at, but for a CR that was the last byte there was.
+    /// Everything before this position has been looked at, but for a CR that was the last byte.
     seen: usize,
-    /// Where the current line begins.
+    /// Start of the current line.
     line: usize,
     /// The request line has been seen.
     fields: bool,
 }
 
 impl HeadScan {
-    /// Looks at the bytes that are new in `buf`: `Some(n)` when `buf[..n]` is a whole head
-    /// (the empty line included). One empty line before the request line is not counted as its end
-    /// (RFC 9112, 2.2). Refuses a bare LF, a bare CR, a request line without a version (so that an
-    /// HTTP/0.9 client is answered), and a head over the limit, at once.
+    /// Looks at the new bytes in `buf`. Returns `Some(n)` if `buf[..n]` is a whole head (the empty
+    /// line included). One empty line before the request line is not counted as its end (RFC 9112,
+    /// 2.2). Refuses at once: a bare LF, a bare CR, a head over the limit, and a request line
+    /// without a version (so that an HTTP/0.9 client is answered).
     pub fn scan(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Option<usize>, HeadError> {
         loop {
             let (bound, beyond) = self.bound(limits);
@@ -78,7 +78,7 @@ impl HeadScan {
         }
     }
 
-    /// Where the current line must have ended, and what it is when it has not.
+    /// Returns the position where the current line must have ended, and the error if it has not.
     fn bound(&self, limits: &HeadLimits) -> (usize, HeadError) {
         // method, SP, target, SP, version, CRLF
         let longest_line = LONGEST_METHOD + 1 + limits.target + " HTTP/1.1\r\n".len();
@@ -93,7 +93,7 @@ impl HeadScan {
         }
     }
 
-    /// Refuses a client at once that does not speak HTTP/1 at all, such as a TLS client.
+    /// Refuses at once a client that does not speak HTTP/1 at all, such as a TLS client.
     fn first_byte(&self, window: &[u8]) -> Result<(), HeadError> {
         match window.get(self.line) {
             Some(&b) if !is_token(b) && b != b'\r' && b != b'\n' => {
@@ -103,7 +103,7 @@ impl HeadScan {
         }
     }
 
-    /// Takes the line that ends with the CR at `at`: `Some` is the end of the head.
+    /// Takes the line that ends with the CR at `at`. `Some` is the end of the head.
     fn line_end(&mut self, window: &[u8], at: usize) -> Result<Option<usize>, HeadError> {
         let line = &window[self.line..at];
         match (line.is_empty(), self.fields) {
@@ -135,7 +135,7 @@ mod tests {
         encoded_slash: false,
     };
 
-    /// The length at which a scan fed byte by byte decides, and what it decides.
+    /// Returns the length at which a scan fed byte by byte decides, and its decision.
     fn decides(buf: &[u8], limits: &HeadLimits) -> (usize, Result<Option<usize>, u16>) {
         let mut scan = HeadScan::default();
         for n in 0..=buf.len() {
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn over_the_limit_at_once() {
-        // A request line of 32 + 1 + 10 + 11 bytes could still be a good one.
+        // A request line of 32 + 1 + 10 + 11 bytes could still be valid.
         assert_eq!(decides(&[b'G'; 200], &SMALL), (54, Err(414)));
         let endless = [&b"GET / HTTP/1.1\r\nX: "[..], &[b'y'; 200]].concat();
         assert_eq!(decides(&endless, &SMALL), (100, Err(431)));

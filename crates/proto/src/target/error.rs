@@ -1,4 +1,4 @@
-//! Why a target is refused.
+//! Reasons why a target is refused.
 
 use crate::head_error::HeadError;
 
@@ -9,7 +9,7 @@ pub(super) const TOO_LONG: HeadError =
 pub(super) const BYTE: HeadError = HeadError::bad("a byte that no target may hold");
 /// Neither origin-form, absolute-form of http or https, nor `*`.
 pub(super) const FORM: HeadError = HeadError::bad("target is neither a path nor an http URI");
-/// `%` without two hexadecimal digits, or one that hides `/`, NUL or a control byte.
+/// `%` without two hexadecimal digits, or an encoding that hides `/`, NUL or a control byte.
 pub(super) const PERCENT: HeadError =
     HeadError::bad("bad or dangerous percent-encoding in the target");
 /// A segment `..` that leads above the root; in a path that a front server has decoded, any segment `.` or `..`.

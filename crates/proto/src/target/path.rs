@@ -1,24 +1,24 @@
-//! The path of a target: 1. decode  2. remove dot segments  3. take runs of slashes as one.
+//! The path of a target. It is decoded, then dot segments are removed, then runs of slashes become one slash.
 //!
-//! Whatever decides about a request looks at the result, so that no spelling leads round a rule. Runs of
-//! slashes are kept beside it for PATH_INFO: hgweb and fossil give them a meaning.
+//! All decisions about a request use the result, so that no spelling leads round a rule. Runs of slashes are
+//! kept beside it for PATH_INFO: hgweb and fossil give them a meaning.
 
 use memchr::{memchr, memmem, memrchr};
 
 use super::error::{DOT_SEGMENT, PERCENT};
 use crate::{digits::percent, head_error::HeadError};
 
-/// A decoded path without dot segments, twice.
+/// A decoded path without dot segments, in two forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UrlPath<'p> {
-    /// With runs of slashes as one: what routes, rules and files are found by.
+    /// With runs of slashes as one. Routes, rules and files are found by this form.
     pub clean: &'p [u8],
     /// With the slashes that came.
     pub came: &'p [u8],
 }
 
 impl<'p> UrlPath<'p> {
-    /// A path that is known to be clean, as that of a file which was found by listing folders.
+    /// Makes a path that is known to be clean, such as that of a file found by listing folders.
     pub fn plain(path: &'p [u8]) -> Self {
         Self {
             clean: path,
@@ -26,10 +26,10 @@ impl<'p> UrlPath<'p> {
         }
     }
 
-    /// SCRIPT_NAME, the first `length` bytes of the clean path, and PATH_INFO: what came behind them, with
-    /// all its slashes (`//b//c` of `//a//b//c`). Where SCRIPT_NAME is empty, the run that the path begins with
-    /// belongs to the root, and is one: a program that redirects to its own path names no other host.
-    /// `None`: the path is shorter.
+    /// Splits the path into SCRIPT_NAME, the first `length` bytes of the clean path, and PATH_INFO, the rest
+    /// with all the slashes that came (`//b//c` of `//a//b//c`). If SCRIPT_NAME is empty, the first run of
+    /// slashes belongs to the root, and becomes one. So a program that redirects to its own path names no other
+    /// host. `None`: the path is shorter.
     pub fn split_at(self, length: usize) -> Option<(&'p [u8], &'p [u8])> {
         let (script_name, rest) = self.clean.split_at_checked(length)?;
         if self.clean.len() == self.came.len() {
@@ -45,8 +45,8 @@ impl<'p> UrlPath<'p> {
     }
 }
 
-/// Decodes a path once. An encoded slash is a segment's text for some and a separator for the file system:
-/// it is refused, unless `slashes` has it count as a separator for everybody. `None`: nothing is encoded.
+/// Decodes a path once. Some programs take an encoded slash for text of a segment, but the file system for a
+/// separator. So it is refused, unless `slashes` makes it a separator everywhere. `None`: nothing is encoded.
 pub(super) fn decode(path: &[u8], slashes: bool) -> Result<Option<Vec<u8>>, HeadError> {
     if memchr(b'%', path).is_none() {
         return Ok(None);
@@ -66,15 +66,15 @@ pub(super) fn decode(path: &[u8], slashes: bool) -> Result<Option<Vec<u8>>, Head
     Ok(Some(out))
 }
 
-/// Whether a decoded path holds a segment `.` or `..`.
+/// Returns whether a decoded path holds a segment `.` or `..`.
 pub(super) fn has_dots(path: &[u8]) -> bool {
-    // Nearly every dot is one in the name of a file.
+    // Nearly every dot is inside the name of a file.
     memmem::find(path, b"/.").is_some()
         && path.split(|&b| b == b'/').any(|s| s == b"." || s == b"..")
 }
 
-/// A decoded path without its dot segments (RFC 3986, 5.2.4), where a run of slashes counts as one. One `..`
-/// too many is refused: RFC 3986 would drop it, and no honest client sends it.
+/// Removes the dot segments of a decoded path (RFC 3986, 5.2.4), where a run of slashes counts as one. A
+/// surplus `..` is refused: RFC 3986 would drop it, and no honest client sends it.
 pub(super) fn without_dots(path: &[u8]) -> Result<Vec<u8>, HeadError> {
     let mut out: Vec<u8> = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -101,7 +101,7 @@ pub(super) fn without_dots(path: &[u8]) -> Result<Vec<u8>, HeadError> {
     Ok(out)
 }
 
-/// The path with runs of slashes as one; `None` where it has none.
+/// Returns the path with runs of slashes as one; `None` if it has no runs.
 pub(super) fn merged(path: &[u8]) -> Option<Vec<u8>> {
     memmem::find(path, b"//")?;
     let mut out = path.to_vec();
@@ -109,7 +109,7 @@ pub(super) fn merged(path: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A path as a target would have it: percent-encoded is whatever may not stand in a path (RFC 3986, 3.3).
+/// Encodes a path for a target: all bytes that may not stand in a path (RFC 3986, 3.3) are percent-encoded.
 pub(super) fn encode(path: &[u8]) -> String {
     const PLAIN: &[u8] = b"/-._~!$&'()*+,;=:@";
     let mut out = String::with_capacity(path.len());

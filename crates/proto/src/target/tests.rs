@@ -121,7 +121,7 @@ fn bytes_above_0x7f_count_as_if_percent_encoded() {
         );
     }
     refused(FORM, &["http://\u{e4}/", "\u{e4}"]);
-    // What programs get in their environment is no longer than the limit either.
+    // Variables of programs are no longer than the limit either.
     assert_eq!(Target::parse(b"/\xff", 3), Err(TOO_LONG));
     assert!(Target::parse(b"/\xff", 4).is_ok());
 }
@@ -176,7 +176,7 @@ fn percent_that_is_broken_or_hides_something() {
     );
 }
 
-/// What came, the clean path, the path with its slashes, and the URI that programs see.
+/// The raw target, the clean path, the path with its slashes, and the URI that programs see.
 #[test]
 fn every_spelling_has_one_clean_path() {
     for (raw, clean, came, uri) in [
@@ -249,7 +249,7 @@ fn above_the_root() {
     );
 }
 
-/// The path, the length of SCRIPT_NAME in the clean one, and both parts.
+/// The path, the length of SCRIPT_NAME in the clean path, and both parts.
 #[test]
 fn path_info_keeps_the_slashes_that_came() {
     for (raw, script_name, path_info) in [
@@ -262,7 +262,7 @@ fn path_info_keeps_the_slashes_that_came() {
         ("//a//b//", "/a/b", "//"),
         ("/a/./b//c", "/a/b", "//c"),
         ("/a/x/../b//c", "/a", "/b//c"),
-        // An empty SCRIPT_NAME: a path of its own must not become another host.
+        // An empty SCRIPT_NAME: the program's own path must not become another host.
         ("/a//b", "", "/a//b"),
         ("//a//b", "", "/a//b"),
         ("////", "", "/"),
@@ -289,7 +289,7 @@ fn who_judges_by_the_uri_is_given_the_clean_one() {
     }
 }
 
-/// What a server in front of us says: the URI it was asked, the path that it found, the URI for programs.
+/// Values of a server in front of us: the URI it was asked, the path that it found, the URI for programs.
 #[test]
 fn passed_on_by_a_front() {
     let passed = |uri: &str, path: &str| {
@@ -435,13 +435,13 @@ proptest! {
                 prop_assert!(!path.split(|&b| b == b'/').any(|s| s == b"." || s == b".."));
             }
             prop_assert!(memchr::memmem::find(t.path(), b"//").is_none());
-            // The URI that programs see, and the one that authorizers see, mean the same path.
+            // The URI for programs, and the URI for authorizers, mean the same path.
             for uri in [t.uri(), &t.canonical()] {
                 let again = parse(uri).unwrap();
                 prop_assert_eq!((again.path(), again.query()), (t.path(), t.query()));
                 prop_assert!(again.uri() == again.raw);
             }
-            // Wherever it is cut, both parts together are the path.
+            // At every cut, both parts together are the path.
             for at in (0..=t.path().len()).filter(|&at| at == 0 || t.path()[at - 1] != b'/') {
                 let (script_name, info) = t.url_path().split_at(at).unwrap();
                 let whole = [script_name, info].concat();

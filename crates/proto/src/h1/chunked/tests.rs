@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The data of a body that arrives in `pieces`, and how many bytes were left behind its end:
-/// `None` where it has not ended.
+/// Decodes a body that arrives in `pieces`. Returns the data, and the number of bytes after its
+/// end: `None` if the body has not ended.
 fn decode<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<(Vec<u8>, Option<usize>), ChunkError> {
@@ -156,7 +156,7 @@ fn s7_1_1_extensions_are_bounded() {
     refused(&[&chunk(1024), &format!("1{}", " ".repeat(1025))]);
     assert!(whole(&chunk(1023).repeat(16)).is_ok());
     refused(&[&chunk(1023).repeat(17)]);
-    // Chunks without extensions cost nothing of it.
+    // Chunks without extensions use nothing of this limit.
     assert!(whole(&chunk(0).repeat(20_000)).is_ok());
 }
 

@@ -5,7 +5,7 @@ use crate::h1::{ALLOW, HeadScan};
 
 mod framing;
 
-/// What a server does with bytes that arrive: scan, then parse what was found.
+/// Handles arriving bytes as a server does: scans, then parses the head.
 fn read(head: &[u8]) -> Result<Head, HeadError> {
     let limits = HeadLimits::default();
     let end = HeadScan::default().scan(head, &limits)?;
@@ -13,7 +13,7 @@ fn read(head: &[u8]) -> Result<Head, HeadError> {
     Head::parse(head, &limits)
 }
 
-/// A GET in HTTP/1.1 with these lines behind its Host.
+/// Reads a GET in HTTP/1.1 with these lines after its Host.
 fn with(lines: &str) -> Result<Head, HeadError> {
     read(format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes())
 }
@@ -253,7 +253,7 @@ fn s3_2_2_the_host_of_an_absolute_target_counts() {
         let h = read(head.as_bytes()).unwrap();
         assert_eq!((&*h.host, h.port), ("a.example", Some(81)));
         assert_eq!(h.target.raw, "/x");
-        // Programs see no other one in HTTP_HOST.
+        // Programs see no other host in HTTP_HOST.
         assert_eq!(
             h.fields.all("host").collect::<Vec<_>>(),
             [b"A.example:81"],
@@ -365,7 +365,7 @@ fn what_is_not_one_whole_head_is_refused() {
     assert!(Head::parse(&more, &HeadLimits::default()).is_err());
 }
 
-/// Pieces that heads are made of, good and bad.
+/// Returns pieces that heads are made of, good and bad.
 fn pieces() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop::sample::select(vec![
         "\r\n",
@@ -420,7 +420,7 @@ proptest! {
         prop_assert_eq!(whole, split);
         let parsed = Head::parse(&buf, &limits);
         if let Ok(head) = &parsed {
-            // Nothing is taken that the scan would not have let through.
+            // The parser accepts nothing that the scan would have refused.
             prop_assert_eq!(whole, Ok(Some(buf.len())));
             prop_assert!(!head.target.path().contains(&0));
         }

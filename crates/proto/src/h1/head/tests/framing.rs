@@ -1,4 +1,4 @@
-//! How long a body is, and whether it is waited for.
+//! Tests the length of bodies, and whether a body is waited for.
 
 use super::*;
 
