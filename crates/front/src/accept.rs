@@ -1,4 +1,4 @@
-//! Accepts connections, and chooses the event loop that serves each.
+//! Accepts connections, and chooses the event loop that serves each connection.
 //!
 //! Either each event loop accepts from its own queues, which the kernel fills. Or a single event loop accepts for all
 //! ([`Listener::hands_over`]), and hands each connection to the event loop that has fewest.

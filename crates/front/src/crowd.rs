@@ -18,10 +18,10 @@ use galgo_service::{lock::lock, peer::Peer};
 pub(crate) type Since = Arc<AtomicU64>;
 /// A connection that does not wait.
 pub(crate) const BUSY: u64 = u64::MAX;
-/// Connections of one address that a single look covers, to find a connection that waits. With this limit, making room costs
-/// the same however many there are. The next look begins after the connections that were busy.
+/// Connections of one address that are looked at in one pass, to find a connection that waits. With this limit, making room
+/// costs the same however many there are. The next pass begins after the connections that were busy.
 const LOOKS: usize = 64;
-/// Looks at one address, if all the connections that they cover are busy, before the next address.
+/// Passes over one address before the next address is tried, if they find only busy connections.
 const ROUNDS: usize = 4;
 
 /// The connections of the whole server.
@@ -46,7 +46,7 @@ struct Group {
     leave: BTreeMap<u64, CountedConnection>,
     /// The number of the next connection.
     next: u64,
-    /// The number at which the next look begins.
+    /// The number at which the next pass begins.
     from: u64,
 }
 
@@ -59,7 +59,7 @@ struct CountedConnection {
 /// The place of a connection among all event loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
-    /// The index of the event loop that serves it.
+    /// The index of the event loop that serves the connection.
     pub event_loop: usize,
     /// Entry of the connection in that event loop's idle pool.
     pub entry: usize,
@@ -70,7 +70,7 @@ pub struct Location {
 pub struct Shed {
     /// The connection's event loop and entry.
     pub at: Location,
-    /// Start of the connection's wait. If the connection no longer waits since then, it stays.
+    /// Start of the connection's wait. If the connection has become busy since then, it stays.
     pub since: u64,
     peer: Peer,
     key: u64,
@@ -240,7 +240,7 @@ impl Group {
         if self.exempt { 0 } else { self.all.len() }
     }
 
-    /// Returns the start of the longest wait among the connections of one look, and that connection's number.
+    /// Returns the start of the longest wait among the connections of one pass, and that connection's number.
     fn oldest(&mut self) -> Option<(u64, u64)> {
         let (before, from) = (self.all.range(..self.from), self.all.range(self.from..));
         let mut last = 0;

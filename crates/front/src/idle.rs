@@ -45,7 +45,7 @@ pub(crate) struct IdlePool {
     entries: RefCell<Entries>,
 }
 
-/// The entry of a connection, for as long as it lives.
+/// The entry of a connection, for as long as the connection lives.
 #[derive(Debug)]
 pub(crate) struct IdleEntry<'a> {
     idle: &'a IdlePool,
@@ -200,7 +200,7 @@ impl Drop for IdleEntry<'_> {
 }
 
 impl IdleWait<'_, '_> {
-    /// Returns whether this connection must close, whatever has come meanwhile: it is no longer counted.
+    /// Returns whether this connection must close, even if data has come meanwhile: the connection is no longer counted.
     pub(crate) fn is_ended(&self) -> bool {
         self.0.idle.entries.borrow().all[self.0.at].ended
     }
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(since.load(Relaxed), BUSY);
         let waiting = one.enter(AwaitedRequest::Next);
         assert!(!idle.shed(at, BUSY) && !is_ended(&waiting));
-        // A connection whose head has begun to come has another clock.
+        // A connection whose head has begun to come is in no list, because `head_timeout` applies to it.
         let idle = IdlePool::default();
         let lease = idle.lease();
         let waiting = lease.hears();

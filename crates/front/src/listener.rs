@@ -17,7 +17,7 @@ use crate::settings::{Listen, Speaks};
 
 /// Connections that the kernel may hold before they are accepted; capped by `net.core.somaxconn`.
 pub const BACKLOG: i32 = 4096;
-/// Tries to listen that may fail although the port could be bound.
+/// Failed tries to listen before giving up, although the port could be bound.
 const LISTEN_TRIES: u32 = 1000;
 
 /// A socket that listens.
@@ -42,7 +42,7 @@ impl Listener {
     pub fn tcp(at: SocketAddr, speaks: Speaks, shares: bool) -> io::Result<Self> {
         let (fd, address) = listen_tcp(at)?;
         if shares {
-            // Not before the socket listens: otherwise another server that is about to listen could join.
+            // Set only after the socket listens: otherwise another server that is about to listen could join.
             sys::sockopt::set_socket_reuseport(&fd, true)?;
         }
         Ok(Self {

@@ -22,7 +22,7 @@ pub(crate) fn origin(
     link: &Link,
     head: &mut Rc<Head>,
 ) -> Result<Option<Link>, Fault> {
-    // A proxy may name clients by the PROXY protocol. Its fields count only if it is trusted, too.
+    // A proxy that may name clients by the PROXY protocol must also be listed in `trusted` before its fields count.
     if link.announced_by.is_some_and(|peer| !trusted.covers(peer)) {
         return Ok(None);
     }

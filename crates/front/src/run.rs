@@ -37,7 +37,7 @@ pub fn run<S: SiteService>(
     let mut local = tokio::task::LocalSet::new();
     let entered = runtime.enter();
     local.spawn_local(take(event_loop.clone(), given));
-    // Apart from the other tasks, so that these are polled only when they have something to do.
+    // `keep` runs in a set of its own, so that it is polled only when it has something to do.
     let mut keeper = tokio::task::LocalSet::new();
     let kept = keeper.spawn_local(keep(event_loop.clone(), beside));
     runtime.block_on(async {

@@ -129,7 +129,7 @@ impl<S> Handle<S> {
     /// Hands a message to the event loop.
     ///
     /// # Errors
-    /// The event loop takes nothing any more, because the server drains. The error holds the message.
+    /// The event loop accepts no more messages, because the server drains. The error holds the message.
     pub fn hand(&self, handed: Handed<S>) -> Result<(), Handed<S>> {
         let is_connection = matches!(handed, Handed::Connection(_));
         if is_connection {

@@ -74,8 +74,8 @@ pub struct RateAllowance {
     busy: Allowance,
     /// The most that either allowance can hold, in nanoseconds.
     grace: u64,
-    /// Start of the wait for the client that goes on. It outlives a wait that is given up for something more urgent, so that a
-    /// client cannot reset the clock by causing other events.
+    /// Start of the current wait for the client. The start outlives a wait that is given up for something more urgent, so that
+    /// a client cannot reset the clock by causing other events.
     since: Option<Instant>,
     /// Wakes the task for the next look at the allowances.
     timer: Option<Pin<Box<Sleep>>>,
@@ -102,7 +102,8 @@ struct ReadingClient {
     sock: Rc<Transport>,
     /// Bytes that the client had not acknowledged at the last look, in this wait.
     unread: Option<usize>,
-    /// Bytes that were counted before they were written: the client acknowledged them while nothing more fitted.
+    /// Bytes that were counted in advance, because the client acknowledged them while the next write waited for room. As many
+    /// bytes of later writes are not counted again.
     ahead: usize,
     /// Whether others write to the same socket, too.
     shared: bool,
@@ -137,8 +138,8 @@ impl Allowance {
 }
 
 impl ReadingClient {
-    /// Returns how many bytes the client has acknowledged since the last call. Nothing was written meanwhile, or only by
-    /// others.
+    /// Returns how many bytes the client has acknowledged since the last call. Since then only others may have written to the
+    /// socket.
     fn read(&mut self) -> usize {
         let now = self.sock.unacknowledged();
         let read = match (self.unread, now) {

@@ -62,7 +62,7 @@ pub struct Sock {
 }
 
 impl Sock {
-    /// A socket, for both directions. It may be readable already.
+    /// Wraps a socket, for both directions. The socket may be readable already.
     pub fn new(fd: OwnedFd) -> Self {
         Self {
             stream: true,
@@ -125,7 +125,7 @@ impl Sock {
     }
 
     /// Waits until the event loop calls the descriptor ready in that direction. Only one task at a time waits in each
-    /// direction. So the task's waker is stored in the descriptor: a list of wakers would make the future five times as large.
+    /// direction, so its waker has a place of its own. A list of wakers would make the future five times as large.
     fn ready(
         &self,
         to: Direction,
@@ -232,7 +232,7 @@ impl Sock {
         // Look at the turn before `waits` is changed: if the turn is over, no read was tried.
         ready!(turn::poll_left(cx));
         let buf = buf.room(want.max(READ));
-        // The event loop may have told another task of this data, which read nothing, and may not announce it again.
+        // The event loop may have announced this data to another task, which read nothing. It may not announce the data again.
         *waits &= !self.passed_over.get();
         let read = self.poll_run(Direction::In, waits, cx, |fd| {
             rustix::io::read(fd, spare_capacity(&mut *buf))

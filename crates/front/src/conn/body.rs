@@ -25,7 +25,7 @@ pub(super) struct RequestBody {
     ready: usize,
     /// Bytes of data taken so far.
     taken: u64,
-    /// The most bytes that the body may hold: a longer one is a 413.
+    /// The most bytes that the body may hold: a longer body is a 413.
     limit: u64,
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Input {
     pub wire: WireFormat,
     /// Whether a read was tried and now waits for data.
     waits: bool,
-    /// Time to probe a client that has half-closed.
+    /// The moment at which a half-closed client is probed.
     pub(super) probe: Option<Pin<Box<Sleep>>>,
     /// The tick before which a client with a complete request is not watched.
     pub(super) tick: tick::Wait,

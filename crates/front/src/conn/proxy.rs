@@ -8,7 +8,7 @@ use galgo_service::fault::Fault;
 
 use super::input::Input;
 
-/// Reads the header; what follows it stays in the buffer.
+/// Reads the header. The bytes after it stay in the buffer.
 pub(super) async fn read(input: &mut Input) -> Result<Ends, Fault> {
     loop {
         match parse(input.buf.bytes()) {

@@ -44,7 +44,7 @@ pub(super) async fn drop_rest(mut body: RecvStream) {
     let _ = timeout(REST_TIME, rest).await;
 }
 
-/// The client of one stream. Its window grows as the body is taken.
+/// The client of one stream. The stream's window grows as the body is taken.
 #[derive(Debug)]
 pub(super) struct StreamClient {
     body: RecvStream,
@@ -213,8 +213,8 @@ impl Client for StreamClient {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes the data that has come out of its frames, because frames take more memory than the bytes in them. The window
-    /// bounds the memory.
+    /// Moves received data out of its frames, because frames take more memory than the data in them. The window bounds that
+    /// memory.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         // If this fails, the next read of the body returns the error.
         while let Poll::Ready(Ok(n @ 1..)) = self.poll_body(cx) {

@@ -10,7 +10,7 @@ pub(super) const STREAM_WINDOW: u32 = 64 << 10;
 /// windows, 6.25 MiB, so that a program that does not read its input holds up no other upload. See [`super::windows`].
 pub(super) const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 /// Memory that small frames of bodies may take in addition to their data, until [`super::client`] takes the data out of them.
-/// That happens before so many frames have come ([`super::frames`]). Only a body that no program takes may reach this limit.
+/// It does so before the frames reach this limit ([`super::frames`]). Only a body that no program takes may reach it.
 pub(super) const FRAMES: usize = 2 * STREAM_WINDOW as usize;
 /// Requests at once that any connection may have, however many connections its address has.
 pub(super) const FEW_STREAMS: usize = 8;
@@ -36,5 +36,5 @@ pub(super) const MAX_RESET_HERE: usize = 50;
 /// Time for which the rest of a body that no program reads is received and dropped after its response. If the stream were reset
 /// at once, a client that still sends might lose the response.
 pub(super) const REST_TIME: Duration = Duration::from_secs(1);
-/// Bytes of that rest that are received at most.
+/// Limit on the bytes of that rest.
 pub(super) const REST_BYTES: usize = 1 << 20;

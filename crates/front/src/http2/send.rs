@@ -26,10 +26,9 @@ use crate::{
     site::SiteService,
 };
 
-/// A frame of fewer bytes is small to clients that use `h2`. Such clients end a connection that has sent many of them unread.
+/// A frame of fewer bytes is small to clients that use `h2`. Such clients end a connection if many small frames are unread.
 const SMALL: usize = 256;
-/// After this many small pieces in a row galgo waits, for the time below, for more output after the first bytes of the next
-/// piece.
+/// Small pieces in a row after which galgo gathers: after the first bytes of the next piece it waits [`GATHER`] for more.
 const MANY_SMALL: u32 = 16;
 const GATHER: Duration = Duration::from_millis(1);
 

@@ -56,7 +56,7 @@ pub(super) fn has_body((request, _): &IncomingStream) -> bool {
 }
 
 /// Answers one request over `link`, whose socket is `sock`. `unread` counts the bytes that wait on its connection. The future
-/// does not contain the request's arguments, because it lives as long as the response.
+/// lives as long as the response, so it does not contain the request's arguments.
 pub(super) fn serve<S: SiteService>(
     event_loop: Rc<EventLoop<S>>,
     link: Rc<Link>,

@@ -15,9 +15,9 @@ use super::{
     refusals::{Refusals, RefusingWriter},
 };
 
-/// A connection whose client must take the bytes that are written to it within its allowance.
+/// A connection whose client must take the bytes that are written to it within the client's allowance.
 ///
-/// `h2` flushes each frame of more than 256 bytes by itself. So its bytes wait here until it has no more to write, or until a
+/// `h2` flushes each frame of more than 256 bytes by itself. So its bytes wait here until `h2` has no more to write, or until a
 /// buffer is full. A flush only wakes the task once more. Then the waiting bytes are sent, together with the answers that other
 /// tasks have made by then. A record of TLS holds 16 KiB (RFC 8446, 5.1), nine bytes less than a frame with its head.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl AsyncWrite for FrameTransport {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // If there is no room, the task is woken anyway when there is.
+        // If there is no room, the task is woken anyway once there is.
         if !self.written.is_empty() && !self.writes {
             cx.waker().wake_by_ref();
         }

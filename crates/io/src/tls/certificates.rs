@@ -128,8 +128,8 @@ fn anothers(behind: &[CertificateDer<'static>], key: &PrivateKeyDer<'static>) ->
 }
 
 impl Certificates {
-    /// Creates the table of a server. The first certificate is shown if no name fits. If two are for the same name, the first
-    /// counts.
+    /// Creates the table of a server. The first certificate is shown if no name fits. If two certificates are for the same
+    /// name, the first counts.
     pub(super) fn new(all: &[Certificate]) -> Self {
         let mut by_name = HashMap::new();
         for one in all {

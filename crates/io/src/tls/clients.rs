@@ -26,7 +26,7 @@ pub struct Clients {
 /// The part of a certificate that names the user (REMOTE_USER).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserIs {
-    /// The common name of its subject.
+    /// The common name of the certificate's subject.
     CommonName,
     /// The whole subject.
     Subject,

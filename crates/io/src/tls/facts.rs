@@ -33,8 +33,8 @@ impl Facts {
     /// # Errors
     /// A sentence: `der` is not a certificate.
     pub fn read(der: &[u8]) -> Result<Self, String> {
-        // Some certificates have numbers that RFC 5280 does not allow. `Raw` reads them; to judge them is not the task of this
-        // function.
+        // Some certificates have numbers that RFC 5280 does not allow. `Raw` reads such numbers, so that other code can judge
+        // them.
         let read = CertificateInner::<Raw>::from_der(der)
             .map_err(|e| format!("the certificate cannot be read: {e}"))?;
         let tbs = read.tbs_certificate();

@@ -173,7 +173,7 @@ impl Session {
     /// Tells the client that nothing more is sent (close_notify).
     pub(crate) fn close(&mut self, sock: &Sock) {
         self.tls.send_close_notify();
-        // If there is no room, the client has much unread data. The end of the connection then tells it enough.
+        // If there is no room, the client has much unread data. It then learns of the end when the connection ends.
         let _ = self.try_flush(sock);
     }
 
