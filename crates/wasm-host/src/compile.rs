@@ -1,5 +1,5 @@
-//! The process that compiles one module: standard input is the module, standard output the code,
-//! standard error says what is wrong with the module, one sentence. It reads and writes nothing else.
+//! The process that compiles one module: it reads the module from standard input, and writes the code to standard
+//! output. On standard error it describes a problem of the module in one sentence. It reads and writes nothing else.
 
 use std::{
     fs::File,
@@ -16,20 +16,20 @@ use wasmtime::{Engine, Module, component::Component};
 
 use crate::{engine, limits, sandbox::WorkerSandbox, worker};
 
-/// Address space, bytes.
+/// Limit of address space in bytes.
 const MEMORY: u64 = 4 << 30;
-/// Bytes of code.
+/// Limit of code in bytes.
 const CODE: u64 = 1 << 30;
-/// Its three streams, and what the runtime opens to learn of the machine.
+/// Limit of descriptors: three streams, and files that the runtime opens to learn about the machine.
 const DESCRIPTORS: u64 = 32;
-/// How much later than the server it gets its turn (nice(2)).
+/// The process's priority below the server's (nice(2)).
 const NICE: i32 = 10;
 
-/// Writes to standard output which build this is, and what engines are named whose code is interchangeable with what
-/// [`run`] makes. The server asks once.
+/// Writes the version of this build to standard output, and a name for all engines whose code is interchangeable
+/// with the output of [`run`]. The server asks once.
 ///
 /// # Errors
-/// wasmtime does not start, or the server does not read; in words.
+/// A sentence: wasmtime does not start, or the server does not read.
 pub(crate) fn name() -> Result<(), String> {
     confine()?;
     let engine = engine::compiler(false).map_err(unable)?;
@@ -43,7 +43,7 @@ fn unable(e: wasmtime::Error) -> String {
     format!("starting wasmtime: {e:#}")
 }
 
-/// Gives up all that compiling does not take.
+/// Gives up all rights that compiling does not need.
 fn confine() -> Result<(), String> {
     limits::lower(&[
         (Resource::Cpu, CPU),
@@ -59,7 +59,7 @@ fn confine() -> Result<(), String> {
 /// Compiles standard input to standard output.
 ///
 /// # Errors
-/// What is wrong with the module, or with this process; in words.
+/// A sentence about the problem of the module, or of this process.
 pub(crate) fn run() -> Result<(), String> {
     confine()?;
     let mut module = Vec::new();
@@ -70,7 +70,8 @@ pub(crate) fn run() -> Result<(), String> {
     if let Some(wrong) = module::complaint(&module) {
         return Err(wrong.into());
     }
-    // Made here, once: where its threads cannot be had this one does all of it. Made later they would be a panic.
+    // Made here, once. If its threads cannot be started, this thread does all the work. Made later, the failure
+    // would be a panic.
     let parallel = rayon::ThreadPoolBuilder::new().build_global().is_ok();
     let engine = engine::compiler(parallel).map_err(unable)?;
     let (kind, code) = compile(&engine, &module).map_err(|e| words(&e))?;
@@ -79,7 +80,7 @@ pub(crate) fn run() -> Result<(), String> {
         .map_err(|e| format!("its code cannot be kept: {e}"))
 }
 
-/// Compiles, and sees that everything the module imports is there.
+/// Compiles a module, and checks that the host offers all its imports.
 fn compile(engine: &Engine, bytes: &[u8]) -> wasmtime::Result<(ModuleKind, Vec<u8>)> {
     if module::is_component(bytes) {
         let component = Component::from_binary(engine, bytes)?;
@@ -91,7 +92,7 @@ fn compile(engine: &Engine, bytes: &[u8]) -> wasmtime::Result<(ModuleKind, Vec<u
     Ok((ModuleKind::Command, module.serialize()?))
 }
 
-/// An error of wasmtime with its causes, on one line.
+/// Formats an error of wasmtime with its causes, on one line.
 fn words(e: &wasmtime::Error) -> String {
     let causes: Vec<String> = e.chain().map(ToString::to_string).collect();
     causes.join(": ").replace('\n', " ")

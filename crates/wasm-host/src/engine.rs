@@ -1,5 +1,5 @@
-//! How wasmtime is configured. The process that compiles and the one that runs must agree: what is
-//! set in [`config`] is part of the compiled code; [`pooled`] adds what only matters at run time.
+//! The configuration of wasmtime. The compiling and the running process must agree: the settings in
+//! [`config`] are part of the compiled code; [`pooled`] adds settings that only matter at run time.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -9,21 +9,21 @@ use wasmtime::{
 
 use crate::say;
 
-/// The version of wasmtime, as far as is visible from outside: a part of the names of cache
-/// entries, beside the hash of the configuration.
+/// The version of wasmtime, as far as it is visible from outside. It is a part of the names of cache
+/// entries, together with the hash of the configuration.
 const VERSION: &str = "wasmtime-48";
 
-/// Stack of a guest, bytes. Deep recursion traps.
+/// Stack of a guest in bytes. Deep recursion traps.
 const STACK: usize = 1 << 20;
-/// With room for what the guest calls.
+/// Stack of a fiber, with room for host functions that the guest calls.
 const FIBER_STACK: usize = STACK + (1 << 20);
-/// Linear memory of one instance, at most (32-bit memories cannot be larger).
+/// Limit of an instance's linear memory (32-bit memories cannot be larger).
 pub(crate) const MEMORY_MOST: u64 = 4 << 30;
-/// Elements of one table.
+/// Limit of elements in one table.
 const TABLE: usize = 100_000;
 /// Bytes of a memory that stay resident in a slot between two instances; they are overwritten.
 const RESIDENT: usize = 256 << 10;
-/// Core instances of a component, and memories and tables of either.
+/// Limits of core instances in a component, and of memories and tables in a module or component.
 const CORES: u32 = 32;
 const MEMORIES: u32 = 8;
 const TABLES: u32 = 32;
@@ -39,13 +39,14 @@ fn config() -> Config {
     config
 }
 
-/// Compiles; runs nothing.
+/// Creates an engine that compiles, but runs nothing.
 pub(crate) fn compiler(parallel: bool) -> Result<Engine> {
     Engine::new(config().parallel_compilation(parallel))
 }
 
-/// Runs what [`compiler`] has made, `instances` at once, in slots that are reserved now. Where there
-/// is not that much address space each instance reserves its own, which is slower.
+/// Creates an engine that runs the output of [`compiler`], `instances` at once, in slots that are
+/// reserved now. If there is not enough address space, each instance reserves its own, which is
+/// slower.
 pub(crate) fn pooled(instances: u32) -> Result<Engine> {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_core_instances(instances.saturating_mul(4).saturating_add(CORES))
@@ -76,7 +77,7 @@ pub(crate) fn pooled(instances: u32) -> Result<Engine> {
     })
 }
 
-/// Names engines whose code is interchangeable.
+/// Returns a name that engines with interchangeable code share.
 pub(crate) fn tag(engine: &Engine) -> String {
     let mut hasher = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut hasher);

@@ -1,8 +1,8 @@
-//! What the processes of this crate may take of the machine (setrlimit(2)).
+//! Resource limits of the processes of this crate (setrlimit(2)).
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Lowers limits for good. One of the server's that is even lower stays.
+/// Lowers limits for good. A lower limit of the server stays.
 pub(crate) fn lower(limits: &[(Resource, u64)]) -> Result<(), String> {
     for &(resource, most) in limits {
         let most = getrlimit(resource).maximum.map_or(most, |m| m.min(most));
@@ -15,20 +15,20 @@ pub(crate) fn lower(limits: &[(Resource, u64)]) -> Result<(), String> {
     Ok(())
 }
 
-/// The most descriptors worth having.
+/// Upper limit of descriptors: more would be useless.
 const DESCRIPTORS: u64 = 1 << 20;
 /// Descriptors of a worker besides those of its instances.
 const OWN: u64 = 64;
-/// Of an instance besides those it opens: its streams, the socket to the server, its thread's event
-/// loop, and the same again where it waits for one of them.
+/// Descriptors of an instance besides its own files: its streams, the socket to the server, and its
+/// thread's event loop. The wait for one of them needs as many again.
 const FIXED: u64 = 16;
-/// What one instance may hold at most, however many descriptors there are; and at least, however few:
-/// a component needs some for what is no file.
+/// Upper and lower bound of an instance's share, however many or few descriptors there are. A
+/// component needs some for resources that are no files.
 const MOST: u64 = 1024;
 const LEAST: u64 = 64;
 
-/// Raises the soft limit of descriptors to the hard one, and shares them out: how many files, folders,
-/// sockets and other resources one instance may hold, such that it takes none from another.
+/// Raises the soft limit of descriptors to the hard one. Returns the share of one instance, so that no
+/// instance takes descriptors from another: its limit of files, folders, sockets and other resources.
 pub(crate) fn descriptors(instances: u64) -> usize {
     let now = getrlimit(Resource::Nofile);
     let most = now.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn instances_share_what_there_is() {
-        // Few instances have plenty, many have what there is, and each has enough to work with.
+        // A few instances have plenty, many have a share, and each has enough to work with.
         assert_eq!(share(1 << 16, 32), 1024);
         assert_eq!(share(20_000, 64), 295);
         assert_eq!(share(1024, 64), 64);
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn limits_only_sink() {
-        // Of this very process: high enough to hurt no other test.
+        // The limit is this very process's: high enough to hurt no other test.
         let before = getrlimit(Resource::Core).maximum;
         lower(&[(Resource::Core, u64::MAX - 1)]).unwrap();
         let now = getrlimit(Resource::Core);

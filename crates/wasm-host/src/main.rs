@@ -1,15 +1,15 @@
-//! `galgo-wasm`: compiles and runs WebAssembly programs for galgo, which finds it beside itself and starts it.
+//! `galgo-wasm`: compiles and runs WebAssembly programs for galgo, which finds the binary in its own folder and starts it.
 //!
-//! Its first argument says what to do ([`galgo_wasm::host`]), its second which build the server is of.
+//! The first argument is the command ([`galgo_wasm::host`]), the second the version of the server.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`worker`] | the worker process |
-//! | [`compile`] | the process that compiles one module, and the one that says which engine that is for |
-//! | [`engine`] | how wasmtime is configured, alike in both |
-//! | [`load`] | compiled code from the cache, made ready to run |
-//! | [`limits`], [`sandbox`] | what both may take of the machine, and what they give up |
-//! | [`say`] | what they say on standard error |
+//! | [`compile`] | the process that compiles one module, and the process that names its engine |
+//! | [`engine`] | the configuration of wasmtime, the same in both |
+//! | [`load`] | loading compiled code from the cache |
+//! | [`limits`], [`sandbox`] | resource limits of both, and rights that they give up |
+//! | [`say`] | messages on standard error |
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod compile;
@@ -36,10 +36,10 @@ fn main() -> ExitCode {
         .map(|argument| argument.into_string().unwrap_or_default());
     let (command, server) = (arguments.next(), arguments.next());
     let command = command.as_deref().unwrap_or_default();
-    // It was executed by a descriptor, whose number would be its name.
+    // The process was executed by a descriptor, whose number would be its name.
     let _ = rustix::thread::set_name(host::NAME);
     let done = match (command, host::objection(server.as_deref())) {
-        // The server compares what it is told.
+        // The server compares the version itself.
         (ENGINE, _) => compile::name(),
         (COMPILE | WORKER | MODULES | OWN_WORKER, Some(why)) => Err(why),
         (COMPILE, None) => compile::run(),
@@ -63,8 +63,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Keeps a worker that runs a user's own modules: started by a helper, with this program as descriptor 3, and what the worker
-/// is told as 4.
+/// Runs the keeper of a worker for a user's own modules. A helper has started it, with this program as descriptor 3, and the
+/// worker's setup as descriptor 4.
 fn keep() -> Result<(), String> {
     let given = inherited(2).map_err(|e| e.to_string())?;
     let given = <[OwnedFd; 2]>::try_from(given);

@@ -1,5 +1,5 @@
-//! What the processes of this crate give up before they look at anything from outside: files they
-//! were not given, starting and executing programs, the network.
+//! The rights that the processes of this crate give up before they read anything from outside:
+//! other files, starting and executing programs, the network.
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +18,10 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-/// The newest Landlock that is asked for; an older kernel does what it can.
+/// The newest version of Landlock that is requested; an older kernel enforces as much as it can.
 const LANDLOCK: ABI = ABI::V6;
 
-/// What is left; its memory is closed to others of its user.
+/// The rights that stay. No other process of the user can read the process's memory.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerSandbox {
     pub(crate) read: Vec<PathBuf>,
@@ -31,13 +31,14 @@ pub(crate) struct WorkerSandbox {
 }
 
 impl WorkerSandbox {
-    /// Enters it, for good, with this thread and those it starts later. Words where the kernel
-    /// cannot confine files.
+    /// Enters the sandbox, for good, with this thread and the threads that it starts later. Returns
+    /// a warning if the kernel cannot confine files.
     ///
     /// # Errors
-    /// A part of it could not be entered.
+    /// A part of the sandbox could not be entered.
     pub(crate) fn enter(&self) -> Result<Option<&'static str>, String> {
-        // No process of the same user may look into it, ptrace(2) and /proc/PID/mem among others.
+        // No process of the same user may look into this one, among others by ptrace(2) and
+        // /proc/PID/mem.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)
             .map_err(|e| format!("closing its memory: {e}"))?;
         open_without_waiting().map_err(|e| format!("handling SIGSYS: {e}"))?;
@@ -53,7 +54,7 @@ impl WorkerSandbox {
         }
         let mut rules = rules.scope(Scope::from_all(LANDLOCK))?.create()?;
         let read = AccessFs::ReadFile | AccessFs::ReadDir;
-        // No devices, pipes or sockets: those are ways to others.
+        // No devices, pipes or sockets, because they lead to other processes.
         let special = AccessFs::MakeChar
             | AccessFs::MakeBlock
             | AccessFs::MakeFifo
@@ -62,7 +63,7 @@ impl WorkerSandbox {
         let write = (AccessFs::from_all(LANDLOCK) & !special) & !AccessFs::Execute;
         let folders = self.read.iter().map(|f| (f, read));
         for (folder, access) in folders.chain(self.write.iter().map(|f| (f, write))) {
-            // A folder that is not there needs no rule.
+            // A missing folder needs no rule.
             if let Ok(fd) = PathFd::new(folder) {
                 rules = rules.add_rule(PathBeneath::new(fd, access))?;
             }
@@ -73,7 +74,7 @@ impl WorkerSandbox {
         ))
     }
 
-    /// Refuses (EPERM) system calls that none of this needs.
+    /// Refuses (EPERM) system calls that a worker does not need.
     fn calls(&self) -> Result<(), seccompiler::Error> {
         let mut refused = BTreeMap::new();
         for call in [
@@ -98,7 +99,7 @@ impl WorkerSandbox {
             libc::SYS_sched_setscheduler,
             libc::SYS_sched_setparam,
             libc::SYS_sched_setattr,
-            // They outlive the worker.
+            // These objects outlive the worker.
             libc::SYS_shmget,
             libc::SYS_msgget,
             libc::SYS_semget,
@@ -114,13 +115,15 @@ impl WorkerSandbox {
         refused.insert(libc::SYS_clone, processes()?);
         refused.insert(libc::SYS_socket, self.sockets()?);
         refuse(refused, libc::EPERM)?;
-        // No thread waits for what a guest opens.
+        // A thread must not wait in a file that a guest opens.
         filter([(libc::SYS_openat2, opens()?)].into(), SeccompAction::Trap)?;
-        // Its flags lie in memory, where no filter sees them: the C library goes on with clone(2).
+        // The flags of clone3(2) are in memory, where no filter sees them: the C library goes on
+        // with clone(2).
         refuse([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS)
     }
 
-    /// Which sockets are refused: with the network all but those of the Internet protocols.
+    /// Returns the calls of socket(2) to refuse: with the network, all but those of the Internet
+    /// protocols.
     fn sockets(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         if !self.network {
             return Ok(Vec::new());
@@ -146,13 +149,13 @@ fn filter(
     seccompiler::apply_filter(&BpfProgram::try_from(filter)?)
 }
 
-/// Calls of openat2(2) as libraries make them.
+/// Returns the calls of openat2(2) that libraries make.
 fn opens() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let size = SeccompCondition::new(3, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, OPEN_HOW)?;
     Ok(vec![SeccompRule::new(vec![size])?])
 }
 
-/// Which calls of clone(2) are refused: those that make no thread.
+/// Returns the calls of clone(2) to refuse: those without CLONE_THREAD.
 fn processes() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
     let none = SeccompCmpOp::MaskedEq(thread);
@@ -160,7 +163,7 @@ fn processes() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     Ok(vec![SeccompRule::new(vec![none])?])
 }
 
-/// Which calls of prlimit(2) are refused: those with a new limit.
+/// Returns the calls of prlimit(2) to refuse: those with a new limit.
 fn new_limits() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let is_given = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
     Ok(vec![SeccompRule::new(vec![is_given])?])
@@ -170,7 +173,7 @@ fn arch() -> Result<TargetArch, seccompiler::BackendError> {
     std::env::consts::ARCH.try_into()
 }
 
-/// A folder with its links resolved, as Landlock sees it.
+/// Resolves the links in a folder's path, as Landlock does.
 pub(crate) fn folder(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
@@ -188,7 +191,8 @@ mod tests {
 
     const DENIED: io::ErrorKind = io::ErrorKind::PermissionDenied;
 
-    /// Runs `look` inside: on a thread of its own, which is all that a sandbox confines.
+    /// Runs `look` inside the sandbox, on a separate thread, because a sandbox confines only its
+    /// thread.
     fn inside<T: Send>(sandbox: &WorkerSandbox, look: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let confined = scope.spawn(|| {
@@ -272,7 +276,7 @@ mod tests {
         inside(&WorkerSandbox::default(), || {
             assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
             denied("fork", Command::new("/bin/true").spawn());
-            // Refused before anybody looks for the file.
+            // Refused before the kernel looks for the file.
             let exec = Command::new("/nonexistent").exec();
             assert_eq!(exec.kind(), DENIED);
         });

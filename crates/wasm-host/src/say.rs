@@ -1,4 +1,4 @@
-//! What the processes of this crate say on their standard error.
+//! Messages of the processes of this crate on standard error.
 
 /// Writes a line, at once.
 pub(crate) fn line(words: &str) {
@@ -6,7 +6,7 @@ pub(crate) fn line(words: &str) {
     let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
 }
 
-/// Words of the worker.
+/// Formats words as a message of the worker.
 pub(crate) fn of_worker(words: &str) -> String {
     format!("galgo: wasm worker: {words}")
 }

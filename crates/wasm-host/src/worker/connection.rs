@@ -1,8 +1,7 @@
-//! A connection of the server: one request after the other, and their answers, in FastCGI records.
+//! A connection of the server. It carries one request after the other, and their answers, in FastCGI records.
 //!
-//! Output is held back while the guest computes, so that a head and a body, printed apart, wake the
-//! server once: it goes out when a piece is full, when the guest waits for something, with the next
-//! tick of its clock, and together with how the instance ended.
+//! Output is held back while the guest computes, so that a separately printed head and body wake the server only once. Output
+//! is written when a piece is full, when the guest waits, at the next tick of its clock, and with the exit of the instance.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -27,18 +26,18 @@ use rustix::{
     net::{RecvFlags, SendFlags, recv, send},
 };
 
-/// Bytes moved at once.
+/// Number of bytes that are moved at once.
 pub(super) const PIECE: usize = 64 << 10;
-/// Bytes of a request's variables; the server's own limits are lower.
+/// Limit of a request's variables in bytes; the server's own limits are lower.
 const VARIABLES: usize = 16 << 20;
 
-/// What to run, and its environment: `NAME=value\0` one behind the other.
+/// The code to run, and its environment: `NAME=value\0`, one after the other.
 pub(super) struct RunRequest {
     pub(super) run: Run,
     pub(super) env: Vec<u8>,
 }
 
-/// What a guest, or the code that watches it, may wait for.
+/// An event that a guest, or the code that watches it, may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Readiness {
     Input,
@@ -46,7 +45,7 @@ pub(super) enum Readiness {
     HangUp,
 }
 
-/// One connection. Its descriptor blocks; while a guest runs nothing here does.
+/// A connection of the server. Its descriptor blocks, but no call here does while a guest runs.
 #[derive(Debug)]
 pub(super) struct ServerConnection {
     fd: OwnedFd,
@@ -57,16 +56,16 @@ pub(super) struct ServerConnection {
 #[derive(Debug)]
 struct RecordInput {
     buf: Box<[u8]>,
-    /// What is still to be looked at.
+    /// Position of the first byte that was not parsed yet.
     at: usize,
     end: usize,
     requests: Requests,
-    /// Bytes of the body that come next.
+    /// Number of bytes of the body that come next.
     body: usize,
     over: Option<BodyEnd>,
 }
 
-/// How a body has ended.
+/// The end of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BodyEnd {
     Whole,
@@ -77,7 +76,7 @@ enum BodyEnd {
 #[derive(Debug, Default)]
 struct RecordOutput {
     bytes: Vec<u8>,
-    /// The record that may still grow, and where it begins.
+    /// The record that may still grow, and its start.
     open: Option<(RecordType, usize)>,
     broken: Option<Errno>,
 }
@@ -98,11 +97,11 @@ impl ServerConnection {
         }
     }
 
-    /// Waits for the next request. `None`: there will be none.
+    /// Waits for the next request. `None`: no request will come.
     pub(super) fn request(&self) -> Option<RunRequest> {
         let input = &mut *lock(&self.input);
         let mut params = Vec::new();
-        // What the guest before has not read.
+        // Bytes that the previous guest has not read.
         let unread = std::mem::take(&mut input.body);
         input.take(unread);
         loop {
@@ -130,8 +129,8 @@ impl ServerConnection {
         request(&params)
     }
 
-    /// Bytes of the body, at most so many; none at its end, AGAIN where none is there yet, IO where no more will come of a body
-    /// that is not whole.
+    /// Returns at most this many bytes of the body; no bytes at its end. AGAIN: no bytes are there yet. IO: the body was cut,
+    /// and no more bytes will come.
     pub(super) fn read(&self, most: usize) -> Result<Bytes, Errno> {
         let input = &mut *lock(&self.input);
         loop {
@@ -154,14 +153,14 @@ impl ServerConnection {
         }
     }
 
-    /// Takes output; it goes out later. How much is held now.
+    /// Takes output, which is written later. Returns the number of held bytes.
     pub(super) fn put(&self, kind: RecordType, bytes: &[u8]) -> usize {
         let output = &mut *lock(&self.output);
         output.put(kind, bytes);
         output.bytes.len()
     }
 
-    /// How much is held.
+    /// Returns the number of held bytes.
     ///
     /// # Errors
     /// The server reads no more.
@@ -170,14 +169,14 @@ impl ServerConnection {
         output.broken.map_or(Ok(output.bytes.len()), Err)
     }
 
-    /// The last of a request: how it ended.
+    /// Ends the answer to a request with its result.
     pub(super) fn end(&self, ended: RunOutcome) {
         let more = ended.encode();
         let end = &fcgi::end(ID, 0, Outcome::COMPLETE)[HEADER..];
         lock(&self.output).record(RecordType::END, &[end, &more[..]].concat());
     }
 
-    /// Writes what is held, as much as fits now; whether that was all.
+    /// Writes as much of the held output as fits now; returns whether that was all.
     pub(super) fn push(&self) -> bool {
         let output = &mut *lock(&self.output);
         let mut written = 0;
@@ -199,7 +198,7 @@ impl ServerConnection {
         output.bytes.is_empty()
     }
 
-    /// Whether this has come about, or never will.
+    /// Whether the event has happened, or never will.
     pub(super) fn has(&self, event: Readiness) -> bool {
         if event == Readiness::Input {
             let input = &mut *lock(&self.input);
@@ -252,7 +251,7 @@ impl RecordInput {
         taken
     }
 
-    /// Looks at what was read, up to the next bytes of the body or its end.
+    /// Parses input up to the next bytes of the body, or its end.
     fn advance(&mut self) {
         while self.body == 0 && self.over.is_none() {
             match self.step() {
@@ -293,7 +292,7 @@ impl RecordOutput {
     }
 }
 
-/// Without padding: neither side reads whole words.
+/// Makes a header without padding, because neither side reads whole words.
 fn header(kind: RecordType, content: usize) -> [u8; HEADER] {
     let header = Header::new(kind, ID, content);
     Header {
@@ -399,7 +398,7 @@ mod tests {
         server.shutdown(std::net::Shutdown::Write).unwrap();
         assert!(worker.has(Readiness::HangUp));
         assert_eq!(worker.read(9).unwrap(), &b"345"[..]);
-        // No guest takes it for the end of its input.
+        // A guest must not take this for the end of its input.
         assert_eq!(worker.read(9), Err(Errno::IO));
     }
 

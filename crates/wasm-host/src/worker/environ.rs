@@ -1,5 +1,5 @@
-//! The environment of a preview 1 command, byte for byte: what wasmtime-wasi hands over must be
-//! UTF-8, and a PATH_INFO need not be.
+//! The environment of a preview 1 command, byte for byte: wasmtime-wasi can only hand over UTF-8,
+//! and a PATH_INFO need not be UTF-8.
 
 use wasmtime::{Caller, Extern, Linker, Memory, Result};
 

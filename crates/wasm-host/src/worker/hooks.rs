@@ -1,10 +1,10 @@
-//! What a component asks of the host over HTTP.
+//! The hooks for a component's own HTTP requests.
 
 use hyper::{Request, Response};
 use wasmtime_wasi_http::{Error as HttpError, RequestOptions, WasiBody, WasiHttpHooks};
 
-/// What a component may do over HTTP by itself: nothing. It reaches others, where its route allows the
-/// network, by sockets.
+/// Refuses all HTTP requests of a component. If its route allows the network, a component reaches
+/// other machines by sockets.
 #[derive(Debug)]
 pub(super) struct Hooks;
 

@@ -1,5 +1,5 @@
-//! A component that exports `wasi:http/incoming-handler`: its request is made from the variables and
-//! standard input, and its response goes to standard output as any CGI program prints one.
+//! A component that exports `wasi:http/incoming-handler`. Its request is made from the variables and
+//! standard input; its response goes to standard output in the form of CGI.
 
 use std::{
     collections::HashMap,
@@ -59,7 +59,7 @@ pub(super) async fn call(
     let handle = async {
         let handler = proxy.wasi_http_incoming_handler();
         let handled = handler.call_handle(&mut *store, request, out).await;
-        // What the guest kept of its response ends with it.
+        // Parts of its response that the guest still holds are dropped with it.
         let table = store.data_mut().http().table;
         *table = wasmtime::component::ResourceTable::new();
         handled
@@ -68,7 +68,7 @@ pub(super) async fn call(
     handled.and(printed)
 }
 
-/// The request that the variables describe (RFC 3875, 4.1).
+/// Returns the request that the variables describe (RFC 3875, 4.1).
 fn request(env: &[u8], body: InStream) -> Result<(Scheme, Request<StdinBody>)> {
     let env: HashMap<&[u8], &[u8]> = variables(env).collect();
     let value = |name: &str| env.get(name.as_bytes()).copied().unwrap_or_default();
@@ -119,7 +119,8 @@ async fn print(stdout: &mut OutStream, response: Response<HyperOutgoingBody>) ->
     let (mut parts, mut body) = response.into_parts();
     let bodiless = matches!(parts.status.as_u16(), 204 | 304);
     if !bodiless && !body.is_end_stream() && !parts.headers.contains_key(CONTENT_TYPE) {
-        // A CGI program must say; HTTP leaves it to the reader (RFC 9110, 8.3), who is told as much.
+        // A CGI program must name a type; HTTP leaves the type to the reader (RFC 9110, 8.3), which
+        // this type tells the client.
         let any = HeaderValue::from_static("application/octet-stream");
         parts.headers.insert(CONTENT_TYPE, any);
     }

@@ -1,5 +1,5 @@
-//! Threads that hang in file systems. No call ends them but the end of the process: the worker leaves before they are many, and the server starts
-//! another one.
+//! Threads that hang in file systems. Only the end of the process ends them. So the worker exits before there are many, and the
+//! server starts another worker.
 
 use std::{
     io, mem,
@@ -16,15 +16,15 @@ use tokio::runtime::{Builder, Runtime};
 use super::shared::Worker;
 use crate::say::say;
 
-/// Threads that do the file operations of one instance, which does one at a time; another where one is
-/// stuck.
+/// Threads that do the file operations of one instance. An instance does one operation at a time, and needs another thread if one
+/// is stuck.
 const FILE_THREADS: usize = 4;
 /// Threads that may hang while other instances run.
 const MOST: usize = 64;
-/// A thread that does nothing else begins a task within this.
+/// An idle thread begins a task within this time.
 const BEGINS: Duration = Duration::from_millis(250);
 
-/// What a thread waits with for its guest.
+/// Creates the event loop in which a thread waits with its guest.
 pub(super) fn event_loop() -> io::Result<Runtime> {
     Builder::new_current_thread()
         .enable_all()
@@ -32,8 +32,8 @@ pub(super) fn event_loop() -> io::Result<Runtime> {
         .build()
 }
 
-/// A run was cancelled, maybe in the middle of a file operation. Threads that hang are left behind, with the event loop that they belong to: the next
-/// instance needs others.
+/// Called after a run was cancelled, maybe in the middle of a file operation. Abandons hanging threads with their event loop,
+/// because the next instance needs working threads.
 pub(super) fn leave_behind(worker: &Arc<Worker>, runtime: &mut Runtime) {
     let hang = hanging(runtime);
     if hang == 0 {
@@ -43,7 +43,8 @@ pub(super) fn leave_behind(worker: &Arc<Worker>, runtime: &mut Runtime) {
     let left = event_loop().and_then(|next| {
         let (old, worker) = (mem::replace(runtime, next), worker.clone());
         thread::Builder::new().name("left".into()).spawn(move || {
-            // It waits for the threads: what is only slow, such as a name server, counts no longer when it has answered.
+            // The drop waits for the threads: a thread that was only slow, for example because of a name server, counts until it
+            // has its answer.
             drop(old);
             worker.hung.fetch_sub(hang, Ordering::SeqCst);
         })
@@ -54,7 +55,7 @@ pub(super) fn leave_behind(worker: &Arc<Worker>, runtime: &mut Runtime) {
     }
 }
 
-/// How many threads for files hang: so many do not come to a place where all of them meet.
+/// Returns the number of file threads that hang, because they do not begin a task in which all of them meet.
 fn hanging(runtime: &Runtime) -> usize {
     let met = Arc::new(AtomicUsize::new(0));
     let until = Instant::now() + BEGINS;

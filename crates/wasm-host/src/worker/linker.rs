@@ -1,4 +1,4 @@
-//! What programs are offered, and whether one imports no more.
+//! The imports that programs are offered, and the check that a program needs no others.
 
 use galgo_wasm::code::ModuleKind;
 use wasmtime::{
@@ -10,7 +10,7 @@ use wasmtime_wasi_http::p2::bindings::ProxyPre;
 
 use super::{environ, state::InstanceState};
 
-/// A program that needs only its memory.
+/// A program that is ready to run, and needs only its memory.
 pub(super) enum LinkedProgram {
     Command(InstancePre<InstanceState>),
     Component(CommandPre<InstanceState>),
@@ -35,7 +35,7 @@ pub(super) fn component_linker(
     Ok(linker)
 }
 
-/// Whether a module is a command and everything it imports is there.
+/// Checks that a module is a command, and that all its imports are offered.
 pub(crate) fn check_module(engine: &Engine, module: &Module) -> wasmtime::Result<()> {
     if module.get_export("_start").is_none() {
         return Err(wasmtime::Error::msg(
@@ -60,7 +60,7 @@ pub(crate) fn check_module(engine: &Engine, module: &Module) -> wasmtime::Result
     linker.instantiate_pre(module).map(drop)
 }
 
-/// What a component is; everything it imports is there.
+/// Returns the kind of a component, after a check that all its imports are offered.
 pub(crate) fn component_kind(
     engine: &Engine,
     component: &Component,

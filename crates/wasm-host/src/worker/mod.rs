@@ -1,8 +1,7 @@
-//! The worker process: takes connections, serves each on a thread of its own, and runs each request on it as an
-//! instance of its own.
+//! The worker process: takes connections, serves each on its own thread, and runs each request there in its own instance.
 //!
-//! Threads wait for the next connection on the server's socket itself. The thread that takes one starts another
-//! where no other waits. The server keeps connections, so that a thread mostly waits for its next request on its own.
+//! Threads wait for the next connection on the server's socket itself. A thread that takes a connection starts another thread
+//! if no other one waits. The server keeps connections, so a thread mostly waits for the next request on its own connection.
 
 mod connection;
 mod environ;
@@ -49,11 +48,11 @@ use own::{NotFound, Own, ProgramResult};
 use run::Served;
 use shared::{CodeSource, Worker};
 
-/// Serves the server's socket, standard input, until that is closed, for a user's own modules: by what its keeper says, over
+/// Serves the server's socket, standard input, until it is closed, for a user's own modules. The keeper sends its setup over
 /// descriptor 4.
 ///
 /// # Errors
-/// It could not begin; in words.
+/// A sentence: the worker could not begin.
 pub(crate) fn serve_own() -> Result<(), String> {
     let keeper = inherited(2).map_err(|e| e.to_string())?.pop();
     let keeper = keeper.ok_or("there is no keeper")?;
@@ -70,10 +69,10 @@ pub(crate) fn serve_own() -> Result<(), String> {
     run(seen, CodeSource::Keeper(Own::new(setup, keeper)))
 }
 
-/// Serves the server's socket, standard input, until that is closed.
+/// Serves the server's socket, standard input, until it is closed.
 ///
 /// # Errors
-/// As [`serve_own`].
+/// See [`serve_own`].
 pub(crate) fn serve() -> Result<(), String> {
     let mut message = Vec::new();
     let socket = rustix::stdio::stdin();
@@ -93,7 +92,7 @@ fn run(mut setup: WorkerSetup, source: CodeSource) -> Result<(), String> {
     let setup = &setup;
     let socket = rustix::io::dup(rustix::stdio::stdin()).map_err(|e| e.to_string())?;
     let socket = Arc::new(socket);
-    // What a dead worker held in memory must not be readable.
+    // The memory of a dead worker must not be readable.
     limits::lower(&[(Resource::Core, 0)])?;
     let worker = Arc::new(Worker::new(setup, source)?);
     if let Some(warning) = confine(setup)? {
@@ -108,11 +107,11 @@ fn run(mut setup: WorkerSetup, source: CodeSource) -> Result<(), String> {
     Ok(())
 }
 
-/// What the path of a folder that this process holds begins with.
+/// The prefix of a path to a folder that this process holds open.
 const HELD: &[u8] = b"/proc/self/fd/";
 
-/// Opens the folders for guests, once and for all, and names them by their descriptors: another account may put a link in the
-/// place of one at any time. One that is missing, or not to be used, keeps its name, and no guest enters it.
+/// Opens the folders for guests once, and names them by their descriptors, because another account may replace one by a link
+/// at any time. A folder that is missing or unusable keeps its name, and no guest enters it.
 fn hold_folders(setup: &mut WorkerSetup) -> Vec<OwnedFd> {
     let mut held = Vec::new();
     for (_, host, _) in setup.profiles.iter_mut().flat_map(|p| &mut p.folders) {
@@ -151,7 +150,7 @@ fn confine(setup: &WorkerSetup) -> Result<Option<&'static str>, String> {
     left.enter()
 }
 
-/// Takes connections from the socket until it is closed, which ends the process: the server is gone.
+/// Takes connections from the socket until the server closes it, which ends the process.
 fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, mut runtime: Runtime) {
     let mut bytes = Vec::new();
     loop {
@@ -168,7 +167,8 @@ fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, mut runtime: Runtime) {
         };
         let attended = others > 0 || another(worker, socket);
         match Message::decode(message) {
-            // A thread that serves a connection comes back when that is closed. The next ones would wait for it.
+            // A thread that serves a connection returns when that is closed. Until then, the next connections would wait for
+            // it.
             Some(Message::Connect) if !attended => fds.into_iter().for_each(refuse),
             Some(Message::Connect) => {
                 for fd in fds {
@@ -184,7 +184,7 @@ fn take(worker: &Arc<Worker>, socket: &Arc<OwnedFd>, mut runtime: Runtime) {
     }
 }
 
-/// Starts a thread that waits for connections, unless there are as many as there may be. False: none can be made.
+/// Starts a thread that waits for connections, unless the limit is reached. Returns false if no thread can be started.
 fn another(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) -> bool {
     if worker.threads.fetch_add(1, Ordering::SeqCst) >= worker.most {
         worker.threads.fetch_sub(1, Ordering::SeqCst);
@@ -204,7 +204,7 @@ fn another(worker: &Arc<Worker>, socket: &Arc<OwnedFd>) -> bool {
     started.is_ok()
 }
 
-/// Counted among the threads until it ends, by a panic, too.
+/// Counts a thread until it ends, even by a panic.
 struct Thread<'w>(&'w AtomicUsize);
 
 impl Drop for Thread<'_> {
@@ -213,7 +213,7 @@ impl Drop for Thread<'_> {
     }
 }
 
-/// Tells the server that a connection is not served, for want of a thread.
+/// Tells the server that a connection is not served because there is no thread.
 fn refuse(fd: OwnedFd) {
     let connection = ServerConnection::new(fd);
     connection.end(RunOutcome::NoThread);
@@ -224,7 +224,8 @@ impl Worker {
     /// Answers the requests of a connection, until the server closes it.
     fn serve(&self, runtime: &Runtime, fd: OwnedFd) -> Served {
         let connection = Arc::new(ServerConnection::new(fd));
-        // Code that still holds it belongs to the request before: no other request is answered on it then.
+        // If other code still holds the connection, that code belongs to the previous request: no other request is answered
+        // on it then.
         while Arc::strong_count(&connection) == 1
             && let Some(mut request) = connection.request()
         {
@@ -245,7 +246,7 @@ impl Worker {
         Served::Heard
     }
 
-    /// The program that a request is for, which may be held to limits of its own.
+    /// Returns the program of a request, whose limits may be lowered.
     fn found(&self, request: &mut RunRequest) -> ProgramResult {
         match &self.source {
             CodeSource::Cache(_) => {

@@ -17,13 +17,13 @@ use galgo_wasm::{
 use super::linker::LinkedProgram;
 use crate::say::say;
 
-/// Modules that are remembered: beyond that all are forgotten, and compiled again when they are asked for.
+/// Limit of remembered modules: beyond it all are forgotten, and compiled again on request.
 const MOST: usize = 1000;
 
-/// Why a module does not run.
+/// The reason why a module does not run.
 pub(super) struct NotFound {
     pub(super) ended: RunOutcome,
-    /// In words; may be empty.
+    /// The reason in words; may be empty.
     pub(super) why: String,
 }
 
@@ -33,13 +33,13 @@ impl NotFound {
     }
 }
 
-/// A program that may run, or why it does not.
+/// A program that may run, or the reason why not.
 pub(super) type ProgramResult = Result<Arc<LinkedProgram>, NotFound>;
 
-/// What a worker of a user's own modules knows.
+/// The state of a worker for a user's own modules.
 pub(super) struct Own {
     setup: UserSetup,
-    /// One conversation at a time: another one's module waits until this one's is compiled.
+    /// The socket to the keeper, locked for each compilation: other modules wait until the current one is compiled.
     keeper: Mutex<OwnedFd>,
     modules: Mutex<HashMap<PathBuf, OwnModule>>,
 }
@@ -48,7 +48,7 @@ pub(super) struct Own {
 struct OwnModule {
     /// Serves, and the file it was made of.
     program: Option<(FileId, Arc<LinkedProgram>)>,
-    /// Is no program: why.
+    /// The version of the file that is no program, and why.
     bad: Option<(FileId, String)>,
 }
 
@@ -61,7 +61,7 @@ impl Own {
         }
     }
 
-    /// Holds a run to what is configured, whatever the server has asked for.
+    /// Lowers the limits of a run to the configured ones, whatever the server has asked for.
     pub(super) fn limit(&self, run: &mut Run) {
         run.profile = 0;
         run.memory = run.memory.min(self.setup.memory);
@@ -72,8 +72,8 @@ impl Own {
         };
     }
 
-    /// The program of a module as its file is now. While a replaced one is compiled for another request the one before serves; so
-    /// it does where the new one is no program.
+    /// Returns the program of a module as its file is now. The previous program serves while another request has a new file
+    /// compiled, or if the new file is no program.
     pub(super) fn program(
         &self,
         module: &Path,
@@ -95,7 +95,7 @@ impl Own {
                 None => lock(&self.keeper),
             },
         };
-        // Another request may have had it compiled meanwhile.
+        // Another request may have had the module compiled meanwhile.
         if let Some(known) = self.known(&real, id) {
             return known;
         }
@@ -107,7 +107,7 @@ impl Own {
         self.remember(real, id, made)
     }
 
-    /// What is known of the file as it is.
+    /// Returns the program or the failure for the current version of the file, if it is known.
     fn known(&self, real: &Path, id: FileId) -> Option<ProgramResult> {
         let modules = lock(&self.modules);
         let OwnModule { program, bad } = modules.get(real)?;
@@ -121,7 +121,7 @@ impl Own {
         }
     }
 
-    /// What serves, whatever file it was made of.
+    /// Returns the program that serves, whatever version of the file it was made from.
     fn serves(&self, real: &Path) -> Option<Arc<LinkedProgram>> {
         let modules = lock(&self.modules);
         let (_, program) = modules.get(real)?.program.as_ref()?;
@@ -168,7 +168,7 @@ fn ask(keeper: &OwnedFd, module: &Path) -> Result<Code, NotFound> {
     let mut buffer = Vec::new();
     let received = wire::receive(keeper, &mut buffer);
     let received = received.map_err(|e| ours(format!("the keeper does not answer: {e}")))?;
-    // It ends with its keeper.
+    // The worker ends with its keeper.
     let Some((message, mut fds)) = received else {
         return Err(ours("the keeper has ended".into()));
     };

@@ -1,4 +1,4 @@
-//! One run: an instance made, called, and gone.
+//! A run: an instance is made, called, and dropped.
 
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
@@ -19,19 +19,19 @@ use super::{
     stdio::Waiter,
 };
 
-/// How an instance ends that the server has given up.
+/// The exit of an instance whose request the server has given up.
 const CANCELLED: Status = Status::Signal(SIGTERM);
-/// Bytes of a backtrace that go to standard error.
+/// Limit of a backtrace on standard error in bytes.
 const BACKTRACE: usize = 16 << 10;
 
-/// What became of a request.
+/// The result of serving a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Served {
-    /// The server has heard how it ended.
+    /// The server has received the exit.
     Heard,
-    /// The server has not.
+    /// The server has not received the exit.
     Unheard,
-    /// The server has given it up, and the instance was ended.
+    /// The server has given the request up, and the instance was ended.
     Cancelled,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn run(
         system: Duration::ZERO,
         max_rss: memory,
     };
-    // What the store holds is given back after the server has its answer.
+    // The store is dropped after the server has its answer.
     let served = end(connection, RunOutcome::Exit(exit), runtime);
     match status {
         CANCELLED => Served::Cancelled,
@@ -77,7 +77,7 @@ pub(super) fn run(
     }
 }
 
-/// Says how a request ended, behind its output.
+/// Sends the result of a request, after its output.
 pub(super) fn end(connection: &ServerConnection, ended: RunOutcome, runtime: &Runtime) -> Served {
     connection.end(ended);
     if connection.push() || runtime.block_on(Meanwhile::new(connection).pushed()) {
@@ -108,8 +108,8 @@ async fn status(
     }
 }
 
-/// What goes on while a guest waits, and nowhere near one that does not: its output is written, and the
-/// server's end of the connection watched.
+/// Background work while a guest waits, which costs a running guest nothing: it writes the guest's
+/// output, and watches the server's end of the connection.
 struct Meanwhile<'r> {
     connection: &'r ServerConnection,
     output: Waiter,
@@ -125,7 +125,7 @@ impl<'r> Meanwhile<'r> {
         }
     }
 
-    /// Until the server closes its end.
+    /// Waits until the server closes its end.
     async fn hung_up(&mut self) {
         poll_fn(|cx| {
             let _ = self.output.poll_push(self.connection, cx);
@@ -134,7 +134,8 @@ impl<'r> Meanwhile<'r> {
         .await;
     }
 
-    /// Until all output is written; false where the server closes its end before, or reads no more.
+    /// Waits until all output is written. Returns false if the server closes its end before, or reads
+    /// no more.
     async fn pushed(&mut self) -> bool {
         poll_fn(|cx| match self.output.poll_push(self.connection, cx) {
             Poll::Ready(()) => Poll::Ready(self.connection.held().is_ok()),
@@ -173,7 +174,7 @@ fn verdict(e: &wasmtime::Error, connection: &ServerConnection) -> Status {
     if let Some(exit) = e.downcast_ref::<I32Exit>() {
         return Status::Code(exit.0 & 0xff);
     }
-    // A signal stands for each way to trap: the one that ends a native program of the same fault.
+    // Each kind of trap stands for a signal: the signal that ends a native program of the same fault.
     let signal = match (e.downcast_ref::<StopReason>(), e.downcast_ref::<Trap>()) {
         (Some(StopReason::Cancelled), _) => return CANCELLED,
         (Some(StopReason::Cpu), _) => SIGXCPU,

@@ -1,4 +1,4 @@
-//! What the threads share: the programs, and what they are run with.
+//! The state that the threads of a worker share: the programs, and the means to run them.
 
 use std::{
     collections::HashMap,
@@ -23,14 +23,15 @@ use super::{
 };
 use crate::{engine, limits, load, say::say};
 
-/// Instances at once, whatever the server says: each has 6 GiB of address space set aside.
+/// Limit of instances at once, whatever the server says: each instance reserves 6 GiB of address
+/// space.
 const INSTANCES_MOST: u64 = 4096;
 
-/// Where code comes from.
+/// The source of code.
 pub(super) enum CodeSource {
-    /// From this folder, by its name.
+    /// This folder; code is found by its name.
     Cache(PathBuf),
-    /// From a keeper, by the path of its module.
+    /// A keeper; code is found by the path of its module.
     Keeper(Own),
 }
 
@@ -42,11 +43,11 @@ pub(super) struct Worker {
     modules: Linker<InstanceState>,
     components: component::Linker<InstanceState>,
     programs: Mutex<HashMap<ModuleDigest, ProgramCell>>,
-    /// Threads that wait for a connection, threads altogether, and how many there may be.
+    /// Threads that wait for a connection, all threads, and the limit of threads.
     pub(super) waiting: AtomicUsize,
     pub(super) threads: AtomicUsize,
     pub(super) most: usize,
-    /// Threads that hang.
+    /// Number of threads that hang.
     pub(super) hung: AtomicUsize,
     /// Files, folders, sockets and other resources that one instance may hold.
     pub(super) resources: usize,
@@ -77,12 +78,12 @@ impl Worker {
         })
     }
 
-    /// What the instances of a run may see.
+    /// Returns the profile of the run's instances.
     pub(super) fn profile(&self, run: &wire::Run) -> Option<&Profile> {
         self.profiles.get(usize::try_from(run.profile).ok()?)
     }
 
-    /// A program by its name: the first request loads it, while others wait.
+    /// Returns a program by its name: the first request loads it, while other requests wait.
     pub(super) fn program(&self, key: &ModuleDigest) -> Option<Arc<LinkedProgram>> {
         let slot = lock(&self.programs).entry(*key).or_default().clone();
         let found = slot.get_or_init(|| {
@@ -90,7 +91,7 @@ impl Worker {
             loaded.map_err(|why| say(&why)).ok().map(Arc::new)
         });
         if found.is_none() {
-            self.forget(key); // it may be there the next time
+            self.forget(key); // the next load may succeed
         }
         found.clone()
     }
@@ -107,7 +108,7 @@ impl Worker {
         self.link(&code.ok_or("code in the cache is gone or has been changed")?)
     }
 
-    /// Makes code ready to run.
+    /// Links code, so that it is ready to run.
     pub(super) fn link(&self, code: &Code) -> Result<LinkedProgram, String> {
         let module = || load::module(&self.engine, code);
         let component = || load::component(&self.engine, code);

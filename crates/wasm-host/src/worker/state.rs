@@ -1,4 +1,4 @@
-//! What belongs to one instance.
+//! The state of one instance.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Duration};
 
@@ -16,9 +16,9 @@ use super::{
 };
 use crate::engine::MEMORY_MOST;
 
-/// Elements of all tables of an instance.
+/// Limit of elements in all tables of an instance.
 const TABLE_MOST: usize = 1_000_000;
-/// Bytes of randomness in one call: more would be a call that nothing interrupts.
+/// Limit of random bytes in one call: a longer call could not be interrupted.
 const RANDOM_MOST: u64 = 64 << 10;
 
 pub(super) struct InstanceState {
@@ -26,7 +26,7 @@ pub(super) struct InstanceState {
     http: WasiHttpCtx,
     hooks: Hooks,
     pub(super) connection: Arc<ServerConnection>,
-    /// `NAME=value\0` one behind the other.
+    /// Variables as `NAME=value\0`, one after the other.
     pub(super) env: Vec<u8>,
     pub(super) memory: LinearMemory,
     cpu: Option<Duration>,
@@ -36,7 +36,7 @@ pub(super) struct InstanceState {
 pub(super) enum StopReason {
     /// The server has closed its end.
     Cancelled,
-    /// It used more processor time than it may.
+    /// The instance used more processor time than it may.
     Cpu,
 }
 
@@ -53,13 +53,13 @@ impl std::error::Error for StopReason {}
 
 #[derive(Debug, Default)]
 pub(super) struct LinearMemory {
-    /// Bytes, over all its linear memories.
+    /// Bytes of all linear memories of the instance.
     pub(super) used: u64,
     most: u64,
     elements: usize,
 }
 
-/// Lets a guest see what its profile has.
+/// Gives a guest the folders and the network of its profile.
 ///
 /// # Errors
 /// A folder cannot be opened.
@@ -86,8 +86,8 @@ fn allow(builder: &mut WasiCtxBuilder, profile: &Profile) -> Result<(), String> 
 }
 
 impl InstanceState {
-    /// A `component` asks wasmtime-wasi for its variables, a module asks `environ`. It may see what its `profile` has, and
-    /// hold so many `resources`: files, folders, sockets and others.
+    /// Makes the state of an instance. A `component` gets its variables from wasmtime-wasi, a module from `environ`. The
+    /// instance may use its `profile`, and hold this many `resources`: files, folders, sockets and others.
     ///
     /// # Errors
     /// A folder cannot be opened.
@@ -100,8 +100,8 @@ impl InstanceState {
     ) -> Result<Self, String> {
         let RunRequest { run, env } = request;
         let output = |kind| GuestOutput(connection.clone(), kind);
-        // Files are read and written by threads beside this one, and sleeping is left to the event loop
-        // (no `allow_blocking_current_thread`): whatever a guest waits for, it can be ended.
+        // Other threads read and write files, and the event loop does the sleeping (no `allow_blocking_current_thread`).
+        // So a guest can be ended whatever it waits for.
         let mut builder = WasiCtxBuilder::new();
         builder
             .max_random_size(RANDOM_MOST)
@@ -135,7 +135,7 @@ impl InstanceState {
         })
     }
 
-    /// Asked with every tick while the guest computes.
+    /// Decides, at each tick while the guest computes, whether it may go on.
     pub(super) fn may_go_on(&self) -> Result<UpdateDeadline> {
         self.connection.push();
         if self.connection.has(Readiness::HangUp) {
@@ -148,7 +148,7 @@ impl InstanceState {
     }
 }
 
-/// Processor time of this thread, and so of the instance it runs.
+/// Returns the processor time of this thread, and so of the instance that it runs.
 pub(super) fn processor() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(
@@ -157,7 +157,7 @@ pub(super) fn processor() -> Duration {
     )
 }
 
-/// The variables of a block.
+/// Returns the variables of a block.
 pub(super) fn variables(block: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     block.split(|&b| b == 0).filter_map(|pair| {
         let at = pair.iter().position(|&b| b == b'=')?;

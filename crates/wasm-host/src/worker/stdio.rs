@@ -1,5 +1,5 @@
-//! A guest's standard streams: the records of its request, read and written without waiting; what must
-//! wait does so on the thread's event loop.
+//! A guest's standard streams: the records of its request, read and written without blocking. A stream
+//! that must wait does so on the thread's event loop.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use wasmtime_wasi::{
 
 use super::connection::{PIECE, Readiness, ServerConnection};
 
-/// A registration with the event loop, made for the first wait: it belongs to one waiter.
+/// A registration with the event loop, made for the first wait; each waiter has its own.
 #[derive(Debug, Default)]
 pub(super) struct Waiter(Option<AsyncFd<OwnedFd>>);
 
@@ -58,7 +58,7 @@ impl Waiter {
         std::future::poll_fn(|cx| self.poll(connection, awaited, cx)).await;
     }
 
-    /// Until what is held has been written.
+    /// Waits until all held output has been written.
     pub(super) fn poll_push(
         &mut self,
         connection: &ServerConnection,
@@ -83,7 +83,7 @@ fn register(connection: &ServerConnection, awaited: Readiness) -> Option<AsyncFd
         Readiness::Room => Interest::WRITABLE,
     };
     let own = rustix::io::fcntl_dupfd_cloexec(connection.as_fd(), 3).ok()?;
-    // Sound: an `OwnedFd` keeps its descriptor.
+    // Sound, because an `OwnedFd` keeps its descriptor.
     AsyncFd::with_interest(own, interest).ok()
 }
 
@@ -115,7 +115,7 @@ impl InStream {
         }
     }
 
-    /// The next piece of so many bytes at most; empty at the end.
+    /// Returns the next piece, at most `most` bytes; empty at the end.
     pub(super) fn poll_piece(
         &mut self,
         most: usize,
@@ -187,7 +187,7 @@ impl OutStream {
         self.connection.held().is_ok_and(|held| held >= PIECE)
     }
 
-    /// Takes all of it once there is room for some.
+    /// Takes all bytes once there is room for some.
     pub(super) async fn write_all(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         self.ready().await;
         if self.connection.put(self.kind, bytes) >= PIECE {
@@ -218,7 +218,7 @@ impl OutputStream for OutStream {
         Ok(())
     }
 
-    /// What is held back goes out soon enough: see above.
+    /// Does nothing, because held output is written soon enough: see the module `connection`.
     fn flush(&mut self) -> StreamResult<()> {
         Ok(())
     }
@@ -244,7 +244,7 @@ impl IsTerminal for GuestOutput {
     }
 }
 
-// Interfaces of preview 3 alone ask for an asynchronous stream, and no guest here reaches them.
+// Only interfaces of preview 3 ask for an asynchronous stream, and guests here cannot import them.
 impl StdinStream for GuestStdin {
     fn async_stream(&self) -> Box<dyn AsyncRead + Send + Sync> {
         Box::new(tokio::io::empty())

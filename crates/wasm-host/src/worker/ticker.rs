@@ -13,9 +13,10 @@ use wasmtime::Engine;
 
 use crate::say::say;
 
-/// A guest that loops notices its end within this.
+/// A guest in an endless loop notices its end within this time.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Ticks without a guest before the thread rests, so that a worker at rest does not wake the processor.
+/// Number of ticks without a guest after which the thread rests, so that an idle worker does not wake
+/// the processor.
 const PATIENCE: u32 = 100;
 
 #[derive(Debug, Default, Clone)]
@@ -24,7 +25,7 @@ pub(super) struct Ticker(Arc<TickerState>);
 #[derive(Debug, Default)]
 struct TickerState {
     running: AtomicUsize,
-    /// Whether its thread rests, until it is woken.
+    /// Whether the thread rests, until it is woken.
     rests: AtomicBool,
     thread: OnceLock<Thread>,
 }
@@ -78,7 +79,7 @@ impl TickerState {
 
     fn rest(&self) {
         self.rests.store(true, Ordering::SeqCst);
-        // A guest that came between the last look and the store did not see it.
+        // A guest that came between the last check and the store did not see it.
         while self.running.load(Ordering::SeqCst) == 0 {
             thread::park();
         }
