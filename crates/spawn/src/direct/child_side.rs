@@ -43,7 +43,7 @@ pub(super) struct ChildContext {
     pub(super) ruleset: Option<RawFd>,
     /// The signal that the child gets if the server dies, and the server's process id.
     pub(super) orphaned: Option<(i32, i32)>,
-    /// Signals to give their default disposition.
+    /// Signals that the child resets to their default disposition.
     pub(super) reset: u64,
     /// Run the program at a lower priority than others.
     pub(super) behind: bool,

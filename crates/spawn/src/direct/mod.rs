@@ -106,7 +106,7 @@ impl Direct {
     }
 
     /// Sets the ruleset that programs enter a domain with, from the next start on, in place of a ruleset with scopes alone.
-    /// `None`: programs enter no domain here, and make one of their own with these scopes. If a process is in a domain that
+    /// `None`: programs enter no domain here, and make their own domain with these scopes. If a process is in a domain that
     /// handles rights to files, another domain that handles none denies renames from folder to folder.
     pub fn set_ruleset(&mut self, ruleset: Option<OwnedFd>) {
         self.ruleset = ruleset.map(Arc::new);

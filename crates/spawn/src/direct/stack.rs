@@ -8,7 +8,7 @@ const SIZE: usize = 64 * 1024;
 /// Unmapped bytes below the stack: at least one page, of any page size that Linux has.
 const GUARD: usize = 64 * 1024;
 
-/// A mapping with a guard below.
+/// A mapping, with an unmapped guard below the stack.
 #[derive(Debug)]
 pub(super) struct Stack {
     base: NonNull<c_void>,

@@ -131,7 +131,7 @@ impl Template {
         either!(self.0, template => PreforkedChild::own(template.itself()), PreforkedChild::remote(template.itself()))
     }
 
-    /// The template's process id, for logs.
+    /// Returns the template's process id, for logs.
     pub fn pid(&self) -> i32 {
         either!(&self.0, template => template.child.pid(), template.pid)
     }
