@@ -1,4 +1,4 @@
-//! Programs that stay: FastCGI and SCGI, as responders and as authorizers.
+//! Applications that keep running: FastCGI and SCGI, as responders and as authorizers.
 //!
 //! 1. Take in the body if its length must be known first, else its beginning
 //! 2. Wait for a lease
@@ -109,7 +109,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
     async fn asked(&mut self) -> Result<Box<Exchange>, Fault> {
         let (file, length) = self.body().await?;
         let lease = self.lease().await?;
-        // An idle connection may be closed by now: only a request that may be repeated tries one.
+        // An idle connection may be closed by now, so only a repeatable request tries it.
         let idle = if self.may_repeat() {
             lease.idle_connection()
         } else {
@@ -156,7 +156,7 @@ impl<'a, 'r, 'c> Ask<'a, 'r, 'c> {
         if self.bodiless() {
             return Ok((None, None));
         }
-        // A netstring begins with the length.
+        // SCGI sends the length first, in a netstring.
         let unknown = self.config.protocol == Protocol::Scgi && self.head.body == BodyLen::Chunked;
         let options = &self.config.options;
         if unknown || options.receives_first(self.head.body) {

@@ -13,7 +13,7 @@ pub(super) const CONNECT: Duration = Duration::from_secs(5);
 
 use crate::{program_settings::CgiOptions, root::CgiRoot, sendfile::Sendfile};
 
-/// Programs that stay, and get requests over a socket.
+/// An application that keeps running, and gets requests over a socket.
 #[derive(Debug, PartialEq)]
 pub struct Application {
     /// The protocol to speak.
@@ -27,7 +27,7 @@ pub struct Application {
     pub scripts: Option<CgiRoot>,
     /// Extensions of scripts in a folder. Other files are not scripts.
     pub endings: Vec<String>,
-    /// Scripts tried for a folder of them, in order.
+    /// Index scripts to try for a folder, in order.
     pub index: Vec<String>,
     /// DOCUMENT_ROOT and the base of PATH_TRANSLATED.
     pub document_root: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Handlers that answer requests: programs, applications that stay, files, constant answers.
+//! Handlers that answer requests: programs, long-running applications, files, constant answers.
 //!
 //! | module | holds |
 //! |---|---|

@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_table_of_requests() {
-        // Ten a second, two at once.
+        // Ten requests a second, two at once.
         let s = settings(10, 1000, 2);
         play(
             s,
@@ -166,7 +166,7 @@ mod tests {
         play(s, &[(10, 0), (9, 1), (10, 0), (10, 100)]);
         // A single request at once.
         play(settings(1, 60_000, 1), &[(0, 0), (1, 59_999), (60_000, 0)]);
-        // A second's requests at once.
+        // A burst as large as `requests`.
         play(
             settings(3, 3000, 3),
             &[(0, 0), (0, 0), (0, 0), (0, 1000), (1000, 0)],

@@ -31,7 +31,7 @@ use crate::{
 /// A program, and the parts of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundProgram<'p> {
-    /// SCRIPT_NAME: the path up to and including the program, no slash at its end.
+    /// SCRIPT_NAME: the path up to and including the program, without a slash at its end.
     pub script_name: &'p [u8],
     /// PATH_INFO: the rest of the path as it came (`//` stays). It is empty or begins with `/`.
     pub path_info: &'p [u8],
@@ -166,7 +166,7 @@ pub fn length_of_program(cgi: &Cgi, route_path: &str, path: &[u8]) -> Result<Opt
 /// The script that an application is to run, and the parts of the path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpstreamScript<'p> {
-    /// SCRIPT_NAME, no slash at its end.
+    /// SCRIPT_NAME, without a slash at its end.
     pub script_name: Cow<'p, [u8]>,
     /// PATH_INFO.
     pub path_info: &'p [u8],

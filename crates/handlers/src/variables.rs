@@ -123,8 +123,8 @@ pub(crate) fn warn_shellshock(source: &LogSource) {
     );
 }
 
-/// The sink for an authorizer. It is told of no script (FastCGI, 6.3), and judges by the path that found the route,
-/// however the client spelled it.
+/// The sink for an authorizer. It omits SCRIPT_NAME, because an authorizer gets no script (FastCGI, 6.3). It sets
+/// REQUEST_URI to the path that found the route, however the client spelled the path.
 pub(crate) struct Judged<'s, S> {
     sink: &'s mut S,
     uri: String,

@@ -72,7 +72,7 @@ fn wide(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// The proxies whose word counts.
+/// The trusted proxies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trusted {
     /// Addresses of the proxies.
@@ -145,7 +145,7 @@ impl ForwardedParams {
 pub struct Unreadable(pub &'static str);
 
 impl Trusted {
-    /// Returns whether the word of `peer` counts; `None` is a Unix socket.
+    /// Returns whether `peer` is trusted; `None` is a Unix socket.
     pub fn covers(&self, peer: Option<IpAddr>) -> bool {
         match peer {
             None => self.unix,
@@ -153,8 +153,8 @@ impl Trusted {
         }
     }
 
-    /// Returns the statements of `fields` about the client behind `peer`; `None` if the word of `peer` does not
-    /// count, or there are no statements.
+    /// Returns the statements of `fields` about the client behind `peer`; `None` if `peer` is not trusted, or
+    /// there are no statements.
     ///
     /// # Errors
     /// A relevant field cannot be read: 400.

@@ -62,7 +62,7 @@ fn fit(name: &str, host: &str) -> Option<usize> {
     let Some(domain) = name.strip_prefix('*') else {
         return name.eq_ignore_ascii_case(host).then_some(Hosts::EXACT);
     };
-    // A name stands in front of the dot.
+    // The dot must follow a name.
     let at = host.len().checked_sub(domain.len()).filter(|&at| at > 0)?;
     let end = host.get(at..)?;
     end.eq_ignore_ascii_case(domain).then_some(domain.len())

@@ -354,7 +354,7 @@ mod tests {
         let newest = cache.find(&99_usize.to_ne_bytes(), &one, true);
         assert!(matches!(newest, Found::Hit(_)), "{newest:?}");
         drop(make(&cache, &0_usize.to_ne_bytes(), &one));
-        // Languages without end.
+        // Answers that vary by ever more languages.
         for n in 0..1000 {
             let vary = vec!["accept-language".to_owned()];
             make(&cache, b"k", &head(n)).keep(&head(n), vary, LONG, kept(9));

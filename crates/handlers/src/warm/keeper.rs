@@ -1,5 +1,4 @@
-//! Loads a program's templates and looks after them, apart from requests. Each program that is requested has one keeper
-//! task.
+//! Loads a program's templates and looks after them, outside of requests. Each requested program has one keeper task.
 
 use std::{
     io,

@@ -10,7 +10,7 @@
 //! 1. `take`: a child for this request, or none: then the program is started cold, at once
 //! 2. `program`: one program, and which of its templates is next; `state`: the facts about it, under its lock
 //! 3. `live`: a loaded template or a parked process, and its share of the limits
-//! 4. `keeper`: loads, replaces and drops a program's templates, apart from requests
+//! 4. `keeper`: loads, replaces and drops a program's templates, outside of requests
 //! 5. `learned`: the modules that children say they loaded
 //! 6. `owned`: templates that a helper loads, for programs of other users
 //! 7. `registry`: all programs, and whether files of their templates have changed; `bounds`: limits of all templates together

@@ -8,7 +8,7 @@ use std::{
 use galgo_spawn::words::escape;
 use rustix::fs::{OFlags, fcntl_setfl};
 
-/// Bytes of a program's output while it is loaded that are read, for the log among others.
+/// Limit of the bytes that are read from each output of a program while it is loaded.
 const SAID: u64 = 4 << 10;
 
 /// The program's ends. The server drops them once the program has them.

@@ -41,7 +41,7 @@ pub struct ReadyChild {
     patience: Duration,
 }
 
-/// The template of a running child, which is told how the child ended.
+/// The template of a running child, to be notified of the child's exit.
 #[derive(Debug)]
 pub struct TemplateChild {
     program: Arc<WarmProgram>,

@@ -192,7 +192,7 @@ fn s4_1_1_auth_type_and_s4_1_11_remote_user_from_verified_authentication_only() 
 
 #[test]
 fn s4_1_2_content_length_only_when_known() {
-    // The field does not decide: a chunked body has none, a spooled one has its own.
+    // The field does not decide: a chunked body has no length, a spooled body has its own.
     assert_eq!(of(&[("Content-Length", "7")]).at("CONTENT_LENGTH"), None);
     for (length, want) in [(0, "0"), (10, "10"), (u64::MAX, "18446744073709551615")] {
         let script = Script {
