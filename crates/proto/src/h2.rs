@@ -1,4 +1,4 @@
-//! Request heads of HTTP/2 (RFC 9113, 8), made from the pseudo-fields and fields of its frames.
+//! Request heads of HTTP/2 (RFC 9113, 8), made from pseudo-fields and fields.
 //!
 //! [`head`] takes and refuses the same requests as [`Head::parse`], so later code need not know the version of a request. A
 //! request that RFC 9113 calls malformed gets 400, unless it ends the stream before.

@@ -5,7 +5,7 @@
 //! forked, asks for a child and hands the child a request. This module is the policy: when to load and retire templates, and
 //! which programs have room. A template belongs to a program, its user and its route. A template of php-cgi serves all scripts
 //! that it runs there, because a request names its script. If a helper starts a program, the mechanism runs there
-//! (`spawn::owners::warm`): the helper checks each order, watches the files and judges what was learned.
+//! (`spawn::owners::warm`): the helper checks each order, watches the files and judges the learned modules.
 //!
 //! 1. `take`: a child for this request, or none: then the program is started cold, at once
 //! 2. `program`: one program, and which of its templates is next; `state`: the facts about it, under its lock

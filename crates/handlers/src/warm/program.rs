@@ -321,7 +321,7 @@ impl WarmProgram {
         self.wake.notify_one();
     }
 
-    /// Retires the templates because one of the program's files has changed.
+    /// Retires the templates because a file of the program has changed.
     pub(super) fn retire_changed(&self) {
         self.retire(|state| {
             let version = state.revision.version;

@@ -6,7 +6,7 @@ use galgo_spawn::EnvBlock;
 
 use crate::{owners::AsUser, program_settings::CgiOptions};
 
-/// Start parameters of a template: those of a cold start of the same program, without a request.
+/// Start parameters of a template: the same as for a cold start of the program, without a request.
 #[derive(Debug)]
 pub struct TemplateSetup {
     /// The file to execute, and its arguments.

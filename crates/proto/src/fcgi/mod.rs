@@ -4,7 +4,7 @@
 //!
 //! Decisions where the specification leaves room:
 //! - Only version 1 is supported. Another version is an error, because no later record could be framed.
-//! - A record's content is handed on piece by piece as it arrives, so no record is ever held as a whole.
+//! - A record's content is handed on as it arrives. No record is ever held as a whole.
 //! - Content is padded to a multiple of eight bytes, as 3.3 recommends. Any padding is understood.
 
 mod error;
