@@ -11,8 +11,8 @@
 //! - Connection, Keep-Alive, Proxy-Connection, TE, Trailer and Upgrade are about a connection that the program does not
 //!   have. They are removed. Fields that Connection nominates stay, as they do in requests. If the request asks for another
 //!   protocol, `Status: 101` gives a program the connection: then Upgrade stays, and is required.
-//! - Fields that hold one value (Status, Content-Type, Location, Content-Length) are refused twice, even if equal. 6.3
-//!   forbids it, and of two types Apache takes the last and nginx the first.
+//! - Fields that hold one value (Status, Content-Type, Location, Content-Length) may not come twice, even with equal
+//!   values. 6.3 forbids it, and of two types Apache takes the last and nginx the first.
 //! - A single field of any name makes a head, and 200 is the status of a head without Status (6.3.3). 6.3 wants
 //!   Content-Type, Location or Status, but programs without them work on all other servers. So a document without a type is
 //!   delivered without a type. An empty `Content-Type:` counts as missing.

@@ -30,7 +30,7 @@ use crate::{
 /// stopped: a cold start will not be later.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Changes of files are known after this time, if requests are to wait for templates.
+/// Pause before changed files are looked for again, if requests are to wait for templates.
 const BUSY: Duration = Duration::from_millis(1);
 
 /// A child that waits for this request.
