@@ -32,7 +32,7 @@ pub(crate) fn to_https(site: &Site, request: &Request<'_>) -> Option<Response> {
     Some(Response::new(status).with("Location", to))
 }
 
-/// Selects the log of a request: that of the first route on its way that has an own log.
+/// Sets the log of a request. If several routes on its way have their own logs, the first counts.
 pub(crate) fn log_to(request: &Request<'_>, route: &Route) {
     if let Some(log) = &route.log {
         let mut entry = request.entry.borrow_mut();
@@ -40,7 +40,7 @@ pub(crate) fn log_to(request: &Request<'_>, route: &Route) {
     }
 }
 
-/// Refuses an address that asks more often than the route's rate limit, if there is one, allows.
+/// Refuses an address that exceeds the route's rate limit, if there is one.
 pub(crate) fn limit_rate(request: &Request<'_>, route: &Route) -> Result<(), Fault> {
     match &route.rate_limit {
         Some(limit) => limit.ask(request.peer(), request.began),

@@ -311,8 +311,8 @@ async fn follow<'a>(
     )))
 }
 
-/// Forgets what was granted, because that was for another path. Programs learn which path the client asked for, and for which
-/// error they make the page.
+/// Forgets the granted variables, because they were for another path. Programs learn which path the client asked for, and for
+/// which error they make the page.
 fn begin_again(cx: &Passage<'_>, request: &mut Request<'_>, head: &Head) {
     request.granted.clear();
     let asked = request.head.target.path();

@@ -76,7 +76,7 @@ pub(crate) fn said(answer: Answer) -> Result<Response, Instead> {
     }
 }
 
-/// Calls the handler of the route. A future that is larger than the one for a file is boxed.
+/// Calls the handler of the route. A future that is larger than a file's is boxed.
 pub(crate) async fn handle(
     cx: &Dispatch,
     request: &mut Request<'_>,

@@ -1,6 +1,6 @@
 //! `sites`: the folders of hosts. Each is opened when a request asks for its host, and checked again after a while.
 //!
-//! No other routes are unknown when the configuration is read. `config::host` makes them like the routes of `[userdir]`, and
+//! Only these routes are unknown when the configuration is read. `config::host` makes them like the routes of `[userdir]`, and
 //! requests find them by the same rules. At most 256 hosts are kept at once.
 //!
 //! If a helper starts their programs, one remit stands for all hosts, but starts nothing itself. Server and spawner derive each

@@ -26,7 +26,7 @@ pub struct Route {
     pub path: String,
     /// Limits the route to names right below the path that match, and everything below them.
     pub names: Option<Glob>,
-    /// The program that decides first whether the request may be answered; `None`: no program does.
+    /// The authorizer that decides first whether the request may be answered; `None`: no authorizer.
     pub authorizer: Option<Authorizer>,
     /// The steps before and after the handler; `None`: no steps.
     pub steps: Option<Box<Steps>>,

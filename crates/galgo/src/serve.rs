@@ -70,12 +70,11 @@ impl ReadyServer {
         let (spawners, workers) = spawners(&config)?;
         let spawning = Spawning::start(&config, &program, &inherited.passed)?;
         let spawner = spawning.as_ref().map(Spawning::process);
-        // If the kernel refuses a guard, this call finds out. Then no process ends the leftover programs of a killed server.
+        // If the kernel refuses a guard, that shows here. Then no process ends the leftover programs of a killed server.
         let guard = guard::start(spawner);
         let (new, certificates) = open(&config, &mut inherited)?;
         let executes = Spawning::needs_execve(spawning.as_ref(), &config);
-        // Before other threads start, of which the log threads are the first: a thread inherits the domain of the thread that
-        // starts it.
+        // Before the log threads, which are the first other threads: a thread inherits the domain of the thread that starts it.
         let visible = visible::enter(&config, executes)?;
         let logs = Logs::open(&config.log, config.identity.as_ref())
             .map_err(|e| format!("cannot open a log: {e}"))?;
@@ -143,7 +142,7 @@ impl ReadyServer {
     /// for the grace period. From the next SIGHUP on, the server uses the configuration that `load` returns.
     ///
     /// # Errors
-    /// This process was to replace another one, which goes on.
+    /// The process that this one was to replace goes on.
     pub fn run(self, load: Arc<Load>) -> Result<End, String> {
         let (mut life, mut signals) = (self.life, self.signals);
         let running = &mut life.running;
@@ -194,8 +193,8 @@ fn open(config: &Config, inherited: &mut Inherited) -> Result<(New, CertificateS
     Ok((new, certificates))
 }
 
-/// Becomes the configured user, and drops everything that programs could inherit. With a guard the server's user ids differ from
-/// those of its programs. Then the death of the server does not kill them (PR_SET_PDEATHSIG needs the same user).
+/// Becomes the configured user, and drops everything that programs could inherit. With a guard the server and its programs have
+/// different user ids. Then the death of the server does not kill the programs (PR_SET_PDEATHSIG needs the same user).
 fn give_up_rights(config: &Config, has_guard: bool, logs: &Logs) -> Result<(), String> {
     if let Some(identity) = &config.identity {
         become_by(identity, |identity| {
@@ -229,7 +228,7 @@ const LEFT_OVER: Duration = Duration::from_secs(5);
 /// The reason to end without a signal.
 const SPAWNER_ENDED: &str = "the process that starts programs of other users has ended, and with it this server: start it again";
 
-/// Starts another guard if this one ends. Without a guard galgo serves all the same, and logs what is missing.
+/// Starts another guard if this one ends. Without a guard galgo serves all the same, and logs a warning.
 fn keep_guard(guard: std::io::Result<guard::StartedGuard>, logs: &Logs) {
     match guard {
         Ok(guard) => guard.restart_if_ended(),

@@ -14,8 +14,8 @@ pub struct Automatic {
     pub contact: Option<String>,
     /// The URL of the authority's directory (RFC 8555, 7.1.1).
     pub authority: String,
-    /// The file of the certificate authority that signed the authority's own certificate. `None`: the system's
-    /// certificates count.
+    /// The file of the certificate by which the authority's own certificate is trusted. `None`: the system's
+    /// certificates.
     pub authority_ca: Option<PathBuf>,
     /// The folder for the account and the certificates. `None`: the system's usual folder for state.
     pub state: Option<PathBuf>,

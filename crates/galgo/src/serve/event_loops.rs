@@ -2,7 +2,7 @@
 //!
 //! If root has bound a TCP port and then become the configured user, each event loop accepts from its own queue. The sockets
 //! share the port by SO_REUSEPORT: the kernel lets only sockets of one user share, so no program can join. Any other listener has
-//! one queue. The event loop that accepts from it hands each connection to the loop with the fewest
+//! one queue. The event loop that accepts from it hands each connection to the loop with the fewest connections
 //! ([`accept`](galgo_front::accept)). There the connection stays.
 //!
 //! # Locks

@@ -294,7 +294,7 @@ impl Life {
         }
     }
 
-    /// Waits for the last requests, including those of the process that this one has replaced.
+    /// Waits for the last requests, including requests to the process that this one has replaced.
     pub(super) async fn drain(
         &mut self,
         why: &EndReason,

@@ -1,6 +1,6 @@
 //! The switch from one configuration to the next, including the first one.
 //!
-//! 1. bind and open what is new: a failure changes nothing  2. make a site of the configuration
+//! 1. bind and open everything new: a failure changes nothing  2. make a site of the configuration
 //! 3. hand the site to the event loops: each answers its next request by it
 //!
 //! A request holds the site with which it began, by a counter of its own event loop. The last request drops the site, and

@@ -1,8 +1,8 @@
 //! The files of Unix sockets: created, taken over from a dead server, given their mode, removed.
 //!
-//! A server holds a lock (flock(2)) on `NAME.lock` next to the socket for as long as it listens. So only one of two servers
-//! can listen, and the other reports an error. The holder of the lock may replace a socket that does not answer, and removes
-//! both files in the end. Files of a killed server are taken over, because its lock ended with it.
+//! A server holds a lock (flock(2)) on `NAME.lock` next to the socket for as long as it listens. So a second server cannot
+//! listen there, and reports an error. The holder of the lock may replace a socket that does not answer, and removes both
+//! files in the end. Files of a killed server are taken over, because its lock ended with it.
 
 use std::{
     ffi::OsStr,
@@ -210,7 +210,7 @@ mod tests {
         fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
     }
 
-    /// A program that may write to the folder wins the race between bind(2) and the mode.
+    /// Plays a program that may write to the folder, and that wins the race between bind(2) and the mode.
     #[test]
     fn only_a_socket_is_given_the_mode_of_one() {
         let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,8 @@
 //!    reports a failure  4. let it serve, and drain
 //!
 //! A thread does the first three steps, while the event loops serve. If the new process is told to end while this one drains, the
-//! new process waits: a service manager kills the remaining processes when the process that it knows has ended.
+//! new process waits for this one. The reason is that a service manager kills all remaining processes when the process that it
+//! knows has ended.
 //!
 //! The new process gets a copy of every listener's descriptor, with the address that names the listener in the configuration. It
 //! also gets the lock of a Unix socket's file, and the sockets that a service manager has passed. Both processes accept from the

@@ -29,8 +29,8 @@ const OF_SYSTEM: &[(&str, FileAccess)] = &[
     ("/dev/tty", Change),
 ];
 
-/// Files for the connection to a certificate authority: the resolver's configuration, which may be a link out of /etc, and the
-/// certificates that the authority's own is trusted by.
+/// Files for the connection to a certificate authority. The resolver's configuration may be a link out of /etc. Variables may
+/// name the certificates by which the authority's own certificate is trusted.
 const RESOLVER: &str = "/etc/resolv.conf";
 const TRUST: &[&str] = &["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
