@@ -10,6 +10,6 @@ pub enum Phase {
     HandedOver,
     /// No new connections; running requests may finish.
     Draining,
-    /// Requests that still run are ended.
+    /// Requests and programs that still run are ended.
     Ending,
 }

@@ -25,7 +25,7 @@ pub enum Crowding {
 pub(super) struct Meeting {
     /// The address that got the last permit.
     last: Option<Peer>,
-    /// The period in which two addresses last got permits in turn.
+    /// The period in which a permit last went to another address than the permit before.
     mixed: Option<Period>,
 }
 

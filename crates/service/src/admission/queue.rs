@@ -396,7 +396,7 @@ impl<T> PermitQueue<T> {
         self.rank(peer, Some(turn));
     }
 
-    /// Computes the rank of an address anew; `turn`: with this number of its turn.
+    /// Computes the rank of an address anew; `turn`: the number of its new turn, if it gets one.
     fn rank(&mut self, peer: Peer, turn: Option<u64>) {
         let Some(share) = self.by.get_mut(&peer) else {
             return;

@@ -1,4 +1,10 @@
 //! The target of a log: opening it, and writing lines to it.
+//!
+//! Decisions:
+//! - Root opens a file itself only if no other user can change the path to the file; else as the configured user.
+//! - Nothing here blocks for long: a FIFO need not have a reader, and a reader that does not read costs a second once.
+//! - Another process may write to the same pipe or socket (the server that this one replaces): no line is mixed with others.
+//! - If the disk was full and a line was cut, the line is ended before the next one.
 
 use std::{
     fs::File,
@@ -313,7 +319,8 @@ mod tests {
         }
         let (_folder, nobody, theirs, secret) = scene();
         fs::write(secret.join("log"), "").unwrap();
-        // Files and folders, and links to them, alternate. They are root's, which links could be trusted for, too.
+        // Each name is a file or a link to one, or a folder or a link to one. The links are root's, so the code might trust
+        // them.
         fs::write(theirs.join("log"), "").unwrap();
         symlink(secret.join("made"), theirs.join("link")).unwrap();
         fs::create_dir(theirs.join("folder")).unwrap();

@@ -1,4 +1,4 @@
-//! Clients that the log has named in this second. No client can fill the log: in each second, a line names a limited
+//! Clients that the log has named in this second. No client can fill the log: in each second the log names a limited
 //! number of addresses, and each address only once.
 
 use std::{

@@ -11,7 +11,8 @@ use std::{
 use super::full::Full;
 use crate::{lock::lock, peer::Peer};
 
-/// An address may have at most this fraction of the limit, so that there is room for others.
+/// The limit of one address is the limit divided by this, so that there is room for other
+/// addresses.
 const PARTS: u64 = 2;
 
 /// Bytes of all requests in one kind of storage.

@@ -53,7 +53,7 @@ impl SpoolFile {
         Ok(self.file.as_ref().ok_or(io::ErrorKind::NotConnected)?)
     }
 
-    /// Writes a piece, before any later piece.
+    /// Writes a piece at an offset, and charges for the bytes that are new.
     fn write(&self, piece: &[u8], at: u64) -> Result<(), Full> {
         let end = at + piece.len() as u64;
         let SpooledFile { file, charge, .. } = self.open()?;

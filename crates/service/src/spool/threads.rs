@@ -48,7 +48,7 @@ impl Default for SpoolThreads {
 }
 
 impl SpoolThreads {
-    /// Does `work` on another thread. If the caller gives up before the work has begun, it is not done.
+    /// Does `work` on another thread. If the caller gives up before the work has begun, the work is not done.
     pub(super) async fn run<T: Send + 'static>(
         self: Arc<Self>,
         work: impl FnOnce() -> T + Send + 'static,
