@@ -1,4 +1,4 @@
-//! Pages of errors: `errors`.
+//! Error pages: `errors`.
 
 use crate::harness::{check_refuses, list, new_site, watch::Watch};
 use galgo_testkit::{Server, Site};
@@ -59,7 +59,7 @@ fn files_and_programs() {
     assert_eq!(get(&server, "/none", ""), nothing);
     assert_eq!(get(&server, "/gone/none", ""), (410, "sorry".to_owned()));
     assert_eq!(get(&server, "/cgi-bin/none", ""), nothing);
-    // What is about another file is not about the page.
+    // Conditions and ranges of the request concern the requested file, not the error page.
     assert_eq!(
         get(&server, "/none", "If-None-Match: *\r\nRange: bytes=0-1\r\n"),
         nothing
@@ -67,7 +67,7 @@ fn files_and_programs() {
     let reply = server.get("/none");
     assert_eq!(reply.field("cache-control"), Some("no-store"));
     assert!(reply.fields("etag").is_empty() && reply.fields("last-modified").is_empty());
-    // The route of the page may be asked for itself, too.
+    // Clients may also request the path of the error page directly.
     assert_eq!(get(&server, "/404.html", "").0, 200);
     let reply = server.get("/kept/a.txt");
     assert_eq!((reply.status, reply.text().as_str()), (401, "nothing here"));
@@ -112,9 +112,9 @@ fn what_stays_as_it_is() {
     let own = "/cgi-bin/t?out=Status:%20404%0AContent-Type:%20a/b%0A%0Amine";
     assert_eq!(get(&server, own, ""), (404, "mine".into()));
     assert_eq!(get(&server, "/said", ""), (404, "said so".into()));
-    // No page for this one.
+    // A malformed target gets no error page.
     assert_eq!(get(&server, "/../x", "").0, 400);
-    // A page that is not there.
+    // The error page does not exist.
     let (status, text) = get(&server, "/also/a.txt", "");
     assert!(status == 401 && text.contains("Unauthorized"), "{text}");
     server.says("no page for the status 401: /401.html: it is answered with 404");
@@ -203,7 +203,7 @@ try = ["/none{path}", "/round/"]
     assert_eq!(server.get("/health").status, 200);
 }
 
-/// A program that is a page would wait for the room that there is none of.
+/// If the error page were a program, it would wait for a permit that is not free.
 fn no_program_where_there_is_no_room() {
     let server = new_site()
         .file("mixed/busy.html", "busy", 0o644)
@@ -235,7 +235,7 @@ index = ["index.cgi"]
         assert!(status == 503 && text.contains("Unavailable"), "{text}");
     }
     assert_eq!(get(&server, "/none", "").0, 404);
-    // Lines come in their order.
+    // The error log keeps the order of events.
     server.says("no page for the status 404");
     let errors = server.errors();
     assert!(!errors.contains("no page for the status 503"), "{errors}");
@@ -244,7 +244,7 @@ index = ["index.cgi"]
     assert!(!server.mark("ran").exists());
 }
 
-/// A route of programs, with a page for 503.
+/// Returns a route for programs with an error page for 503.
 fn page(path: &str, page: &str) -> String {
     format!("[[route]]\npath = \"{path}\"\ncgi = \"cgi-bin\"\nerrors = {{ 503 = \"{page}\" }}\n")
 }

@@ -1,4 +1,4 @@
-//! Passwords of routes: Basic authentication by an htpasswd file.
+//! Passwords of routes: Basic authentication with an htpasswd file.
 
 pub mod fail2ban;
 
@@ -53,7 +53,7 @@ fn site() -> Site {
         .config(ROUTES)
 }
 
-/// Base64 of `user:password`.
+/// Returns `user:password` in Base64.
 fn token(pair: &str) -> String {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let piece = |three: &[u8]| {
@@ -101,7 +101,7 @@ fn who_comes_in_and_who_does_not() {
         ("/kept/a.txt", "nobody:secret", 401),
         ("/in/t?head", "ada:secret", 200),
         ("/in/t?head", "bob:secret", 200),
-        // Right, and not one of those that the route names.
+        // The password is right, but the route does not list this user.
         ("/in/t?head", "eve:secret", 401),
     ] {
         let reply = ask(&server, target, pair);
@@ -122,7 +122,7 @@ fn who_comes_in_and_who_does_not() {
             status == 200 && target.starts_with("/kept")
         );
     }
-    // Two fields are none.
+    // Two Authorization fields count as no password.
     let field = format!("Authorization: Basic {}\r\n", token("ada:secret"));
     let twice = format!("GET /kept/a.txt HTTP/1.1\r\nHost: a\r\n{field}{field}\r\n");
     assert_eq!(server.ask(twice).status, 401);
@@ -148,7 +148,7 @@ fn what_programs_and_logs_are_told() {
         text.contains("HTTP_AUTHORIZATION=Basic YWRhOnNlY3JldA=="),
         "{text}"
     );
-    // A local redirect is asked for by itself: what was granted to another path is not granted here.
+    // A local redirect is a request of its own: a grant for another path does not apply here.
     let text = ask(
         &server,
         "/in/t?out=Location:%20/cgi-bin/t%3Fhead%26env%0A%0A",
@@ -170,7 +170,7 @@ fn what_programs_and_logs_are_told() {
     );
 }
 
-/// RFC 3986, 6: whatever the path is spelled like, the route that answers has a password, or nothing is there.
+/// RFC 3986, 6: for every spelling of the path, a route with a password answers, or the file is not found.
 fn no_spelling_leads_round_a_password() {
     let server = site().start();
     for target in [
@@ -220,13 +220,13 @@ fn a_failure_waits_and_is_logged() {
         assert!(begun.elapsed() >= Duration::from_secs(1), "{pair}");
         server.says(&format!("password failed for 127.0.0.1: {why}"));
     }
-    // A request that shows none is no failure.
+    // A request without a password is no failure.
     let before = server.errors().matches("password failed").count();
     assert_eq!(ask(&server, "/in/t", "").status, 401);
     assert_eq!(server.errors().matches("password failed").count(), before);
 }
 
-/// The page of the 401 is behind the same password, as where all of a site is.
+/// The page for the 401 needs the same password, for example if a password protects the whole site.
 fn a_failure_with_a_page_is_one_failure() {
     let server = site()
         .file("kept/401.html", "who are you?", 0o644)
@@ -253,7 +253,7 @@ fn an_address_that_tries_passwords_waits_for_itself() {
             client
         })
         .collect();
-    // What is remembered waits for nobody.
+    // A password that galgo remembers is checked without a wait.
     assert_eq!(ask(&server, "/kept/a.txt", "ada:secret").status, 200);
     let all: Vec<_> = wrong
         .into_iter()
@@ -277,7 +277,7 @@ fn a_password_that_changes() {
     server.says("passwords: ");
     std::fs::write(&file, FILE).unwrap();
     assert_eq!(get("bob:secret"), 200);
-    // Ten megabytes of users.
+    // The password file grows to ten megabytes of users.
     let many: String = (0..180_000)
         .map(|n| format!("u{n}:{{SHA}}5en6G6MezRroT3XKqkdPOmY/BfQ=xxxxxxxxxxxxx\n"))
         .collect();

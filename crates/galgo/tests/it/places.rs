@@ -1,4 +1,4 @@
-//! Where programs and files are: several hosts on a route, names in its path, programs among files.
+//! Places of programs and files: several hosts on a route, names in its path, programs among files.
 
 use crate::harness::{check_refuses, list, new_site};
 use galgo_testkit::{Server, Site};
@@ -49,7 +49,7 @@ fn several_hosts_and_wildcards() {
         ("eu.example.org", "/", 200, "wide"),
         ("badexample.org", "/", 200, "other"),
         ("example.org.evil", "/", 200, "other"),
-        // The longest path wins, whatever the host.
+        // The longest path wins over any host.
         ("www.example.org", "/a", 200, "any"),
         ("www.example.org", "/b", 200, "any"),
         ("example.org", "/b", 200, "wide"),
@@ -88,7 +88,7 @@ fn names_in_a_path() {
     }
 }
 
-/// A folder of files with programs in it.
+/// Returns a site with a folder that holds both files and programs.
 fn mixed() -> Site {
     let program = "#!/bin/sh\ncat >/dev/null; printf 'Content-Type: text/plain\\n\\n%s|%s|%s|%s' \"$REQUEST_METHOD\" \"$SCRIPT_NAME\" \"$PATH_INFO\" \"$OWN\"";
     let site = new_site()
@@ -142,7 +142,7 @@ fn an_index_that_is_a_program() {
     );
     let post = "POST /sub/ HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
     assert_eq!(server.ask(post).text(), "POST|/sub/index.cgi||1");
-    // No index: a list.
+    // Without an index, the folder's list is shown.
     assert!(found("/").1.contains("pic.png"));
 }
 
@@ -166,7 +166,7 @@ fn no_source_is_shown() {
         }
     }
     server.says("chmod +x");
-    // What is a program is none for HEAD either, and what runs is run.
+    // HEAD is refused like GET for a file that has a program's name but is not executable.
     let head = server.ask("HEAD /plain.cgi HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(head.status, 403);
 }
@@ -187,7 +187,7 @@ fn rules_hold_for_programs_among_files() {
     }
 }
 
-/// As a ScriptAliasMatch beside ExecCGI: what both name is run, by the route with the longer path, and shown by none.
+/// Like a ScriptAliasMatch beside ExecCGI: if both match, the route with the longer path runs the program; no route shows it.
 fn names_in_a_path_beside_programs_among_files() {
     let route = |path: &str, keys: &str| format!("[[route]]\npath = \"{path}\"\n{keys}\n");
     let files = "files = \"www\"\ncgi_names = [\"*.cgi\"]";
@@ -217,7 +217,7 @@ fn names_in_a_path_beside_programs_among_files() {
         assert!(status != 200 || text == body, "{target}: {text}");
     }
     drop(server);
-    // So are names that an interpreter runs.
+    // The same holds for names that an interpreter runs.
     let server = new_site()
         .file("php/a.php", "source", 0o644)
         .file("php/a.png", "picture", 0o644)
@@ -228,13 +228,13 @@ fn names_in_a_path_beside_programs_among_files() {
     for (target, status) in [("/a.php", 403), ("/app/a.php", 502), ("/a.png", 200)] {
         assert_eq!(get(&server, "a", target).0, status, "{target}");
     }
-    // Programs in a folder whose name fits have any name.
+    // If the pattern matches the name of a folder, all files in that folder count as programs.
     let site = mixed();
     let below = route("/", files) + &route("/q/*.cgi", "cgi = \"www\"");
     check_refuses(&site, &below, "their sources could be read");
 }
 
-/// As nginx has it: `location ~ \\.php$` beside files. Nothing listens at the application's address, so what would go there gets 502.
+/// Like nginx: `location ~ \\.php$` beside files. Nothing listens at the application's address: requests for it get 502.
 fn scripts_of_an_application_among_files() {
     let files = "[[route]]\npath = \"/\"\nfiles = \"www\"\nindex = [\"index.php\"]\n";
     let php = "[[route]]\npath = \"/*.php\"\nfastcgi = \"unix:none.sock\"\nroot = \"www\"\n";
@@ -265,7 +265,7 @@ fn scripts_of_an_application_among_files() {
         ("/", 502),
         ("/index.php", 502),
         ("/a.png", 200),
-        // The pattern is of names right below its folder: there it would be a program.
+        // The pattern matches names directly in its folder only. In that folder this name would be a program.
         ("/sub/x.php", 403),
         ("/sub/", 403),
         ("/x.php~", 403),
@@ -293,7 +293,7 @@ fn a_check_knows_them() {
         done.out
     );
     assert_eq!((lines("plain.cgi"), lines("png")), (1, 0), "{}", done.out);
-    // What a route does not answer is no program of it.
+    // A program counts for a route only if the route answers requests for it.
     site.write(
         "galgo.toml",
         "[[route]]\npath = \"/*.cgi\"\ncgi = \"www/sub\"\n[[route]]\npath = \"/*.pl\"\ncgi = \"www\"",
@@ -336,7 +336,7 @@ fn wrong_configurations_are_named() {
             "[[route]]\npath = \"/*.x\"\ncgi = \"cgi-bin/t\"".into(),
             "those of a folder",
         ),
-        // Elsewhere the same folder would show what is run here.
+        // Another route to the same folder would show the programs' sources.
         (
             route("files = \"public\"\ncgi_names = [\"*.cgi\"]")
                 + "[[route]]\npath = \"/b\"\nfiles = \"public\"",

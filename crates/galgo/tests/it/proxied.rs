@@ -1,4 +1,4 @@
-//! Behind a proxy that speaks HTTP: whose word about a client counts; and socket files.
+//! Behind a proxy that speaks HTTP: which peers may name the client. Also socket files.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
@@ -26,7 +26,7 @@ fn asked(server: &Server, fields: &str) -> Reply {
     ))
 }
 
-/// Fields change nothing unless the peer is listed.
+/// Fields have no effect unless the peer is listed.
 fn nothing_is_believed_unless_asked_for() {
     for top in [
         "",
@@ -68,7 +68,7 @@ fn a_trusted_proxy_is_believed() {
         ("HTTPS", "on"),
         ("REQUEST_SCHEME", "https"),
         ("SERVER_PORT", "443"),
-        // Not named by `forwarded`: the client's to forge.
+        // `forwarded` does not name this field, so the client could have forged it.
         ("SERVER_NAME", "here.example"),
     ];
     for (name, value) in facts {
@@ -99,7 +99,7 @@ fn the_other_fields_are_read_where_they_are_named() {
     }
 }
 
-/// Each request of a connection has its own client, and routes are chosen by the host that was said.
+/// Each request on a connection has its own client. The host in the proxy's fields selects the route.
 fn each_request_has_its_own_client() {
     let site = new_site()
         .config("trusted_proxies = [\"127.0.0.1\"]\nforwarded = [\"X-Forwarded-For\", \"X-Forwarded-Host\"]")
@@ -134,11 +134,11 @@ fn what_a_trusted_proxy_garbles_is_a_400() {
     watch.after(&["client_error"]);
 }
 
-/// A socket file has the mode that was asked for, its peers are trusted as "unix", and it goes with the server.
+/// A socket file gets the configured mode, its peers are trusted as "unix", and the server removes the file at its end.
 fn a_unix_socket() {
     let site = new_site().config("trusted_proxies = [\"unix\"]\nsocket_mode = \"606\"");
     let path = site.path("s");
-    // One that nobody listens on any more is in nobody's way.
+    // A stale socket file without a listener does not stop the server from binding.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let listen = format!("unix:{}", path.display());
     let mut server = site
@@ -157,7 +157,7 @@ fn a_unix_socket() {
         text.contains("\nREMOTE_ADDR=203.0.113.9\n") && text.contains("\nHTTPS=on\n"),
         "{text}"
     );
-    // Over TCP nobody is.
+    // Over TCP no peer is trusted.
     assert_eq!(vars(&asked(&server, LIES))("REMOTE_ADDR"), "127.0.0.1");
     server.signal(rustix::process::Signal::TERM);
     server.child.wait().unwrap();

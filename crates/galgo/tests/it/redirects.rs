@@ -1,4 +1,4 @@
-//! Paths that stand for others: `redirect`, `[[rewrite]]`, `try`.
+//! Paths that lead to other paths: `redirect`, `[[rewrite]]`, `try`.
 
 use crate::harness::{check_refuses, list, new_site};
 use galgo_testkit::Server;
@@ -79,7 +79,7 @@ redirect = { to = "/there?x=1", status = 303 }
     assert_eq!(server.ask(post).status, 302);
 }
 
-/// A value stays in its place: no other host, no other field, no other line.
+/// A value stays in its place: it cannot add another host, field or line.
 fn no_value_leads_elsewhere() {
     let server = new_site()
         .config(
@@ -126,7 +126,7 @@ status = 302
         );
         assert!(reply.field("set-cookie").is_none() && reply.field("x").is_none());
         let to = reply.field("location").unwrap_or("/");
-        // Behind `?` a backslash is none of a path.
+        // After `?` a backslash is not part of the path.
         let to = to.split('?').next().unwrap_or_default();
         let other = to.starts_with("//") || to.contains('\\') || !to.starts_with('/');
         assert!(!other, "{target}: {to}");
@@ -173,9 +173,9 @@ fn the_first_rule_that_fits() {
         ("a", "/hosted", 404, ""),
         ("B.example:81", "/hosted", 200, "SCRIPT_NAME=/cgi-bin/t"),
         ("a", "/LOUD", 200, "SCRIPT_NAME=/cgi-bin/t"),
-        // A request is rewritten once.
+        // A request is rewritten only once.
         ("a", "/twice/7", 404, ""),
-        // What comes of it is no path that a client could ask for.
+        // The result of the rewrite is not a path that a client could request.
         ("a", "/dots/./.", 404, ""),
         ("a", "/dots/%2e/%2e", 404, ""),
         ("a", "/dots/a./.b", 404, ""),
@@ -226,7 +226,7 @@ fn programs_are_told_what_was_asked() {
             "{line}\n{text}"
         );
     }
-    // Nobody else is told so, not by a field either.
+    // Other requests do not get REDIRECT_URL, not even from a header field.
     let plain = "GET /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\nRedirect-Url: /x\r\n\r\n";
     let text = server.ask(plain).text();
     assert!(

@@ -24,7 +24,7 @@ fn site() -> Site {
         .file("public/open.txt", "secret", 0o644)
 }
 
-/// A GET of a program that prints `head` and hangs about.
+/// Sends a GET to a program that prints `head` and stays.
 fn get(server: &Server, head: &str, fields: &str) -> Reply {
     ask(server, "GET", head, fields)
 }
@@ -61,7 +61,7 @@ fn the_file_is_sent_with_the_programs_fields() {
     assert_eq!(reply.fields("etag").len(), 1);
     assert_ne!(reply.fields("etag"), ["\"own\""]);
     assert!(reply.fields("x-sendfile").is_empty(), "{}", reply.head);
-    // Without a type of the program's it is the file's.
+    // If the program sends no type, the file's type is used.
     let reply = get(
         &server,
         "Status: 200\nX-Accel-Redirect: /inside/sub/large%2Ebin\n\n",
@@ -125,7 +125,7 @@ fn another_method_or_status_gets_the_whole_file() {
     watch.after(&["ok", "ok"]);
 }
 
-/// Anything but a file in a folder that is listed: a 502, and nothing of it in the log or the page.
+/// Anything but a file in a listed folder gives a 502, and its name appears neither in the log nor in the page.
 fn anything_else_is_a_502() {
     let server = site().start();
     std::os::unix::fs::symlink("../beside.txt", server.path("kept/out")).unwrap();
@@ -186,7 +186,7 @@ fn anything_else_is_a_502() {
     watch.after(&["script_error"; 25]);
 }
 
-/// Off unless a route says so: the field is removed, and the body is the program's.
+/// Off by default: the server removes the field, and sends the program's own body.
 fn off_by_default() {
     let server = new_site().file("public/open.txt", "secret", 0o644).start();
     let watch = Watch::begin(&server);
@@ -200,7 +200,7 @@ fn off_by_default() {
     watch.after(&["ok"]);
 }
 
-/// The program is ended as after any complete response, and is not waited for.
+/// The program is ended as after any complete response, and the server does not wait for it.
 fn the_program_is_ended() {
     let server = site().defaults("kill_grace = \"100ms\"").start();
     let watch = Watch::begin(&server);
@@ -214,7 +214,7 @@ fn the_program_is_ended() {
     watch.after(&["ok", "ok", "ok"]);
 }
 
-/// What an application that stays hands over is answered as what a program does.
+/// A file that a FastCGI application hands over is answered like one from a program.
 fn an_application_hands_a_file_over() {
     let site = site().config(
         "[[route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nsendfile = [\"kept\"]\nkeep_connections = 1\n\
@@ -243,7 +243,7 @@ fn an_application_hands_a_file_over() {
         assert_eq!(part.fields("content-type"), ["text/x-own"]);
         assert_eq!(part.field("x-sendfile"), None);
     }
-    // What came whole leaves its connection good.
+    // After a complete response the connection can be used again.
     assert_eq!(application.accepted(), 1);
     assert_eq!(server.get("/app?outside").status, 502);
     let other = server.get("/other");

@@ -29,7 +29,7 @@ fn with(site: Site, host: &str) -> Site {
         .file(&format!("www/{host}/cgi-bin/env"), ENV, 0o755)
 }
 
-/// Two hosts, a page for all others, and a file that no request must reach.
+/// Returns a site with two hosts, a page for all others, and a file that no request must reach.
 fn two() -> Site {
     let site = new_site()
         .config("sites = \"www\"\n")
@@ -66,7 +66,7 @@ fn a_host_has_what_its_folder_holds() {
             (301, Some("/cgi-bin/"))
         );
     }
-    // Any spelling of the same host, and no other host.
+    // Every spelling of the host leads to its folder, and no other host does.
     for host in ["A.EXAMPLE", "a.example.", "a.example:8080", "A.Example.:1"] {
         assert_eq!(said(&server, host, "/"), "200 a.example", "{host}");
     }
@@ -99,7 +99,7 @@ fn what_changes_in_a_folder_is_seen() {
         format!("{} {}", reply.status, reply.text())
     };
     assert_eq!(now("/"), "200 a.example");
-    // Another folder under the same name, as a deployment puts it there.
+    // A deployment replaces the folder with another of the same name.
     let next = server.path("www/next");
     fs::create_dir_all(next.join("public")).unwrap();
     fs::write(next.join("public/index.html"), "next").unwrap();
@@ -137,7 +137,7 @@ fn routes_of_the_configuration_beside_a_folder() {
     }
 }
 
-/// Nothing that a client says of its host leads anywhere but into the folder of that name.
+/// The Host of a client selects the folder with that name and leads nowhere else.
 fn a_host_that_is_no_name_of_a_folder() {
     let site = two()
         .file(
@@ -191,7 +191,7 @@ fn a_host_that_is_no_name_of_a_folder() {
         let fine = said == "200 any" || said.starts_with("400 ") || said.starts_with("404 ");
         assert!(fine, "{host:?}: {said}");
     }
-    // In the target, too, and in HTTP/1.0 without a Host.
+    // The same holds for a host in the target, and for HTTP/1.0 without a Host field.
     for request in [
         "GET http://../secret/ HTTP/1.1\r\nHost: a.example\r\n\r\n",
         "GET http://..%2fsecret/ HTTP/1.1\r\nHost: a.example\r\n\r\n",
@@ -203,7 +203,7 @@ fn a_host_that_is_no_name_of_a_folder() {
         assert!(!reply.text().contains("secret"), "{request}");
         assert_ne!(reply.text(), "a.example", "{request}");
     }
-    // A-labels are names like others.
+    // A-labels (`xn--…`) are ordinary names.
     fs::create_dir_all(server.path("www/xn--bcher-kva.example/public")).unwrap();
     fs::write(
         server.path("www/xn--bcher-kva.example/public/index.html"),
@@ -220,14 +220,14 @@ fn links_that_lead_out() {
     fs::create_dir_all(www.join("d.example/releases/5")).unwrap();
     fs::write(www.join("d.example/releases/5/index.html"), "five").unwrap();
     for (to, link) in [
-        // Another name of a host that is here.
+        // These links give an existing host another name.
         ("a.example", "www.a.example"),
         (www.join("a.example").to_str().unwrap(), "far.a.example"),
-        // Elsewhere, by both kinds of links.
+        // These relative and absolute links lead out of the folder of hosts.
         ("../secret", "out.example"),
         (site.path("secret").to_str().unwrap(), "far.example"),
         ("../../secret/public", "c.example/public"),
-        // One's own release, and another's folder.
+        // The first link leads to the host's own release, the second to another host's folder.
         ("releases/5", "d.example/public"),
         ("../b.example/cgi-bin", "d.example/cgi-bin"),
     ] {
@@ -254,7 +254,7 @@ fn links_that_lead_out() {
 fn sources_are_never_shown() {
     let site = two();
     let www = site.path("www");
-    // The programs are the files, or lie among them.
+    // The programs' folder is also served as files, or lies in such a folder.
     symlink("cgi-bin", www.join("b.example/files")).unwrap();
     fs::rename(www.join("b.example/public"), www.join("b.example/old")).unwrap();
     symlink("cgi-bin", www.join("b.example/public")).unwrap();
@@ -334,7 +334,7 @@ fn what_check_says() {
     drop(server);
 }
 
-/// `max_running` of `[defaults]` counts for each host.
+/// `max_running` in `[defaults]` applies to each host by itself.
 fn programs_have_their_limits() {
     let site = two().defaults("max_running = 1\n");
     for host in ["a.example", "b.example"] {
@@ -359,7 +359,7 @@ fn programs_have_their_limits() {
     let mut first = ask("a.example");
     assert_eq!(first.head().status, 200);
     let mut second = ask("a.example");
-    // Another host's program runs meanwhile.
+    // Meanwhile the program of another host runs.
     let mut other = ask("b.example");
     assert_eq!(other.head().status, 200);
     assert!(!second.has_news());
@@ -370,7 +370,7 @@ fn programs_have_their_limits() {
     });
 }
 
-/// `include` finds them; what they say comes before what the folder serves by itself.
+/// `include` finds the settings. Their routes come before the folder's default routes.
 fn settings_in_the_folder_of_a_host() {
     let settings = "host = [\"a.example\", \"www.a.example\"]\n\
         access_log = \"access.log\"\n\
@@ -410,12 +410,12 @@ fn settings_in_the_folder_of_a_host() {
         let text = fs::read_to_string(&log).ok()?;
         (text.lines().count() == 6).then_some(())
     });
-    // Nobody is shown them.
+    // No client can read the settings.
     for path in ["/site.toml", "/../site.toml", "/access.log"] {
         let reply = ask(&server, "a.example", path);
         assert!(!reply.text().contains("host ="), "{path}");
     }
-    // A new host may have some, too: those count from the next reload on.
+    // A new host may have settings, too: they take effect at the next reload.
     let settings = settings.replace("a.example", "c.example");
     let site = with(server.site.clone(), "c.example");
     assert_eq!(ask(&server, "c.example", "/").field("x-site"), None);

@@ -13,7 +13,7 @@ const FILTER: &str = concat!(
     "/../../contrib/fail2ban/galgo.conf"
 );
 
-/// A line such as galgo's own, which a client or a program puts wherever it can.
+/// A line like those in galgo's log. Clients and programs write it wherever they can.
 const FORGED: &str =
     "2026-11-21T01:04:23.250Z warn [0a1b2c3d4e5f60718293]: password failed for 203.0.113.9: wrong";
 
@@ -32,7 +32,7 @@ fn from_a_file_and_from_the_journal() {
     ] {
         assert_eq!(ask(&server, "/in/t", &pair).status, 401, "{pair}");
     }
-    // A name with a line end in it is no name: such a request is refused without a failure.
+    // A user name with a line end is invalid: galgo refuses the request without counting a failure.
     assert_eq!(ask(&server, "/in/t", &format!("x\n{FORGED}")).status, 401);
     wait_until("three failures are logged", || failures(&server) == 3);
     let log = server.path("failures.log");
@@ -75,7 +75,7 @@ fn counts(log: &str, what: &str) {
     );
 }
 
-/// Writes the error log as systemd's journal has it, and returns the journal's path.
+/// Writes the error log in the format of systemd's journal, and returns the journal's path.
 fn journal_of(server: &Server) -> String {
     let entry = |(n, line): (usize, &str)| {
         format!(

@@ -1,4 +1,4 @@
-//! However often it is read again, nothing is left of what was before.
+//! Repeated reloads leave nothing of previous configurations behind.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn route(n: usize) -> String {
     )
 }
 
-/// What a server holds: descriptors, threads, children.
+/// Returns how many descriptors, threads and children the server has.
 fn held(server: &Server) -> [usize; 3] {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     [
@@ -28,7 +28,7 @@ fn held(server: &Server) -> [usize; 3] {
     ]
 }
 
-/// Another answer, another variable, a listener more and less, a log in another place, and nothing at all.
+/// Changes an answer, a variable, the listeners, the place of a log, or nothing, in turn.
 fn change(server: &Server, n: usize) {
     server.configure(&route((n + 1).div_ceil(5)));
     let socket = server.path("s");
@@ -44,7 +44,7 @@ fn change(server: &Server, n: usize) {
 
 fn fifty_times_under_load() {
     let server = site().config(&route(0)).start();
-    // The first of everything.
+    // The first request of each kind opens what the server keeps.
     for target in ["/c", "/v/t?head", "/cgi-bin/t?head"] {
         assert_eq!(server.get(target).status, 200);
     }
@@ -72,7 +72,7 @@ fn fifty_times_under_load() {
     asking.into_iter().for_each(Repeated::end);
     assert!(server.get("/v/t?head&env").text().contains("N=10\n"));
     let slack = match std::env::var_os("GALGO_TEST_START") {
-        // Templates, with children that wait.
+        // Templates, and their children that wait for requests.
         Some(_) => 24,
         None => 0,
     };

@@ -1,4 +1,4 @@
-//! Listeners that stay, come and go.
+//! Listeners that stay, are added or are removed by a reload.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ list![
     one_of_its_own_is_in_the_way,
 ];
 
-/// Has it listen at these addresses too, and at no others that it was told before.
+/// Configures the server to listen at these additional addresses, and drops previous additions.
 fn listen(server: &Server, more: &str) {
     server.configure(&format!("listen = [\"127.0.0.1:0\", {more}]"));
 }
@@ -31,7 +31,7 @@ fn refused(at: SocketAddr) -> bool {
     TcpStream::connect(at).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// New connections all the time, each of which is answered.
+/// Clients connect all the time during reloads, and every connection is answered.
 fn one_that_stays_refuses_nobody() {
     let server = site().start();
     let address = server.address();
@@ -67,10 +67,10 @@ fn they_come_and_go() {
     listen(&server, "");
     assert!(server.reload());
     assert!(refused(port) && !socket.exists());
-    // Who has come by it stays.
+    // A connection that was accepted before its listener was closed stays open.
     old.get("/c");
     assert_eq!(old.reply().text(), "one");
-    // And once more.
+    // The same address can be added again.
     listen(&server, &more);
     assert!(server.reload());
     let mut new = Client::connect(port);
@@ -80,7 +80,7 @@ fn they_come_and_go() {
     assert!(refused(port));
 }
 
-/// Nothing of a configuration is used of which one address cannot be.
+/// If one address cannot be bound, nothing of the new configuration is used.
 fn one_that_cannot_be_bound_keeps_the_old() {
     let server = site().start();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -106,7 +106,7 @@ fn one_that_cannot_be_bound_keeps_the_old() {
     assert!(UnixStream::connect(&socket).is_ok());
 }
 
-/// A connection that the kernel has taken before its listener was closed is answered.
+/// A connection that the kernel accepted before its listener was closed is answered.
 fn who_was_let_in_before_is_served() {
     let server = site().start();
     let port = free_address();
@@ -120,7 +120,7 @@ fn who_was_let_in_before_is_served() {
     assert!(many.iter_mut().all(|client| client.reply().text() == "one"));
 }
 
-/// The socket stays, and what is spoken on its next connections is what the configuration says.
+/// The socket stays, and new connections on it speak the configured protocol.
 fn what_is_spoken_may_change() {
     let server = site().start();
     let port = free_address();
@@ -139,11 +139,11 @@ fn what_is_spoken_may_change() {
     );
 }
 
-/// A server cannot listen on every address of a port beside a socket of its own on one of them.
+/// A server cannot listen on every address of a port while its own socket has one address of that port.
 fn one_of_its_own_is_in_the_way() {
     let mut site = site();
     if geteuid().is_root() {
-        // Root listens for this machine only.
+        // If root runs it, the server listens on addresses of this machine only.
         let mode = fs::Permissions::from_mode(0o755);
         fs::set_permissions(site.folder(), mode).unwrap();
         site = site.arguments(&["--user", "daemon"]);

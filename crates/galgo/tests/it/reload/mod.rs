@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration is read again while requests go on.
+//! SIGHUP: the server reads the configuration again while requests go on.
 
 mod leaks;
 mod listeners;
@@ -19,12 +19,12 @@ pub fn tests() -> Vec<Test> {
     .concat()
 }
 
-/// A site with a constant answer at `/c`.
+/// Returns a site with a constant answer at `/c`.
 fn site() -> Site {
     new_site().config(&answer("one"))
 }
 
-/// The route `/c`.
+/// Returns the configuration of the route `/c`.
 fn answer(words: &str) -> String {
     format!("[[route]]\npath = \"/c\"\nrespond = {{ type = \"text/plain\", body = \"{words}\" }}\n")
 }

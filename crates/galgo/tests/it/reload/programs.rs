@@ -1,4 +1,4 @@
-//! Programs, and what is kept for them.
+//! Programs, and what the server keeps for them, across reloads.
 
 use std::{sync::mpsc, thread};
 
@@ -38,7 +38,7 @@ fn a_variable_that_changed_is_the_next_programs() {
     }
 }
 
-/// The permits are the server's: they hold for programs that began under another configuration, too.
+/// The permits belong to the server: they also count programs that began under a previous configuration.
 fn places_become_more_and_fewer() {
     let server = site().config("max_running = 1\nqueue = 0").start();
     let hold = |name: &str| {
@@ -70,7 +70,7 @@ fn places_become_more_and_fewer() {
     server.configure("queue = 1");
     assert!(server.reload());
     let mut d = hold("d");
-    // Two ask, one may wait: nobody knows which.
+    // The queue takes one of two clients and refuses the other; the test accepts either order.
     let (say, said) = mpsc::channel();
     thread::scope(|scope| {
         for say in [say.clone(), say] {

@@ -1,4 +1,4 @@
-//! What requests and whoever runs the server see of it.
+//! Effects of a reload on requests, and messages for the administrator.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ list![
     clocks_of_connections_that_wait,
 ];
 
-/// On a new connection and on one that was there.
+/// The reload applies to a new connection and to a kept one.
 fn the_next_request_goes_by_it() {
     let server = site().start();
     let mut kept = server.connect();
@@ -37,13 +37,13 @@ fn the_next_request_goes_by_it() {
     assert_eq!(says(&server), "two");
     kept.get("/c");
     assert_eq!(kept.reply().text(), "two");
-    // Every event loop has it.
+    // Every event loop uses the new configuration.
     let mut many: Vec<_> = (0..50).map(|_| server.connect()).collect();
     many.iter_mut().for_each(|client| client.get("/c"));
     assert!(many.iter_mut().all(|client| client.reply().text() == "two"));
 }
 
-/// Its program answers after the change, and with a path that both configurations answer.
+/// The program answers after the reload, with a redirect to a path that both configurations answer.
 fn a_request_that_has_begun_ends_under_the_old() {
     let redirect = "#!/bin/sh\ntouch marks/in\nwhile [ ! -e marks/go ]; do sleep 0.01; done\n\
                     printf 'Location: /c\\n\\n'\n";
@@ -58,12 +58,12 @@ fn a_request_that_has_begun_ends_under_the_old() {
     assert_eq!(says(&server), "two");
     server.set("go");
     assert_eq!(old.reply().text(), "one");
-    // And the next one on that connection under the new.
+    // The next request on that connection uses the new configuration.
     old.get("/cgi-bin/late");
     assert_eq!(old.reply().text(), "two");
 }
 
-/// The log says what is wrong and where, as `galgo check` does.
+/// The log names the mistake and its place, like `galgo check`.
 fn an_error_keeps_the_old() {
     let server = site().start();
     let file = server.path("galgo.toml");
@@ -99,7 +99,7 @@ fn an_error_keeps_the_old() {
     }
     fs::write(&file, good).unwrap();
     fs::rename(&file, server.path("away")).unwrap();
-    // Nor does the convention of a folder without one take its place.
+    // The defaults for a folder without a configuration file do not take effect either.
     assert!(!server.reload());
     assert!(server.errors().contains("galgo.toml does not exist"));
     assert_eq!(says(&server), "one");
@@ -136,7 +136,7 @@ fn what_takes_a_restart_is_said_and_stays() {
     assert!(names.iter().all(|n| n != "loop-18\n"), "{names:?}");
 }
 
-/// The last state of the file is the one that is served, whatever was read before.
+/// The server ends up with the last state of the file, regardless of earlier reads.
 fn two_signals_at_once() {
     let server = site().start();
     for words in ["two", "three"] {
@@ -191,13 +191,13 @@ fn logs_are_opened_again_and_change_places() {
     }
 }
 
-/// Under script(1), which gives it a terminal: with that gone nobody could stop it with Ctrl-C.
+/// Runs galgo under script(1), which gives it a terminal. Without that terminal Ctrl-C could no longer stop galgo.
 fn the_end_of_its_terminal() {
     let site = site();
     let config = "listen = [\"127.0.0.1:0\"]\nerror_log = \"error.log\"\n\
                   [[route]]\npath = \"/\"\nfiles = \"public\"\n";
     let site = site.file("galgo.toml", config, 0o644);
-    // These tests may run under nohup(1) themselves.
+    // The tests themselves may run under nohup(1).
     for (before, ends) in [
         ("exec env --default-signal=HUP", true),
         ("exec nohup", false),
@@ -223,7 +223,7 @@ fn the_end_of_its_terminal() {
             let text = fs::read_to_string(&log).unwrap_or_default();
             text.matches(words).count()
         };
-        // It watches for signals once it has begun to listen.
+        // galgo handles signals only after it has begun to listen.
         eventually("it to read its configuration", || {
             let ready = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).unwrap();
             let caught = ready
@@ -250,7 +250,7 @@ fn the_end_of_its_terminal() {
     }
 }
 
-/// The path is the same and the folder another, as where a release is switched by a rename.
+/// The path stays the same but names another folder, for example if a rename switches to a new release.
 fn a_folder_that_was_replaced() {
     let server = new_site().file("public/a.txt", "old", 0o644).start();
     assert_eq!(server.get("/a.txt").text(), "old");
@@ -263,7 +263,7 @@ fn a_folder_that_was_replaced() {
     assert_eq!(server.get("/a.txt").text(), "new");
 }
 
-/// `keep_alive` is for connections that wait already, too.
+/// A new `keep_alive` also applies to connections that are already idle.
 fn clocks_of_connections_that_wait() {
     let server = site().config("keep_alive = \"1h\"").start();
     let mut waits = server.connect();
@@ -274,7 +274,7 @@ fn clocks_of_connections_that_wait() {
     assert!(server.reload());
     assert!(waits.is_over());
     assert!(began.elapsed().as_secs() < 3000);
-    // Long enough again for a request to come.
+    // Makes `keep_alive` long enough for a request again.
     server.configure("keep_alive = \"1h\"");
     server.configure("max_target = \"1K\"");
     assert!(server.reload());

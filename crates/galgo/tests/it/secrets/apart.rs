@@ -1,5 +1,5 @@
 //! A program under an attacker's control, against the processes beside it: the server, templates, children that wait, and
-//! other programs, all of the same user.
+//! other programs. All run as the same user.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ list![
     a_filter_that_keeps_programs_from_starting_is_told_of,
 ];
 
-/// Prints its page; or its pid, and stays; or attacks the processes that the query names, and prints the errors it met.
+/// Prints its page; or prints its pid and stays; or attacks the processes in the query and prints each error.
 pub const ATTACK: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -117,9 +117,9 @@ fn attacked(server: &Server) {
             errors.is_some_and(|mut all| all.all(|e| e == "1" || e == "13")) // EPERM, EACCES
         };
         assert!(sure.iter().all(denied), "{all:?}: {met}");
-        // One of them is the attacker itself, where that is warm.
+        // A warm attacker is among the waiting children itself.
         assert!(waiting.iter().any(denied), "{waiting:?}: {met}");
-        // Nobody has ended, and nobody's page has changed.
+        // Every process is still alive, and the page has not changed.
         for _ in 0..6 {
             assert_eq!(server.get("/warm/p").text(), "GOOD");
         }
@@ -129,7 +129,7 @@ fn attacked(server: &Server) {
     assert!(!server.errors().contains("replaced"), "{}", server.errors());
 }
 
-/// A program that stays: its pid.
+/// Starts a program that stays, and returns its pid.
 fn stays(server: &Server, path: &str) -> (Client, u32) {
     let mut client = server.connect();
     client.get(&format!("{path}?stay"));
@@ -138,7 +138,7 @@ fn stays(server: &Server, path: &str) -> (Client, u32) {
     (client, pid.trim().parse().unwrap())
 }
 
-/// The templates of the only warm program, and their children that wait, once there are some of each.
+/// Returns the templates of the only warm program and their waiting children, as soon as there are some of each.
 fn warm(server: &Server) -> (Vec<u32>, Vec<u32>) {
     eventually("templates with children that wait", || {
         assert_eq!(server.get("/warm/p").status, 200, "{}", server.errors());
@@ -153,7 +153,7 @@ fn warm(server: &Server) -> (Vec<u32>, Vec<u32>) {
     })
 }
 
-/// The server, its programs and its folder belong to a user without rights.
+/// Gives the server, its programs and its folder to a user without rights.
 fn as_nobody(site: Site) -> Site {
     needs_root();
     if !site.is_reachable() {
@@ -164,7 +164,7 @@ fn as_nobody(site: Site) -> Site {
 
 const NOBODY: u32 = 65534;
 
-/// Of another process of that user, which no domain confines.
+/// Another process of the same user, in no Landlock domain, tries to read the memory.
 fn memory_is_closed_to_the_user_until_the_request() {
     let server = as_nobody(site()).start();
     let programs = ["/cold/p", "/warm/p"].map(|path| stays(&server, path));
@@ -186,7 +186,7 @@ fn memory_is_closed_to_the_user_until_the_request() {
     }
 }
 
-/// Prints what it may do, a word each.
+/// Prints what the program is allowed to do, one word each.
 const WITHIN: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -243,11 +243,11 @@ fn programs_act_within_their_own() {
     }
 }
 
-/// Prints whether it may signal whoever started it.
+/// Prints whether the script may signal its parent.
 const SIGNALS: &str = "kill -0 $PPID 2>/dev/null && echo open || echo closed";
 
 fn workers_are_kept_apart() {
-    // Several of them say it.
+    // Several workers write their result.
     let worker = format!("#!/bin/sh\n({SIGNALS}) >said.$$\nmv said.$$ said\nexec sleep 1000\n");
     let server = new_site()
         .file("bin/worker", worker, 0o755)
@@ -259,7 +259,7 @@ fn workers_are_kept_apart() {
     assert_eq!(said, "closed\n");
 }
 
-/// Executes what follows where landlock_create_ruleset(2) is answered with ENOSYS.
+/// Executes the given command with a filter that makes landlock_create_ruleset(2) fail with ENOSYS.
 pub const WITHOUT: &str = r#"
 #include <errno.h>
 #include <linux/filter.h>
@@ -284,7 +284,7 @@ int main(int argc, char **argv) {
 
 const OPEN: &str = "this kernel cannot keep programs apart";
 
-/// A filter as that of an old container engine, which answers calls that it does not know with EPERM.
+/// Applies a filter like that of an old container engine, which answers unknown calls with EPERM.
 fn a_filter_that_keeps_programs_from_starting_is_told_of() {
     let close_range = WITHOUT.replace("444", "436").replace("ENOSYS", "EPERM");
     let site = site().compiled("without", &close_range, &[]);
@@ -302,7 +302,7 @@ fn a_kernel_without_scopes_is_told_of() {
     let without = site.path("without");
     let server = site.through(&[without.to_str().unwrap()]).start();
     server.says(OPEN);
-    // All else is as it was.
+    // Everything else works as before.
     for path in ["/cold/p", "/warm/p", "/warm/p"] {
         assert_eq!(server.get(path).text(), "GOOD");
     }

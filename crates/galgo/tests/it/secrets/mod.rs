@@ -1,4 +1,4 @@
-//! Secrets and identity: what a request must not set, and what nobody must see.
+//! Secrets and identity: values that a request must not set, and data that no client must see.
 
 mod apart;
 mod orphans;

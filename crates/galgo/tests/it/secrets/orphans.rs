@@ -1,4 +1,4 @@
-//! Processes that do their best to outlive the request.
+//! Processes that try to outlive their request.
 
 use std::{fs, path::PathBuf};
 
@@ -19,7 +19,7 @@ list![
     run_to_completion_lets_them_go_on,
 ];
 
-/// Leaves a process behind, in the way that the query names, which writes its number into the file behind it.
+/// Leaves a process behind in the way that the query names. The process writes its pid into the file named after that.
 pub const STAYS: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -79,7 +79,7 @@ fn mark(server: &Server, name: &str) -> PathBuf {
     server.path("marks").join(name)
 }
 
-/// The process that a request has left behind.
+/// Returns the pid of the process that a request left behind.
 fn left(server: &Server, name: &str) -> u32 {
     let pid = fs::read_to_string(mark(server, name)).unwrap();
     pid.parse().unwrap()
@@ -141,7 +141,7 @@ fn those_of_a_request_that_runs_go_on() {
     client.get("/cgi-bin/p?runs&stays");
     assert_eq!(client.head().status, 200);
     assert_eq!(server.get("/cgi-bin/p?deaf&ends").text(), "left\n");
-    // It has been there for longer.
+    // The process has been there longer than this request.
     gone(left(&server, "ends"));
     let stays = left(&server, "stays");
     assert!(runs(stays));

@@ -1,4 +1,4 @@
-//! What belongs to somebody else: descriptors, answers, requests.
+//! Things of other clients and programs: descriptors, answers, requests.
 
 use crate::harness::{list, new_site};
 use galgo_testkit::{Client, wait_until};
@@ -26,7 +26,7 @@ fn descriptors_of_a_program() {
     server.wait_for("busy");
     let fds = "/cgi-bin/t?head&fds";
     assert_eq!(server.get(fds).text(), "0 1 2\n");
-    // After the logs were opened again too.
+    // The same holds after the logs were reopened.
     std::fs::rename(server.path("access.log"), server.path("old")).unwrap();
     let pid = Pid::from_raw(server.pid() as i32).unwrap();
     kill_process(pid, Signal::USR1).unwrap();
@@ -58,7 +58,7 @@ fn every_answer_goes_to_who_asked() {
                 let mut client = server.connect();
                 for n in 0..EACH {
                     let nonce = format!("nonce-{who}-{n}");
-                    // Spread without a pattern that the other clients share.
+                    // Spreads the kinds of requests in a pattern that other clients do not share.
                     let dice = (who * 7919 + n * 104_729) % 23;
                     let name = ["echo", "local", "redirect"][dice % 3];
                     if dice > 20 {
@@ -132,7 +132,7 @@ fn error_pages_hold_nothing_of_the_request() {
         assert!(!lower.contains("canary"), "{request}: {said}");
         let folder = server.site.folder().to_str().unwrap();
         assert!(!said.contains(folder) && !said.contains("/cgi-bin"), "{said}");
-        // What it does hold: the status, and the id by which the log knows the request.
+        // The page does hold the status, and the id of the request in the log.
         let id = said.split(">Request ").nth(1).unwrap().split('<').next().unwrap();
         assert_eq!(id.len(), 20, "{said}");
         wait_until("the id in the log", || server.access().iter().any(|l| l["id"] == id && l["status"] == status));

@@ -1,4 +1,4 @@
-//! Files that nobody must see.
+//! Files that no client must see.
 
 use crate::harness::{list, new_site};
 use galgo_testkit::Server;
@@ -13,7 +13,7 @@ list![
 
 const SOURCE: &str = "THE-SOURCE-OF-A-PROGRAM";
 
-/// Programs, and what is left of them.
+/// Programs, and leftover copies of them.
 const FILES: [(&str, u32); 15] = [
     ("cgi-bin/run", 0o755),
     ("cgi-bin/run.php", 0o644),
@@ -32,7 +32,7 @@ const FILES: [(&str, u32); 15] = [
     ("index/index.php", 0o644),
 ];
 
-/// Paths at which a program or its source may lie.
+/// Paths at which a program or its source may be found.
 const SCRIPTS: [&str; 14] = [
     "/cgi-bin/run",
     "/cgi-bin/run.php",
@@ -50,7 +50,7 @@ const SCRIPTS: [&str; 14] = [
     "/index/index.php",
 ];
 
-/// What may stand behind the name of a program.
+/// Suffixes to try after the name of a program.
 const BEHIND: [&str; 39] = [
     "", "%00", "%00.html", "%0a", "%0d", "%20", "%09", ".", "%2e", "..", "/", "//", "/.", "/..",
     "/x", ";x", ";x=/", "%3b", "%2f", "%2F", "%5c", "\\", "%252f", "%25", "%", "~", ".bak", ".old",
@@ -96,7 +96,7 @@ fn sources_never_appear() {
             check_source(&server, &head);
         }
     }
-    // They do run where they should.
+    // The programs do run at their own paths.
     for target in ["/cgi-bin/run", "/cgi-bin/run.php", "/cgi-bin/sub/run"] {
         assert_eq!(server.get(target).text(), "ran", "{target}");
     }
@@ -139,7 +139,7 @@ fn a_program_folder_serves_no_files() {
     server.says("chmod +x");
 }
 
-/// Ways to write a step up, and a slash.
+/// Spellings of a step up and of a slash.
 const UP: [&str; 16] = [
     "..",
     "%2e%2e",
@@ -230,7 +230,7 @@ fn check_traversal(server: &Server, target: &str) {
     assert!(said.starts_with("HTTP/1.1 "), "{target}: {said}");
     let outside = said.contains("OUTSIDE") || said.contains("root:");
     assert!(!outside, "{target}: {said}");
-    // What a program is told holds no step up either.
+    // The path variables of a program contain no step up either.
     for line in said.lines().filter(|l| l.starts_with("PATH_")) {
         let value = line.split('=').nth(1).unwrap();
         assert!(
@@ -240,7 +240,7 @@ fn check_traversal(server: &Server, target: &str) {
     }
 }
 
-/// Where links lead to, and where they are.
+/// Targets of links, and the places of the links.
 const LINKS: [(&str, &str); 11] = [
     ("../secret", "public/file"),
     ("..", "public/folder"),
@@ -255,7 +255,7 @@ const LINKS: [(&str, &str); 11] = [
     ("loop", "public/loop"),
 ];
 
-/// What nobody gets by one.
+/// Paths through links that no client may read.
 const LEAD_OUT: [&str; 15] = [
     "/file",
     "/folder/secret",
@@ -294,7 +294,7 @@ fn traversal_by_links() {
     }
     symlink(at("secret"), at("public/absolute")).unwrap();
     symlink(at("outside"), at("cgi-bin/absolute")).unwrap();
-    // These lead back in.
+    // These links lead back into the served folders.
     symlink(at("public/inside"), at("public/absolute-inside")).unwrap();
     symlink(at("cgi-bin"), at("cgi-bin/itself")).unwrap();
     symlink(at("cgi-bin/inside"), at("cgi-bin/absolute-inside")).unwrap();

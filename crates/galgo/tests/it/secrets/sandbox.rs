@@ -1,4 +1,4 @@
-//! What `sandbox = "standard"` refuses, and what still works under it.
+//! Calls that `sandbox = "standard"` refuses, and calls that still work under it.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ list![
     check_and_the_start_name_what_is_off,
 ];
 
-/// Prints the calls that are not refused, or what it can do; or speaks the language of another architecture.
+/// Prints the calls that are not refused, or what the program can do; or makes a system call of another architecture.
 const TRIES: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -134,7 +134,7 @@ fn site() -> Site {
     site.config(ROUTES)
 }
 
-/// Cold, and warm: the first answer may be a cold one.
+/// Asks a cold and a warm program. The first answer of the warm route may come from a cold start.
 fn says(server: &Server, query: &str) -> Vec<String> {
     let paths = ["/cgi-bin/p", "/warm/p", "/warm/p"];
     let says = |path| server.get(&format!("{path}?{query}")).text();
@@ -149,7 +149,7 @@ fn calls_are_refused() {
     );
 }
 
-/// Also what `attack/limits-and-priority` runs.
+/// The source that `attack/limits-and-priority` also runs.
 const LIMITS: &str = include_str!("../../../../../attack/src/limits.c");
 
 fn limits_and_priority_are_its_own() {
@@ -166,7 +166,7 @@ fn limits_and_priority_are_its_own() {
         ("marks".into(), "mark kept\n"),
         ("itself".into(), kept),
     ];
-    // The last answers of the warm route are of children of a template.
+    // A template's children give the last answers of the warm route.
     for path in ["/cgi-bin/l", "/warm/l", "/warm/l"] {
         for (query, answer) in &queries {
             let said = server.get(&format!("{path}?{query}")).text();
@@ -175,14 +175,14 @@ fn limits_and_priority_are_its_own() {
     }
 }
 
-/// Its owner's rights would be there for whoever executes it.
+/// A set-user-ID file would give its owner's rights to any user that executes it.
 fn no_program_leaves_a_set_user_id_file() {
     needs_root();
     let site = site();
     if !site.is_reachable() {
         skip!("others may not reach {}", site.folder().display());
     }
-    // Of what root writes the kernel takes no mode away.
+    // The kernel does not remove mode bits if root writes the file.
     let server = site.owned_by(65534).start();
     let said = says(&server, "modes");
     let all = "755=4,755 2755=4,2755 4755=0,600 6755=0,600 7777=0,600 new=0\n";
@@ -236,7 +236,7 @@ fn off_refuses_nothing() {
             assert!(said.contains(call), "{path}: {said}");
         }
     }
-    // Beside it all is as it was.
+    // The route beside these still has the sandbox.
     assert_eq!(server.get("/cgi-bin/p").text(), "filter=2 privileges=0\n");
 }
 

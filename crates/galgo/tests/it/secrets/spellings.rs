@@ -1,4 +1,4 @@
-//! Paths that are spelled otherwise lead nowhere else.
+//! Paths in other spellings lead to the same route as the clean path.
 
 use std::os::unix::net::UnixStream;
 
@@ -15,8 +15,8 @@ list![
     no_redirect_names_another_host,
 ];
 
-/// An application at `/` that trusts the server with its `/admin/`, which an authorizer guards: it looks at the path in
-/// each of the ways that real ones do.
+/// An application at `/` that relies on the server to guard its `/admin/` by an authorizer. It looks for the path in each
+/// variable that real applications use.
 fn application(stream: &mut UnixStream) {
     let Some(heard) = hear(stream) else { return };
     let merged = |path: &str| {
@@ -39,7 +39,7 @@ fn application(stream: &mut UnixStream) {
     );
 }
 
-/// Says what it was asked, and lets nobody in.
+/// Reports the URI that it was asked about, and denies every request.
 fn authorizer(stream: &mut UnixStream) {
     let heard = hear(stream).unwrap_or_default();
     let uri = heard.param("REQUEST_URI").unwrap_or_default();
@@ -104,7 +104,7 @@ fn no_spelling_leads_round_an_authorizer() {
             "{target}"
         );
     }
-    // What is not below it is not taken for it by the application either.
+    // The application does not mistake paths outside of `/admin/` for paths in it.
     for target in [
         "/x",
         "/admin/../x",
@@ -204,7 +204,7 @@ fn s4_1_5_path_info_keeps_the_slashes_that_came() {
     }
 }
 
-/// A browser takes `//evil.example/` in Location for another site.
+/// A browser takes `//evil.example/` in Location for another host.
 fn no_redirect_names_another_host() {
     let server = new_site()
         .file("public/evil.example/a", "a", 0o644)

@@ -19,7 +19,7 @@ list![
     s4_4_words_of_the_query,
 ];
 
-/// The environment of a program for a GET with `fields`.
+/// Returns the environment of a program for a GET with `fields`.
 fn environment(server: &Server, target: &str, fields: &str) -> Vec<String> {
     let reply = server.ask(format!(
         "GET {target}?head&env HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"
@@ -74,14 +74,14 @@ fn s4_1_18_names_that_pose_as_others() {
         let env = environment(&server, "/cgi-bin/t", &format!("{name}: evil\r\n"));
         assert!(!env.iter().any(|v| v.contains("evil")), "{name}: {env:?}");
     }
-    // The one that is spelled right stays, whatever poses as it.
+    // The field with the right spelling stays, whatever other fields imitate its name.
     let env = environment(
         &server,
         "/cgi-bin/t",
         "X-Real_IP: evil\r\nX-Real-IP: good\r\n",
     );
     assert!(env.contains(&"HTTP_X_REAL_IP=good".to_owned()), "{env:?}");
-    // Two values of a field that has one: neither can be believed.
+    // If a field that allows one value has two, neither can be believed.
     for field in ["Content-Type", "content-type"] {
         let reply = server.ask(format!(
             "GET /cgi-bin/t?head HTTP/1.1\r\nHost: localhost\r\nContent-Type: a/b\r\n{field}: c/d\r\n\r\n"
@@ -90,7 +90,7 @@ fn s4_1_18_names_that_pose_as_others() {
     }
 }
 
-/// Spellings of X-Remote-User that a proxy in front, told to delete X-Remote-User, passes on.
+/// Spellings of X-Remote-User that pass a front proxy which was told to delete X-Remote-User.
 pub const POSES: [&str; 8] = [
     "X.Remote.User",
     "X!Remote~User",
@@ -102,7 +102,7 @@ pub const POSES: [&str; 8] = [
     "X*Remote+User",
 ];
 
-/// A program, a FastCGI and an SCGI application: each sees X-Remote-User and nothing that poses as it.
+/// A CGI program, a FastCGI and an SCGI application all see X-Remote-User, and no field that imitates its name.
 fn names_that_proxies_do_not_know_reach_no_program() {
     let site = new_site().config(
         "[[route]]\npath = \"/fastcgi/\"\nfastcgi = \"unix:f/app.sock\"\n\
@@ -145,7 +145,7 @@ fn names_that_proxies_do_not_know_reach_no_program() {
     }
 }
 
-/// The variables of an SCGI request, whose netstring comes first.
+/// Reads the variables of an SCGI request from the netstring at its start.
 fn netstring(stream: &mut UnixStream) -> String {
     let mut byte = || {
         let mut one = [0];
@@ -155,7 +155,7 @@ fn netstring(stream: &mut UnixStream) -> String {
     let digits = std::iter::repeat_with(&mut byte).take_while(|&b| b != b':');
     let length: String = digits.map(char::from).collect();
     let length: usize = length.parse().unwrap();
-    // What is not read when the socket is closed resets the connection: the comma, too.
+    // Closing a socket with unread bytes resets the connection, so the comma is read, too.
     let bytes = std::iter::repeat_with(byte).take(length + 1).collect();
     String::from_utf8(bytes).unwrap()
 }
@@ -244,9 +244,9 @@ fn s4_1_18_authorization_is_withheld() {
     let env = environment(&server, "/open/t", field);
     assert!(env.contains(&"HTTP_AUTHORIZATION=Basic c2VjcmV0".to_owned()));
     assert!(!has_name(&env, "HTTP_PROXY_AUTHORIZATION"));
-    // Nobody has verified it.
+    // The server has not verified the credentials.
     assert!(!has_name(&env, "REMOTE_USER") && !has_name(&env, "AUTH_TYPE"));
-    // Nor do other spellings find a way.
+    // Other spellings do not reach the program either.
     let env = environment(&server, "/cgi-bin/t", "Authorization.: c2VjcmV0\r\n");
     assert!(!has_name(&env, "HTTP_AUTHORIZATION"));
 }

@@ -1,4 +1,4 @@
-//! The end of the server, and of its standard output.
+//! The end of the server, and a closed standard output.
 
 use super::*;
 
@@ -19,17 +19,17 @@ fn finishes_after(by: Signal) {
     streaming.get("/cgi-bin/t?head&out=begin&await=go&out=end");
     assert_eq!(streaming.head().status, 200);
     let mut waiting = idle(&server);
-    // It has been accepted: connections are, in their order.
+    // The server has accepted this connection, because it accepts connections in their order.
     let mut new = server.connect();
     assert_eq!(server.get("/health").status, 200);
     server.wait_for("on");
     server.signal(by);
-    // The idle are closed at once, and nobody new is let in.
+    // Idle connections are closed at once, and no new connection is accepted.
     assert!(waiting.is_over());
     wait_until("the end of the listener", || {
         std::net::TcpStream::connect(server.address()).is_err()
     });
-    // The first request of a connection may have been on its way.
+    // The first request of a connection may have been on its way, so the server still answers it.
     new.get("/health");
     let reply = new.reply();
     assert!(reply.status == 200 && reply.closes() && new.is_over());
@@ -64,7 +64,7 @@ fn int_is_as_term() {
     finishes_after(Signal::INT);
 }
 
-/// Two requests that never end: one whose response has begun, one without a byte.
+/// Starts two requests that never end: one with the beginning of a response, one without a byte.
 fn hanging(server: &Server) -> (Client, Client) {
     let mut begun = server.connect();
     begun.get("/cgi-bin/t?deaf&head&out=begin&bg=hang&hang");
@@ -108,7 +108,7 @@ fn a_second_signal_ends_at_once() {
     both_cut(&server, clients);
 }
 
-/// A site that logs to standard output, and its server's address.
+/// Starts a server that logs to standard output, and returns its site and process.
 fn logging_to_stdout(stdout: Stdio) -> (Site, std::process::Child) {
     let site = new_site()
         .file(
@@ -147,7 +147,7 @@ fn a_standard_output_that_nobody_reads() {
     let (_site, mut process) = logging_to_stdout(Stdio::piped());
     let mut out = process.stdout.take().unwrap();
     let mut client = first_line(&mut out);
-    // More than a pipe holds.
+    // Writes more than a pipe holds.
     let long = "x".repeat(4000);
     for _ in 0..100 {
         client.get(&format!("/f?{long}"));

@@ -1,4 +1,4 @@
-//! Where is listened, and as whom.
+//! Addresses to listen on, and the clients' addresses there.
 
 use super::*;
 use galgo_testkit::client::proxy_header;
@@ -65,7 +65,7 @@ fn listening_at(socket: &Path, site: Site) -> Server {
 fn a_unix_socket_comes_and_goes() {
     let site = new_site();
     let socket = site.path("s");
-    // One that nobody listens on any more is replaced.
+    // A stale socket file without a listener is replaced.
     drop(UnixListener::bind(&socket).unwrap());
     let stale = fs::metadata(&socket).unwrap().ino();
     let mut server = listening_at(&socket, site);
@@ -93,13 +93,13 @@ fn a_unix_socket_that_is_in_use() {
     let words = String::from_utf8_lossy(&second.stderr).into_owned();
     assert!(words.contains("another program listens there"), "{words}");
     assert!(over(&socket, ENV).starts_with("HTTP/1.1 200 "));
-    // What another server has put in its place is not ours to remove.
+    // The server does not remove a socket that another server has put in the same place.
     fs::remove_file(&socket).unwrap();
     let _another = UnixListener::bind(&socket).unwrap();
     server.signal(Signal::TERM);
     ended(&mut server);
     assert!(socket.exists());
-    // Nor does a file that is no socket make room for one.
+    // A file that is no socket is not replaced either.
     fs::remove_file(&socket).unwrap();
     fs::write(&socket, "a file").unwrap();
     let third = Command::new(env!("CARGO_BIN_EXE_galgo"))
@@ -132,7 +132,7 @@ fn the_proxy_protocol_is_required_where_asked_for() {
         (&six, "::9", Some("7"), "::8"),
         (&header(0x20, 0, b""), "127.0.0.1", None, "127.0.0.1"),
     ] {
-        // Whole, and byte by byte, the request behind it.
+        // The header comes at once, and byte by byte; the request follows.
         for size in [1000, 1] {
             let mut client = Client::connect(proxied);
             let all = [&header[..], ENV.as_bytes()].concat();
@@ -146,7 +146,7 @@ fn the_proxy_protocol_is_required_where_asked_for() {
     wait_until("the client's address in the log", || {
         server.access().iter().any(|l| l["remote"] == "192.0.2.1")
     });
-    // Without one nothing is answered; nor is a second one taken for a request.
+    // A connection without a header is not answered, and a second header is not taken for a request.
     for garbage in [
         ENV.as_bytes().to_vec(),
         [b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", ENV.as_bytes()].concat(),
@@ -163,13 +163,13 @@ fn the_proxy_protocol_is_required_where_asked_for() {
     client.send([&four[..], &four[..], ENV.as_bytes()].concat());
     assert_eq!(client.reply().status, 400);
     assert!(client.is_over());
-    // Where none was asked for, one is no request.
+    // On a listener without the PROXY protocol, a header is an invalid request.
     let mut client = server.connect();
     client.try_send([&four[..], ENV.as_bytes()].concat());
     assert_eq!(client.reply().status, 400);
 }
 
-/// A header of the PROXY protocol that names a client, and a request behind it that names another.
+/// Returns a PROXY protocol header that names one client, and after it a request that names another.
 fn named(from: [u8; 4]) -> Vec<u8> {
     let request = ENV.replace(
         "Connection",
@@ -178,7 +178,8 @@ fn named(from: [u8; 4]) -> Vec<u8> {
     [proxy_header(from, [127, 0, 0, 1]), request.into()].concat()
 }
 
-/// Who is listed; loopback, where nobody is by an address. And a client that is named makes no field believed.
+/// Only listed peers may send a header; if no address is listed, loopback peers may. A header alone makes no forwarded field
+/// trusted.
 fn who_may_speak_the_proxy_protocol() {
     let start = |trusted: &str| {
         let site = new_site().config(&format!("trusted_proxies = {trusted}"));
@@ -186,14 +187,14 @@ fn who_may_speak_the_proxy_protocol() {
             .start()
     };
     let closed = "only trusted_proxies may speak the PROXY protocol";
-    // (who is listed, whether this peer may speak, who is the client then)
+    // (trusted_proxies, whether this peer may send a header, the resulting client)
     for (trusted, may, client) in [
         ("[]", true, "10.0.0.1"),
         ("[\"unix\"]", true, "10.0.0.1"),
         ("[\"10.0.0.0/8\"]", false, ""),
         ("[\"127.0.0.2\", \"10.0.0.0/8\"]", false, ""),
         ("[\"127.0.0.1\"]", true, "10.0.0.1"),
-        // A proxy before the proxy.
+        // Another proxy stands before the proxy.
         ("[\"127.0.0.1\", \"10.0.0.0/8\"]", true, "8.8.8.8"),
     ] {
         let server = start(trusted);
@@ -210,7 +211,7 @@ fn who_may_speak_the_proxy_protocol() {
         assert_eq!(value(&said, "HTTPS"), https, "{trusted}");
         assert!(!server.errors().contains(closed), "{trusted}");
     }
-    // Who may speak to a Unix socket names clients there; whether fields count is for `trusted_proxies` to say.
+    // Every peer of a Unix socket may name clients in a header. `trusted_proxies` decides whether fields count.
     for (trusted, client) in [
         ("[\"10.0.0.0/8\"]", "10.0.0.1"),
         ("[\"unix\"]", "10.0.0.1"),

@@ -37,7 +37,7 @@ fn no_program_left(server: &Server) {
     });
 }
 
-/// Sends `request` and reads to the end.
+/// Sends `request` and returns all bytes until the end of the connection.
 fn over(path: &Path, request: impl AsRef<[u8]>) -> String {
     let mut client = Client::unix(path);
     client.send(request);
@@ -52,7 +52,7 @@ fn value<'s>(said: &'s str, name: &str) -> Option<&'s str> {
     said.lines().find_map(named)
 }
 
-/// A connection that has been used and waits for its next request.
+/// Returns a connection that has had one request and waits for the next.
 fn idle(server: &Server) -> Client {
     let mut client = server.connect();
     client.get("/health");

@@ -1,4 +1,4 @@
-//! Connections that are idle, or make room.
+//! Idle connections, and connections that are closed to make room.
 
 use super::*;
 
@@ -29,8 +29,8 @@ fn the_oldest_idle_connection_makes_room() {
 }
 
 fn an_idle_connection_of_another_loop_makes_room() {
-    // Which loop gets a connection is the kernel's choice. Every round has a server of its own: what
-    // an earlier round has closed may not be closed for the server yet.
+    // The kernel chooses which event loop gets a connection. Each round starts a new server, because a server may not yet
+    // have noticed connections that an earlier round closed.
     for _ in 0..12 {
         let server = new_site()
             .config("max_connections = 2\nmax_connections_per_client = 2\nworkers = 2")
@@ -39,7 +39,7 @@ fn an_idle_connection_of_another_loop_makes_room() {
         busy.get("/cgi-bin/t?head&out=a&touch=on&await=go");
         server.wait_for("on");
         let _idle = idle(&server);
-        // It counts as idle a moment after its response has arrived.
+        // The connection counts as idle a moment after its response has arrived.
         wait_until("room for another connection", || {
             server.get("/health").status == 200
         });
@@ -114,7 +114,7 @@ fn limit(server: &Server, descriptors: u64) {
     rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).unwrap();
 }
 
-/// Many come at once while those that are to make room for them have not gone yet.
+/// Many clients connect at once while the connections that must make room are still closing.
 fn a_crowd_takes_no_descriptor_that_is_promised() {
     let server = new_site()
         .config("max_connections = 4\nworkers = 2")
@@ -122,7 +122,7 @@ fn a_crowd_takes_no_descriptor_that_is_promised() {
     let numbers = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
     let highest = numbers.map(|n| n.unwrap().file_name().to_str().unwrap().parse().unwrap());
     let highest: u64 = highest.max().unwrap();
-    // As many as there may be, 64 that come or go, what each of two event loops takes in a row, and few more.
+    // Room for all connections, 64 that come or go, 16 accepted in a row by each of two event loops, and 6 more.
     limit(&server, highest + 4 + 64 + 2 * 16 + 6);
     std::thread::scope(|threads| {
         for _ in 0..40 {
@@ -140,8 +140,8 @@ fn a_crowd_takes_no_descriptor_that_is_promised() {
     assert!(!server.errors().contains("accept:"), "{}", server.errors());
 }
 
-/// No number is left for another descriptor: what is there is neither forbidden nor missing, and is found again
-/// once there are some.
+/// No descriptor is left. Existing files and programs are reported neither as forbidden nor as missing, and are found again
+/// as soon as descriptors are free.
 fn without_descriptors_nothing_seems_to_be_missing() {
     let server = new_site()
         .file("public/page", "page", 0o644)
@@ -173,20 +173,20 @@ fn without_descriptors_nothing_seems_to_be_missing() {
         assert_eq!(reply.status, 503, "{target}");
         assert_eq!(reply.field("retry-after"), Some("1"), "{target}");
     }
-    // Who cannot be let in at this moment waits.
+    // A client that cannot be accepted at this moment waits.
     let mut new = server.connect();
     new.get("/health");
     server.says("accept: ");
     limit(1 << 12);
     assert_eq!(new.reply().status, 200);
-    // The first one may have been closed to make room.
+    // The first connection may have been closed to make room.
     for (target, status) in asked {
         new.get(target);
         assert_eq!(new.reply().status, status, "{target}");
     }
 }
 
-/// What is promised to templates is not given to connections.
+/// Descriptors that are reserved for templates are not given to connections.
 fn templates_count() {
     let site = new_site();
     let start = |templates: usize| {

@@ -1,4 +1,4 @@
-//! Request bodies that are taken in before their program starts.
+//! Request bodies that the server stores before their program starts.
 
 use std::{fs, io::Write, path::Path, thread};
 
@@ -25,7 +25,7 @@ fn on(disk: &Disk) -> Site {
     files().config(&format!("spool = {:?}", disk.path()))
 }
 
-/// Posts `n` bytes from another thread, for a server that takes none for a while; what came back.
+/// Posts `n` bytes from another thread, because the server may not read for a while. Returns the response.
 fn posting(server: &Server, target: &str, n: usize) -> thread::JoinHandle<(u16, Vec<u8>)> {
     let (mut client, target) = (server.connect(), target.to_owned());
     thread::spawn(move || {
@@ -36,7 +36,7 @@ fn posting(server: &Server, target: &str, n: usize) -> thread::JoinHandle<(u16, 
     })
 }
 
-/// Threads of the server that wait for a disk and cannot be woken.
+/// Returns how many threads of the server wait for a disk in uninterruptible sleep.
 fn waiting(server: &Server) -> usize {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let waits = |task: &fs::DirEntry| {
@@ -46,7 +46,7 @@ fn waiting(server: &Server) -> usize {
     tasks.flatten().filter(|task| waits(task)).count()
 }
 
-/// One event loop, and more requests than threads that write: files are being made, written and closed.
+/// A single event loop, and more requests than threads that write. Files are being created, written and closed.
 fn a_disk_that_stalls_holds_up_nobody_else() {
     let disk = Disk::new(96 << 20);
     let site = on(&disk)
@@ -54,7 +54,7 @@ fn a_disk_that_stalls_holds_up_nobody_else() {
         .defaults("idle_timeout = \"1h\"");
     let server = site.start();
     let watch = Watch::begin(&server);
-    // Two bodies are on their way already: one goes on, the other's client leaves.
+    // Two bodies are already on their way: one client continues, the other leaves.
     let mut begun: Vec<_> = (0..2).map(|_| server.connect()).collect();
     for client in &mut begun {
         client.begin_post("/cgi-bin/t?head&count", 3 * MB);
@@ -124,7 +124,7 @@ fn a_full_disk_is_507_and_its_room_comes_back() {
     watch.after(&["no_storage", "no_storage", "no_storage", "ok"]);
 }
 
-/// In memory and on the disk: what waits there is bounded for all requests, and no program writes past that.
+/// Bodies in memory and on the disk have one limit for all requests, and no program can write beyond it.
 fn a_program_reads_its_body_and_cannot_write_it() {
     let site = files();
     site.program(
@@ -151,7 +151,7 @@ fn all_files_together_have_one_bound() {
     wait_until("nearly all of the first body in its file", || {
         nameless(server.pid(), &spool) > MB as u64
     });
-    // Half is for other addresses, until they have it.
+    // Each address may use half of the space; the other half is for other addresses.
     let post = |address: [u8; 4]| {
         let mut client = Client::connect_from(address, server.address());
         client.begin_post("/cgi-bin/t?touch=ran&head&count", 2 * MB);
@@ -174,7 +174,7 @@ fn all_files_together_have_one_bound() {
     assert_eq!(second.reply().text(), (2 * MB).to_string());
     first.send("x");
     assert_eq!(first.reply().text(), (2 * MB).to_string());
-    // What they took is free again.
+    // The space of finished requests is free again.
     wait_until("room for as much as before", || {
         let (status, body) = posting(&server, "/cgi-bin/t?head&count", 2 * MB)
             .join()
@@ -185,7 +185,7 @@ fn all_files_together_have_one_bound() {
     drop(watch);
 }
 
-/// Small bodies of forty clients, all but complete: as many as may are in memory, the others in files.
+/// Forty clients send small bodies except for the last byte: memory holds bodies up to the limit, and files hold the rest.
 fn bodies_in_memory_have_one_bound() {
     let disk = Disk::new(96 << 20);
     let server = on(&disk).config("spool_memory = \"4M\"").start();
@@ -200,7 +200,7 @@ fn bodies_in_memory_have_one_bound() {
     }
     clients.iter().for_each(Client::wait_until_read);
     let in_memory = nameless(server.pid(), Path::new("/memfd:galgo request body"));
-    // The last piece of each has not been written yet.
+    // The last piece of each body has not been written yet.
     assert!(
         in_memory > 3 << 20 && in_memory <= 4 << 20,
         "{in_memory} bytes of bodies are in memory"
@@ -218,7 +218,7 @@ fn bodies_in_memory_have_one_bound() {
     watch.after(&["ok"; 40]);
 }
 
-/// Some file systems know no O_TMPFILE.
+/// Some file systems do not support O_TMPFILE.
 fn where_files_have_names_they_are_removed_at_once() {
     const TMPFILE: u32 = 0o20_000_000;
     let folder = tempfile::tempdir().unwrap();

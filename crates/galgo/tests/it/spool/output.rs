@@ -1,4 +1,4 @@
-//! Output of programs whose clients read slowly.
+//! Output of programs for clients that read slowly.
 
 use std::os::unix::net::UnixStream;
 
@@ -12,20 +12,20 @@ use crate::harness::{
 };
 use galgo_testkit::{Client, End, Server, Site};
 
-/// More than the sockets between take, and a pipe; less than may wait besides.
+/// More than the sockets and a pipe hold, and less than the limit for stored output.
 const LARGE: usize = 6_000_000;
 
-/// One permit, which is never free because a client is too slow.
+/// Returns a site with one permit and clocks that do not cut off a slow client.
 fn one_place() -> Site {
     new_site().config("max_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"1h\"")
 }
 
-/// A client for which little is on its way.
+/// Connects a client with a small receive buffer.
 pub(crate) fn slow_reader(server: &Server) -> Client {
     Client::connect_with_buffer(16 << 10, server.address())
 }
 
-/// Nothing of the response has been read when another program has had the only permit.
+/// Another program gets the only permit before the client has read anything of the response.
 fn a_slow_reader_holds_no_permit() {
     let server = one_place().start();
     let watch = Watch::begin(&server);
@@ -38,7 +38,7 @@ fn a_slow_reader_holds_no_permit() {
         assert_eq!(server.get("/cgi-bin/t?head&out=there").text(), "there");
         let reply = slow.reply();
         assert!(reply.body == pattern(0, LARGE) && reply.end == End::Whole);
-        // The connection goes on.
+        // The connection can be used again.
         slow.get("/cgi-bin/t?head&out=more");
         assert_eq!(slow.reply().text(), "more");
     }
@@ -46,7 +46,7 @@ fn a_slow_reader_holds_no_permit() {
     assert!(lines.iter().any(|l| l["bytes"] == LARGE));
 }
 
-/// What was printed in pieces, while the client read now and then.
+/// The program prints in pieces while the client reads now and then.
 fn every_byte_comes_in_its_order() {
     let server = one_place().start();
     let watch = Watch::begin(&server);
@@ -79,7 +79,7 @@ fn every_byte_comes_in_its_order() {
     watch.after(&["ok"]);
 }
 
-/// Far more than may wait: the rest stays with the program, and all of it arrives.
+/// The output is far above the limit: the rest stays with the program, and all of it arrives.
 fn what_is_too_much_waits_in_its_program() {
     let server = one_place().start();
     let watch = Watch::begin(&server).memory(24 << 20);
@@ -93,7 +93,7 @@ fn what_is_too_much_waits_in_its_program() {
     watch.after(&["ok"]);
 }
 
-/// It failed long before its client could see that.
+/// The program failed long before its client could see that.
 fn what_failed_while_it_waited_is_cut() {
     let server = one_place().start();
     let watch = Watch::begin(&server);
@@ -110,7 +110,7 @@ fn what_failed_while_it_waited_is_cut() {
     watch.after(&["script_error", "ok", "script_error", "ok"]);
 }
 
-/// The process is over, its background child is not: what that prints belongs to the response.
+/// The process has ended but its background child has not: the child's output belongs to the response.
 fn a_background_child_prints_behind_what_waits() {
     let server = one_place().start();
     let watch = Watch::begin(&server);
@@ -126,7 +126,7 @@ fn a_background_child_prints_behind_what_waits() {
     watch.after(&["ok"; 2]);
 }
 
-/// A client that leaves what waits for it: the file goes, and so does a program that prints more.
+/// If a client leaves, its stored output is removed, and a program that still prints is ended.
 fn a_client_that_leaves_leaves_nothing_behind() {
     let server = one_place().start();
     let watch = Watch::begin(&server);
@@ -140,7 +140,7 @@ fn a_client_that_leaves_leaves_nothing_behind() {
     watch.after(&["client_gone"; 2]);
 }
 
-/// Without room for files it is as if nothing could wait.
+/// Without room for files no output is stored.
 fn where_no_file_can_be_made_programs_wait() {
     let server = one_place().config("spool_limit = 0").start();
     let watch = Watch::begin(&server);
@@ -153,7 +153,7 @@ fn where_no_file_can_be_made_programs_wait() {
     watch.after(&["ok"]);
 }
 
-/// Nor does it hold a connection to an application, whatever the size of its records.
+/// A slow client does not hold a connection to an application either, whatever the size of the records.
 fn a_slow_reader_holds_no_application() {
     let answer = |n: usize, stream: &mut UnixStream| {
         let piece = if n.is_multiple_of(2) { 60_000 } else { 3_000 };
@@ -173,7 +173,7 @@ fn a_slow_reader_holds_no_application() {
     let mut slow: Vec<_> = (0..4).map(|_| slow_reader(&server)).collect();
     for client in &mut slow {
         client.get("/app");
-        // Its connection is free when it has been answered.
+        // The application's connection is free as soon as the application has answered.
         assert_eq!(client.head().status, 200);
     }
     for client in &mut slow {
@@ -189,7 +189,7 @@ fn a_slow_reader_holds_no_application() {
     watch.after(&["ok"; 4]);
 }
 
-/// What waits in memory is bounded in all: without a share of it a program keeps its permit.
+/// Stored output in memory has one limit for all requests: without a share of it a program keeps its permit.
 fn without_memory_a_slow_reader_holds_its_place() {
     let site = new_site().config("max_running = 1\nrate_grace = \"1h\"\nqueue_wait = \"300ms\"");
     let server = site.config("spool_memory = \"255K\"").start();
