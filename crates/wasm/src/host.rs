@@ -247,7 +247,7 @@ impl HostProgram {
         &self.engine
     }
 
-    /// Executes the program, with one of its commands and nothing else of ours.
+    /// Executes the program with `command`, and gives it nothing else of ours.
     pub(crate) fn start(
         &self,
         spawner: &mut Spawner,

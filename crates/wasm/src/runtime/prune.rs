@@ -30,7 +30,7 @@ pub(super) fn touch(entry: &Path) {
     let _ = File::open(entry).and_then(|file| file.set_modified(SystemTime::now()));
 }
 
-/// Removes entries that are too old or too many. Other files are left alone.
+/// Removes entries that are too old, and the oldest entries beyond the limit. Other files are left alone.
 pub(super) fn prune(cache: &Path) {
     // If the cache cannot be read, the request that needs it reports that.
     let _ = prune_to(cache, MOST, SystemTime::now());

@@ -115,8 +115,8 @@ pub(super) struct WorkerHandle {
     pub(super) process: OwnedFd,
     /// Number of earlier workers.
     pub(super) number: usize,
-    /// The folder of compiled code that the worker may read. A folder that replaces it is another
-    /// folder.
+    /// The folder of compiled code that the worker may read. A folder that replaces it under the same
+    /// name is another folder.
     pub(super) cache: Option<FolderId>,
 }
 

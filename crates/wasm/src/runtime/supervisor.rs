@@ -139,8 +139,8 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     is_ready(&ours)?;
     let process = child.as_fd().try_clone_to_owned()?;
     let mut supervision = lock(&runtime.supervision);
-    // Another supervisor has taken over meanwhile. Or another one must: compiled code is now in a folder that this worker may
-    // not read. The worker ends with its socket.
+    // Another supervisor has taken over meanwhile, or must take over because compiled code is now in a folder that this
+    // worker may not read. The worker ends with its socket.
     let reads = cache == folder(&runtime.cache());
     if supervision.supervisor == Some(own) && !reads {
         supervision.supervisor = None;
