@@ -17,10 +17,10 @@ pub(crate) fn lower(limits: &[(Resource, u64)]) -> Result<(), String> {
 
 /// Upper limit of descriptors: more would be useless.
 const DESCRIPTORS: u64 = 1 << 20;
-/// Descriptors of a worker besides those of its instances.
+/// Descriptors of a worker itself, without its instances.
 const OWN: u64 = 64;
 /// Descriptors of an instance besides its own files: its streams, the socket to the server, and its
-/// thread's event loop. The wait for one of them needs as many again.
+/// thread's event loop. A wait for any of these needs as many again.
 const FIXED: u64 = 16;
 /// Upper and lower bound of an instance's share, however many or few descriptors there are. A
 /// component needs some for resources that are no files.
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn limits_only_sink() {
-        // The limit is this very process's: high enough to hurt no other test.
+        // The test lowers a limit of this very process, which stays high enough to hurt no other test.
         let before = getrlimit(Resource::Core).maximum;
         lower(&[(Resource::Core, u64::MAX - 1)]).unwrap();
         let now = getrlimit(Resource::Core);

@@ -122,7 +122,7 @@ impl WorkerSandbox {
         refuse([(libc::SYS_clone3, Vec::new())].into(), libc::ENOSYS)
     }
 
-    /// Returns the calls of socket(2) to refuse: with the network, all but those of the Internet
+    /// Returns the calls of socket(2) to refuse: with the network, all families except the Internet
     /// protocols.
     fn sockets(&self) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         if !self.network {

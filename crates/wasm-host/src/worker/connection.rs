@@ -238,7 +238,7 @@ impl RecordInput {
         })
     }
 
-    /// Reads more; all that was there has been looked at.
+    /// Reads more input, after all earlier input was parsed.
     fn fill(&mut self, fd: &OwnedFd, flags: RecvFlags) -> Result<usize, Errno> {
         let (n, _) = recv(fd, &mut *self.buf, flags)?;
         (self.at, self.end) = (0, n);

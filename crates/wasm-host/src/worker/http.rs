@@ -119,8 +119,8 @@ async fn print(stdout: &mut OutStream, response: Response<HyperOutgoingBody>) ->
     let (mut parts, mut body) = response.into_parts();
     let bodiless = matches!(parts.status.as_u16(), 204 | 304);
     if !bodiless && !body.is_end_stream() && !parts.headers.contains_key(CONTENT_TYPE) {
-        // A CGI program must name a type; HTTP leaves the type to the reader (RFC 9110, 8.3), which
-        // this type tells the client.
+        // A CGI program must name a type. HTTP lets the reader choose if there is none (RFC 9110,
+        // 8.3); this type says just that.
         let any = HeaderValue::from_static("application/octet-stream");
         parts.headers.insert(CONTENT_TYPE, any);
     }

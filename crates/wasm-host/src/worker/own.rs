@@ -46,7 +46,7 @@ pub(super) struct Own {
 
 #[derive(Default)]
 struct OwnModule {
-    /// Serves, and the file it was made of.
+    /// The program that serves requests, and the version of the file that it was made from.
     program: Option<(FileId, Arc<LinkedProgram>)>,
     /// The version of the file that is no program, and why.
     bad: Option<(FileId, String)>,
