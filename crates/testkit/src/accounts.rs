@@ -1,4 +1,4 @@
-//! Accounts of this machine that end with a test.
+//! Accounts of this machine that are removed at the end of a test.
 
 use std::{
     fs::File,
@@ -9,13 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The accounts. They are gone when this is dropped.
+/// Accounts of a test. Dropping this removes the accounts.
 #[derive(Debug, Default)]
 pub struct Accounts(Vec<String>);
 
 impl Accounts {
-    /// Makes `count` of them, each with a group of its own: their names begin with `prefix`, and no other test's are the same.
-    /// `home` says where the home of one is; it is not made.
+    /// Makes `count` accounts, each with a group of its own. Their names begin with `prefix` and differ from those of all
+    /// other tests. `home` returns the home folder for a name; that folder is not made.
     pub fn new(prefix: &str, count: usize, home: impl Fn(&str) -> PathBuf) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let mut all = Self::default();
@@ -28,18 +28,18 @@ impl Accounts {
         all
     }
 
-    /// Their names.
+    /// Returns the names of the accounts.
     pub fn names(&self) -> &[String] {
         &self.0
     }
 }
 
-/// No test makes or removes accounts as long as this is there: the files that say who there are stay the same.
+/// Keeps tests from making or removing accounts as long as it exists: /etc/passwd and /etc/group stay the same.
 #[derive(Debug)]
 pub struct SameAccounts(#[allow(dead_code, reason = "closing it gives the lock back")] File);
 
 impl SameAccounts {
-    /// Waits for those that are being made.
+    /// Waits until no test is making or removing accounts.
     pub fn keep() -> Self {
         let lock = lock();
         lock.lock_shared().unwrap();
@@ -47,18 +47,18 @@ impl SameAccounts {
     }
 }
 
-/// Of all tests on this machine.
+/// Opens the lock file that all tests on this machine share.
 fn lock() -> File {
     let path = std::env::temp_dir().join("galgo-tests-accounts");
     let mut options = File::options();
     options.create(true).append(true).open(path).unwrap()
 }
 
-/// What useradd(8) says where there is such a user.
+/// Exit status of useradd(8) if the user exists already.
 const TAKEN: i32 = 9;
-/// What userdel(8) says where there is no such user.
+/// Exit status of userdel(8) if the user does not exist.
 const ABSENT: i32 = 6;
-/// How long an account is waited for that cannot be removed.
+/// Time to keep trying to remove an account.
 const LONGEST: Duration = Duration::from_secs(10);
 
 fn add(name: &str, home: &Path) {
@@ -68,7 +68,7 @@ fn add(name: &str, home: &Path) {
     let lock = lock();
     lock.lock().unwrap();
     let mut done = useradd.output().unwrap();
-    // Of tests that were killed, whose process had this number.
+    // The account is left over from a killed test whose process had the same number.
     if done.status.code() == Some(TAKEN) {
         run_userdel(name);
         done = useradd.output().unwrap();
@@ -79,7 +79,7 @@ fn add(name: &str, home: &Path) {
 impl Drop for Accounts {
     fn drop(&mut self) {
         for name in &self.0 {
-            // Its processes may be about to end, and others may hold the lock of the accounts.
+            // Processes of this user may be about to end, and other tests may hold the lock of the accounts.
             let over = Instant::now() + LONGEST;
             while !remove(name) && Instant::now() < over {
                 thread::sleep(Duration::from_millis(20));
@@ -88,7 +88,7 @@ impl Drop for Accounts {
     }
 }
 
-/// Whether it is gone, or was never there.
+/// Removes the account. Returns whether it is gone, or never existed.
 fn remove(name: &str) -> bool {
     let lock = lock();
     lock.lock().unwrap();
@@ -100,7 +100,7 @@ fn run_userdel(name: &str) -> bool {
     done.is_ok_and(|done| done.status.success() || done.status.code() == Some(ABSENT))
 }
 
-/// The id of a user, which is that of its own group, too.
+/// Returns the id of a user. The user's own group has the same id.
 pub fn uid(name: &str) -> u32 {
     let id = Command::new("id").args(["-u", name]).output().unwrap();
     let id = String::from_utf8(id.stdout).unwrap();

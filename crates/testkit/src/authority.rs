@@ -1,11 +1,11 @@
-//! Certificates of all kinds, signed by an authority of a test's own.
+//! Certificates of all kinds, signed by a test's own authority.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SerialNumber, date_time_ymd,
 };
 
-/// An authority.
+/// A certificate authority.
 pub struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -15,7 +15,7 @@ pub struct Authority {
 pub type Pair = (String, String);
 
 impl Authority {
-    /// One of that name.
+    /// Makes an authority of that name.
     pub fn new(name: &str) -> Self {
         let mut params = named(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -26,17 +26,18 @@ impl Authority {
         Self { pem, issuer }
     }
 
-    /// Its own certificate, in PEM.
+    /// Returns the authority's own certificate, in PEM.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// A certificate for a host.
+    /// Makes a certificate for a host.
     pub fn host(&self, host: &str) -> Pair {
         self.sign(hosts(host))
     }
 
-    /// A certificate for a host, valid from the beginning of one year to that of another.
+    /// Makes a certificate for a host, valid from the beginning of the first year to the beginning
+    /// of the second.
     pub fn dated(&self, host: &str, years: (i32, i32)) -> Pair {
         let mut params = hosts(host);
         params.not_before = date_time_ymd(years.0, 1, 1);
@@ -44,7 +45,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// A certificate for a client of that name, with the number 0xABCD, valid in those years.
+    /// Makes a certificate for a client of that name, with the number 0xABCD, valid in those years.
     pub fn client(&self, name: &str, years: (i32, i32)) -> Pair {
         let mut params = named(name);
         params

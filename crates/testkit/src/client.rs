@@ -1,4 +1,4 @@
-//! A client that sends what it is told to, byte for byte, and looks closely at what comes back.
+//! A client that sends the bytes it is given and examines the response closely.
 
 use std::{
     fs,
@@ -18,40 +18,40 @@ use crate::{
 pub struct Client<S = Stream> {
     /// The socket.
     pub stream: S,
-    /// What was read of it and not yet asked for.
+    /// Bytes that were read from the stream and not yet asked for.
     pub buf: Vec<u8>,
-    /// A read found the end of what the server sends.
+    /// Whether a read found the end of the server's data.
     pub ended: bool,
 }
 
-/// How a response ended.
+/// The way in which a response ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// As its framing promised.
+    /// The response ended as its framing promised.
     Whole,
-    /// The connection ended before that: the response is visibly cut.
+    /// The connection ended too early: the response is visibly cut.
     Cut,
-    /// At the end of the connection, which is all the framing there is.
+    /// The connection ended, and the response has no other framing.
     Close,
 }
 
 /// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// Interim responses before it.
+    /// Statuses of the interim responses before this response.
     pub interim: Vec<u16>,
-    /// Its status; 0: the connection ended before a whole head.
+    /// Status of the response; 0 if the connection ended before a whole head.
     pub status: u16,
-    /// Its head with the empty line, untouched.
+    /// Head of the response with the empty line, untouched.
     pub head: String,
-    /// Its body, without chunk framing.
+    /// Body of the response, without chunk framing.
     pub body: Vec<u8>,
-    /// How it ended.
+    /// The way in which the response ended.
     pub end: End,
 }
 
 impl Reply {
-    /// The values of all fields of a name, in order.
+    /// Returns the values of all fields of this name, in order.
     pub fn fields(&self, name: &str) -> Vec<&str> {
         let lines = self.head.lines().skip(1);
         let fields = lines.filter_map(|l| l.split_once(": "));
@@ -59,14 +59,14 @@ impl Reply {
         named.map(|(_, value)| value).collect()
     }
 
-    /// The value of the only field of a name.
+    /// Returns the value of the only field of this name. Panics if there are several.
     pub fn field(&self, name: &str) -> Option<&str> {
         let all = self.fields(name);
         assert!(all.len() <= 1, "several {name}: {all:?}");
         all.first().copied()
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -77,7 +77,7 @@ impl Reply {
     }
 }
 
-/// Sends a GET with further header lines over a connection and returns all that comes back, as it comes.
+/// Sends a GET with further header lines over a connection. Returns the whole response as it arrives.
 pub fn page(mut to: impl Read + Write, target: &str, fields: &str) -> String {
     let head =
         format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n");
@@ -87,13 +87,14 @@ pub fn page(mut to: impl Read + Write, target: &str, fields: &str) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// The PROXY protocol, version 2: TCP over IPv4, from port 12345 of `from` to port 80 of `to`.
+/// Returns a header of the PROXY protocol, version 2: TCP over IPv4, from port 12345 of `from` to port
+/// 80 of `to`.
 pub fn proxy_header(from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
     let start = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c";
     [&start[..], &from, &to, &[0x30, 0x39, 0, 80]].concat()
 }
 
-/// A connection that has room for so many bytes that the client has not read.
+/// Connects with room for `bytes` bytes that the client has not read.
 pub fn tcp_with_buffer(bytes: usize, to: SocketAddr) -> TcpStream {
     connect_by(to, |socket| {
         rustix::net::sockopt::set_socket_recv_buffer_size(socket, bytes).unwrap();
@@ -121,14 +122,14 @@ impl Client {
         Self::connect(to)
     }
 
-    /// Connects from that address.
+    /// Connects from this address.
     pub fn connect_from(from: [u8; 4], to: SocketAddr) -> Self {
         Self::over_tcp(connect_by(to, |socket| {
             rustix::net::bind(socket, &SocketAddr::from((from, 0))).unwrap();
         }))
     }
 
-    /// Connects, and has room for so many bytes that it has not read.
+    /// Connects with room for `bytes` bytes that the client has not read.
     pub fn connect_with_buffer(bytes: usize, to: SocketAddr) -> Self {
         Self::over_tcp(tcp_with_buffer(bytes, to))
     }
@@ -140,12 +141,13 @@ impl Client {
         Self::over(stream.into())
     }
 
-    /// Sends no more, and goes on to read.
+    /// Ends the sending side. Reading goes on.
     pub fn half_close(&self) {
         self.stream.half_close();
     }
 
-    /// Waits until the server has read everything that was sent: proc_net_tcp(5) shows what it has not.
+    /// Waits until the server has read everything that was sent: proc_net_tcp(5) shows the bytes that it
+    /// has not read.
     pub fn wait_until_read(&self) {
         let port = |address: io::Result<SocketAddr>| format!(":{:04X}", address.unwrap().port());
         let ours = port(self.stream.local_addr());
@@ -164,12 +166,12 @@ impl Client {
         });
     }
 
-    /// Leaves with a reset.
+    /// Closes the connection with a reset.
     pub fn reset(self) {
         self.stream.reset_on_close();
     }
 
-    /// Whether the server has closed the connection by now; what it sent is kept.
+    /// Whether the server has closed the connection by now. Data that it sent before is kept.
     pub fn is_closed(&self) -> bool {
         match self.stream.peeked() {
             Some(Ok(n)) => n == 0,
@@ -178,7 +180,7 @@ impl Client {
         }
     }
 
-    /// Whether something has come, or the end of the connection.
+    /// Whether data has arrived, or the end of the connection.
     pub fn has_news(&self) -> bool {
         self.stream.peeked().is_some()
     }
@@ -195,7 +197,7 @@ impl Client<UnixStream> {
 }
 
 impl<S: Read + Write> Client<S> {
-    /// Speaks over a connection that is there.
+    /// Speaks over an existing connection.
     pub fn over(stream: S) -> Self {
         Self {
             stream,
@@ -209,7 +211,7 @@ impl<S: Read + Write> Client<S> {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends bytes that the server may refuse to take; false where it does.
+    /// Sends bytes. Returns false if the server refuses to take them.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
@@ -254,7 +256,7 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// Reads the head of a response; its body is still to come.
+    /// Reads the head of a response. The body is still to come.
     pub fn head(&mut self) -> Reply {
         let until = self.until(b"\r\n\r\n");
         let head = String::from_utf8_lossy(&until.clone().unwrap_or_default()).into_owned();
@@ -300,7 +302,7 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// Reads one chunk; the last is empty. `None`: the connection ended.
+    /// Reads a chunk; the last chunk is empty. `None`: the connection ended.
     pub fn chunk(&mut self) -> Option<Vec<u8>> {
         let line = self.until(b"\r\n")?;
         let digits = std::str::from_utf8(&line[..line.len() - 2]).unwrap();
@@ -314,7 +316,7 @@ impl<S: Read + Write> Client<S> {
         Some(data)
     }
 
-    /// Reads up to and with `mark`; `None`: the connection ended before it.
+    /// Reads up to and including `mark`. `None`: the connection ended before it.
     pub fn until(&mut self, mark: &[u8]) -> Option<Vec<u8>> {
         loop {
             if let Some(at) = self.buf.windows(mark.len()).position(|w| w == mark) {
@@ -326,7 +328,7 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// Reads `n` bytes, fewer where the connection ends.
+    /// Reads `n` bytes, or fewer if the connection ends.
     pub fn take(&mut self, n: usize) -> Vec<u8> {
         while self.buf.len() < n && self.fill() {}
         self.buf.drain(..n.min(self.buf.len())).collect()
@@ -338,7 +340,7 @@ impl<S: Read + Write> Client<S> {
         std::mem::take(&mut self.buf)
     }
 
-    /// Whether the server has closed the connection and sent nothing more.
+    /// Whether the server has closed the connection without sending more.
     pub fn is_over(&mut self) -> bool {
         self.rest().is_empty()
     }

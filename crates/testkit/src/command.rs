@@ -13,19 +13,19 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::wait::{LONG, wait_until};
 
-/// What a command printed, and how it ended.
+/// Output of a command, and its status.
 #[derive(Debug)]
 pub struct Done {
-    /// Its status; -1 where a signal ended it.
+    /// Exit status; -1 if a signal ended the command.
     pub code: i32,
-    /// Its standard output.
+    /// Standard output of the command.
     pub out: String,
-    /// Its standard error.
+    /// Standard error of the command.
     pub err: String,
 }
 
 impl Done {
-    /// Runs a command, which finds `input` on its standard input.
+    /// Runs a command with `input` on its standard input.
     #[track_caller]
     pub fn of(command: &mut Command, input: &[u8]) -> Self {
         let stdin = match input {
@@ -36,7 +36,7 @@ impl Done {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let (pid, stdin) = (Pid::from_child(&child), child.stdin.take());
         let ((tell, told), input) = (mpsc::channel(), input.to_vec());
-        // One that has ended reads nothing.
+        // If the command ends early, this write fails; that is fine.
         thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&input)));
         thread::spawn(move || tell.send(child.wait_with_output()));
         let done = told.recv_timeout(LONG);
@@ -46,7 +46,7 @@ impl Done {
         done.expect("it has to end").unwrap().into()
     }
 
-    /// Asserts that its standard output holds `words`.
+    /// Asserts that the standard output holds `words`.
     #[track_caller]
     pub fn has_out(&self, words: impl AsRef<str>) {
         assert!(
@@ -57,7 +57,7 @@ impl Done {
         );
     }
 
-    /// Asserts that its standard error holds `words`.
+    /// Asserts that the standard error holds `words`.
     #[track_caller]
     pub fn has_err(&self, words: impl AsRef<str>) {
         assert!(
@@ -79,13 +79,13 @@ impl From<Output> for Done {
     }
 }
 
-/// Another server beside galgo's: nginx, php-fpm, an application. It gets TERM when dropped, with its group if it has one of
-/// its own (`Command::process_group`), and is waited for.
+/// Another server beside galgo: nginx, php-fpm, an application. Dropping this sends TERM to the server and waits until it
+/// has ended. If the server has a group of its own (`Command::process_group`), the group gets TERM.
 #[derive(Debug)]
 pub struct Beside(Child);
 
 impl Beside {
-    /// Starts it; `ready` says when it serves.
+    /// Starts the server. `ready` returns true once it serves.
     #[track_caller]
     pub fn start(command: &mut Command, mut ready: impl FnMut() -> bool) -> Self {
         let mut own = Self(command.stdin(Stdio::null()).spawn().unwrap());
@@ -96,13 +96,13 @@ impl Beside {
         own
     }
 
-    /// Starts it; it serves once it takes connections at `socket`.
+    /// Starts the server. It is ready once it takes connections at `socket`.
     #[track_caller]
     pub fn at(command: &mut Command, socket: &Path) -> Self {
         Self::start(command, || UnixStream::connect(socket).is_ok())
     }
 
-    /// Sends it a signal.
+    /// Sends the server a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
@@ -111,7 +111,7 @@ impl Beside {
 impl Drop for Beside {
     fn drop(&mut self) {
         let pid = Pid::from_child(&self.0);
-        // It names no group unless it leads one.
+        // This fails unless the process leads a group.
         if kill_process_group(pid, Signal::TERM).is_err() {
             let _ = kill_process(pid, Signal::TERM);
         }

@@ -6,28 +6,28 @@ use toml::{Table, Value};
 
 use crate::stream::{self, Spoken};
 
-/// What becomes a galgo.toml.
+/// Content of a galgo.toml.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Config(Table);
 
 impl Config {
-    /// Reads a file.
+    /// Reads a configuration from a file.
     pub fn read(file: &Path) -> Self {
         Self(fs::read_to_string(file).unwrap().parse().unwrap())
     }
 
-    /// Writes the file.
+    /// Writes the configuration to a file.
     pub fn write(&self, file: &Path) {
         fs::write(file, self.text()).unwrap();
     }
 
-    /// What stands in the file.
+    /// Returns the content of the file.
     pub fn text(&self) -> String {
         toml::to_string(&self.0).unwrap()
     }
 
-    /// Adds the keys of `toml`. A key that is there has the new value afterwards, a table the keys of both. A route
-    /// takes the place of the one with the same path and host.
+    /// Adds the keys of `toml`. If a key exists, its value is replaced; if a table exists, it gets the keys of
+    /// both. A route replaces the existing route with the same path and host.
     pub fn merge(&mut self, toml: &str) {
         let new = toml.parse().unwrap_or_else(|e| panic!("{e}\n{toml}"));
         merge(&mut self.0, new);
@@ -42,7 +42,7 @@ impl Config {
         );
     }
 
-    /// Adds a key to `[defaults]`, unless it is there.
+    /// Adds a key to `[defaults]`, unless the key exists.
     pub fn default_to(&mut self, key: &str, value: &str) {
         let defaults = self
             .0
@@ -52,7 +52,7 @@ impl Config {
         defaults.entry(key).or_insert_with(|| value.into());
     }
 
-    /// Has listeners that are `plain` speak that.
+    /// Makes listeners whose address is `plain` use `spoken`.
     pub(crate) fn speak(&mut self, spoken: Spoken, plain: impl Fn(&str) -> bool) {
         if spoken == Spoken::Tls {
             let own = stream::own();

@@ -8,8 +8,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Copies a program in one step, by another process: a descriptor open for writing that a test beside this one hands on
-/// to its child would make it busy (ETXTBSY).
+/// Copies a program in one step, by another process. Otherwise a test that runs at the same time could pass a descriptor that
+/// is open for writing to its child, and the program would be busy (ETXTBSY).
 pub fn copy(from: impl AsRef<Path>, to: &Path) {
     fs::create_dir_all(to.parent().unwrap()).unwrap();
     let draft = to.with_extension("draft");
@@ -51,8 +51,8 @@ pub fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathB
     to
 }
 
-/// The whole lines of a log, none where it is not there yet: the kernel shows a write to a reader page by page, so that the end
-/// of the file may be half a line.
+/// Returns the whole lines of a log; none if the file does not exist yet. The kernel shows a write to a reader page by page, so
+/// the file may end in half a line.
 pub fn whole_lines(path: &Path) -> String {
     let mut bytes = match fs::read(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
@@ -68,13 +68,13 @@ pub fn chmod(path: impl AsRef<Path>, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Makes a named pipe: the kernel lets a process open one side once another opens the other.
+/// Makes a named pipe. The kernel lets a process open one end once another process opens the other end.
 pub fn fifo(path: &Path) {
     let mut mkfifo = Command::new("mkfifo");
     assert!(mkfifo.arg(path).status().unwrap().success());
 }
 
-/// What runs modules lies beside galgo, where cargo puts it for the tests of its own package.
+/// Returns the path of the binary that runs modules. Cargo puts it beside galgo for the tests of its own package.
 pub fn wasm_host(galgo: &str) -> PathBuf {
     let host = Path::new(galgo).with_file_name("galgo-wasm");
     let missing = "is missing: cargo build -p galgo-wasm-host, or test the whole workspace";

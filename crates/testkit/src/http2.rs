@@ -1,9 +1,9 @@
-//! A client of HTTP/1.1 meets a server that is spoken with in HTTP/2: a translator stands between them, one for each
-//! connection, as a proxy would.
+//! A translator that lets a client of HTTP/1.1 talk to a server in HTTP/2. Each connection has a translator of its own, as a
+//! proxy would.
 //!
-//! What HTTP/2 has no word for is translated into what means the same: a stream that is reset into a connection that ends
-//! too soon, a body without a length into chunks. What has no meaning in HTTP/2 is not sent, but answered with
-//! [`UNTRANSLATABLE`]: a test of that is one of HTTP/1.1.
+//! The translator replaces parts of HTTP/2 by their equivalents: a stream that is reset becomes a connection that ends too
+//! soon, a body without a length becomes chunks. If a request has no meaning in HTTP/2, it is not sent but answered with
+//! [`UNTRANSLATABLE`]: its test is one of HTTP/1.1.
 
 use std::{
     future::poll_fn,
@@ -25,10 +25,10 @@ use tokio::{
     sync::oneshot,
 };
 
-/// The status of what has no meaning in HTTP/2.
+/// Status of the answer to a request that has no meaning in HTTP/2.
 pub(crate) const UNTRANSLATABLE: u16 = 599;
 
-/// What is read of a body at once.
+/// Number of bytes of a body to read at once.
 const PIECE: usize = 16 << 10;
 
 /// A connection to a translator.
@@ -36,7 +36,7 @@ const PIECE: usize = 16 << 10;
 pub(crate) struct Translated {
     /// The client's end.
     pub(crate) outer: TcpStream,
-    /// Dropped with the client: the translator leaves then, too.
+    /// Dropped with the client; the translator then ends, too.
     _leaves: oneshot::Sender<()>,
 }
 
@@ -64,13 +64,13 @@ impl Translated {
     }
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 type Over = Box<dyn std::error::Error + Send + Sync>;
 
-/// What comes from a client.
+/// Data from a client.
 struct Incoming<'c> {
     read: &'c mut OwnedReadHalf,
-    /// What was read and is not used yet.
+    /// Bytes that were read and are not used yet.
     buf: &'c mut BytesMut,
 }
 
@@ -78,11 +78,11 @@ struct Incoming<'c> {
 struct Asked {
     request: Request<()>,
     body: Length,
-    /// It asks for the end of the connection.
+    /// Whether the request asks for the end of the connection.
     closes: bool,
 }
 
-/// How the end of a body is known.
+/// The way in which the end of a body is known.
 #[derive(Debug, Clone, Copy)]
 enum Length {
     Known(u64),
@@ -107,7 +107,7 @@ async fn translate(inner: TcpStream, server: TcpStream) -> Result<(), Over> {
     Ok(())
 }
 
-/// One request after the other.
+/// Translates the requests, one after the other.
 async fn requests(
     outer: &mut Incoming<'_>,
     write: &mut OwnedWriteHalf,
@@ -141,7 +141,7 @@ async fn requests(
 }
 
 impl Asked {
-    /// What it is in HTTP/2 (RFC 9113, 8.2.2 and 8.3.1).
+    /// Translates the head of a request into HTTP/2 (RFC 9113, 8.2.2 and 8.3.1).
     fn of(head: &[u8]) -> Option<Self> {
         let head = std::str::from_utf8(head).ok()?;
         let mut lines = head.trim_end_matches("\r\n").split("\r\n");
@@ -189,8 +189,8 @@ impl Asked {
     }
 }
 
-/// Passes the body of a request on, as the server has room for it; what it wants no more is taken in and dropped. False: the
-/// client has sent less than it was to send.
+/// Passes the body of a request on, at the pace at which the server has room for it. If the server no longer wants the body,
+/// the rest is read and dropped. False: the client has sent less than it had to send.
 async fn give(
     outer: &mut Incoming<'_>,
     mut body: SendStream<Bytes>,
@@ -225,7 +225,7 @@ async fn give(
     Ok(true)
 }
 
-/// A body that is cut.
+/// Cuts the body by a reset of the stream.
 fn cancel(mut body: SendStream<Bytes>) -> bool {
     body.send_reset(Reason::CANCEL);
     false
@@ -253,7 +253,7 @@ impl Incoming<'_> {
         Ok(self.read.read_buf(self.buf).await? > 0)
     }
 
-    /// The size of the next chunk; `None`: the client sends no more. Trailers are dropped.
+    /// Reads the size of the next chunk. `None`: the client sends no more. Trailers are dropped.
     async fn chunk_size(&mut self) -> Result<Option<u64>, Over> {
         let Some(size) = self.line().await? else {
             return Ok(None);
@@ -288,7 +288,7 @@ impl Incoming<'_> {
     }
 }
 
-/// Presents a response. False: it was cut.
+/// Passes a response on to the client. False: the response was cut.
 async fn answer(
     mut response: ResponseFuture,
     write: &mut OwnedWriteHalf,
@@ -327,7 +327,7 @@ async fn answer(
     Ok(true)
 }
 
-/// Passes a piece on, and only then lets the server send as much again.
+/// Passes a piece on. Only then the server may send as much again.
 async fn take(
     body: &mut RecvStream,
     write: &mut OwnedWriteHalf,

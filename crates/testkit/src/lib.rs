@@ -1,10 +1,10 @@
-//! What the tests of galgo's crates share. A [`Site`] is a folder with programs and a configuration, a [`Server`] is
-//! the binary that serves it, a [`Client`] speaks raw bytes to it.
+//! Helpers that the tests of galgo's crates share. A [`Site`] is a folder with programs and a configuration, a
+//! [`Server`] is the binary that serves it, a [`Client`] speaks raw bytes to the server.
 //!
-//! Nothing here sleeps for a fixed time: [`eventually`] waits for a state. A test that meets what it did not expect
-//! ends there, so every function panics where it cannot do what it says.
+//! No helper sleeps for a fixed time: [`eventually`] waits for a state. A test ends at the first unexpected result,
+//! so every function panics if it cannot do its task.
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
-#![allow(clippy::unwrap_used, clippy::print_stderr)] // a test ends where it meets what it did not expect
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test ends at the first unexpected result
 
 pub mod accounts;
 pub mod authority;
@@ -32,12 +32,12 @@ pub use site::Site;
 pub use stream::{Spoken, Stream};
 pub use wait::{LONG, Repeated, RunningTime, eventually, wait_until};
 
-/// Whether the tests run as root.
+/// Returns whether the tests run as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A TCP address that is free, on an address of this machine that no other test asks for a port: it stays free.
+/// Returns a free TCP address. No other test asks this machine for a port on the same IP address, so it stays free.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (n, own) = (NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());

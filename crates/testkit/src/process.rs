@@ -6,18 +6,18 @@ use rustix::process::Pid;
 
 use crate::wait::wait_until;
 
-/// A process id as system calls take it.
+/// Converts a process id for system calls.
 pub fn pid(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed()).unwrap()
 }
 
-/// All processes.
+/// Returns the ids of all processes.
 pub fn pids() -> impl Iterator<Item = u32> {
     let all = fs::read_dir("/proc").unwrap();
     all.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// The state of a process, and its parent; `None`: it is gone.
+/// Returns the state of a process, and its parent; `None` if the process is gone.
 fn stat(pid: u32) -> Option<(char, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may hold anything.
@@ -26,7 +26,7 @@ fn stat(pid: u32) -> Option<(char, u32)> {
     Some((state, behind.next()?.parse().ok()?))
 }
 
-/// The parent of a process.
+/// Returns the parent of a process.
 pub fn parent(pid: u32) -> Option<u32> {
     stat(pid).map(|(_, parent)| parent)
 }
@@ -39,7 +39,7 @@ pub fn assert_gone(pid: u32) {
     });
 }
 
-/// Open descriptors of a process; 0 of a server, where that is not root's to see.
+/// Returns the number of open descriptors of a process; 0 for a server whose descriptors only root may see.
 pub fn descriptors(pid: u32) -> usize {
     match fs::read_dir(format!("/proc/{pid}/fd")) {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => 0,
@@ -47,7 +47,7 @@ pub fn descriptors(pid: u32) -> usize {
     }
 }
 
-/// A figure of `/proc/PID/status`.
+/// Returns a figure of `/proc/PID/status`.
 pub fn figure(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|l| l.starts_with(name)).unwrap();
@@ -55,13 +55,13 @@ pub fn figure(pid: u32, name: &str) -> u64 {
     figure.parse().unwrap()
 }
 
-/// A figure of `/proc/PID/status` in bytes.
+/// Returns a figure of `/proc/PID/status` in bytes.
 pub fn memory(pid: u32, name: &str) -> u64 {
     figure(pid, name) << 10
 }
 
-/// Whether all threads of a process are in that state of proc_pid_stat(5): `S`, they wait; `T`, SIGSTOP has stopped them, also
-/// those on another processor.
+/// Returns whether all threads of a process are in this state of proc_pid_stat(5). `S`: they wait. `T`: SIGSTOP has stopped
+/// them, including those on other processors.
 pub fn all_threads_are(state: char, pid: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return false;
@@ -74,14 +74,14 @@ pub fn all_threads_are(state: char, pid: u32) -> bool {
     threads.flatten().all(is)
 }
 
-/// Children of a process, exited ones among them, but none that waits for a request.
+/// Returns the children of a process. Exited children are included, but children that wait for a request are not.
 pub fn children(of: u32) -> Vec<u32> {
     let own = |pid: &u32| parent(*pid) == Some(of) && !waits_for_a_request(*pid);
     pids().filter(own).collect()
 }
 
-/// A program kept loaded, or a child of one that waits: it has a socket to the server, which is
-/// closed before anything of a request runs.
+/// Whether this is a program kept loaded, or a child of such a program that waits for a request. Both have a socket to the
+/// server, which is closed before any code of a request runs.
 pub fn waits_for_a_request(pid: u32) -> bool {
     let socket = |fd: fs::DirEntry| {
         let target = fs::read_link(fd.path()).unwrap_or_default();
@@ -89,7 +89,7 @@ pub fn waits_for_a_request(pid: u32) -> bool {
         target.starts_with(b"socket:")
     };
     let environ = match fs::read(format!("/proc/{pid}/environ")) {
-        // Of the server's children these alone are closed to the server's user.
+        // Among the server's children, the server's user may not read only these.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return true,
         environ => environ.unwrap_or_default(),
     };
@@ -97,14 +97,14 @@ pub fn waits_for_a_request(pid: u32) -> bool {
         && fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|fds| fds.flatten().any(socket))
 }
 
-/// Whether an environment has a variable whose value begins so.
+/// Whether an environment has a variable `name` whose value begins with `start`.
 fn has(environ: &[u8], name: &[u8], start: &[u8]) -> bool {
     let starts = |v: &[u8]| v.strip_prefix(name).is_some_and(|v| v.starts_with(start));
     environ.split(|&b| b == 0).any(starts)
 }
 
-/// Processes with `site` in their environment, SCRIPT_FILENAME; or that were forked from a template
-/// and execute a file of it.
+/// Returns the processes whose SCRIPT_FILENAME is in `site`, and those that were forked from a template and execute a file of
+/// `site`.
 pub fn of_site(site: &Path) -> Vec<u32> {
     let site = site.as_os_str().as_encoded_bytes();
     let inside = |pid: &u32| {
@@ -117,7 +117,7 @@ pub fn of_site(site: &Path) -> Vec<u32> {
     pids().filter(inside).collect()
 }
 
-/// Processes with the variable `NAME=value` in their environment.
+/// Returns the processes with the variable `NAME=value` in their environment.
 pub fn with_variable(variable: &str) -> Vec<u32> {
     let has = |pid: &u32| {
         let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -126,7 +126,7 @@ pub fn with_variable(variable: &str) -> Vec<u32> {
     pids().filter(has).collect()
 }
 
-/// Its command line, the words with a space behind each.
+/// Returns the command line of a process, with a space after each word.
 pub fn command_line(pid: u32) -> String {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).replace('\0', " ")

@@ -28,34 +28,34 @@ const NOT_UPGRADED: &str = "this galgo goes on serving";
 const LISTENING: &str = "listening on ";
 
 impl Site {
-    /// Writes the configuration and starts the server; returns when it serves.
+    /// Writes the configuration and starts the server. Returns once it serves.
     pub fn start(mut self) -> Server {
         let command = self.serving_command();
         Server::start(command, &self)
     }
 
-    /// Starts a server by `galgo serve` with these arguments, in the folder as it stands.
+    /// Starts a server by `galgo serve` with these arguments. The folder is left as it is.
     pub fn serve(&self, args: &[&str]) -> Server {
         Server::start(self.command(&[&["serve"], args].concat()), self)
     }
 }
 
-/// A running server; ended when dropped, with every program it started.
+/// A running server. Dropping this ends the server and every program that it started.
 #[derive(Debug)]
 pub struct Server {
-    /// What it serves.
+    /// The site that the server serves.
     pub site: Site,
-    /// Its process, for tests of its end.
+    /// Process of the server, for tests of its end.
     pub child: Child,
-    /// What it printed up to the end of the table of its programs.
+    /// Output of the server up to the end of the table of its programs.
     pub table: String,
     killed: bool,
-    /// The process that took the place of its own, by SIGUSR2; 0: none has.
+    /// Process that replaced the server's own after SIGUSR2; 0 if there is none.
     successor: AtomicU32,
 }
 
 impl Server {
-    /// Starts a server by `command`; returns when it listens. Its standard error is the file `stderr` of `site`.
+    /// Starts a server by `command`. Returns once it listens. The server's standard error is the file `stderr` of `site`.
     #[track_caller]
     pub fn start(mut command: Command, site: &Site) -> Self {
         let errors = fs::File::create(site.path("stderr")).unwrap();
@@ -63,7 +63,7 @@ impl Server {
         let mut child = command.stderr(errors).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let (mut table, mut empty) = (String::new(), 0);
-        // The table stands between two empty lines.
+        // The table is enclosed by two empty lines.
         while empty < 2 {
             let begin = table.len();
             if out.read_line(&mut table).unwrap() == 0 {
@@ -71,7 +71,7 @@ impl Server {
             }
             empty += usize::from(&table[begin..] == "\n");
         }
-        // An access log may follow: a full pipe must not stop the server.
+        // An access log may follow on standard output. A full pipe must not stop the server.
         std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
         let server = Self {
             site: site.clone(),
@@ -84,7 +84,8 @@ impl Server {
         assert!(listens, "not started: {} {}", server.table, server.errors());
         server.each_listener(stream::is_spoken_at);
         if let Some(target) = site.probe {
-            // The first of everything: threads, connections. A short `keep_alive` may close one before it is asked.
+            // This request makes the server start its threads and connections. A short `keep_alive` may close a connection
+            // too early.
             eventually("the first answer", || {
                 let mut client = server.connect();
                 let head = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -94,7 +95,7 @@ impl Server {
         server
     }
 
-    /// Tells of the address of each TCP listener, and of what is spoken there.
+    /// Calls `tell` with the address of each TCP listener and the protocol there.
     fn each_listener(&self, tell: impl Fn(SocketAddr, Option<Spoken>)) {
         let lines = self.table.lines();
         for at in lines.map_while(|line| line.strip_prefix(LISTENING)) {
@@ -105,30 +106,31 @@ impl Server {
         }
     }
 
-    /// Where its listener number `n` is, as it says: `http://127.0.0.1:8080`, `fastcgi+127.0.0.1:9000`, `unix:/a/socket`.
+    /// Returns the address of listener number `n` as the server prints it: `http://127.0.0.1:8080`,
+    /// `fastcgi+127.0.0.1:9000`, `unix:/a/socket`.
     pub fn listener(&self, n: usize) -> &str {
         let line = self.table.lines().nth(n);
         let at = line.and_then(|line| line.strip_prefix(LISTENING));
         at.unwrap_or_else(|| panic!("no listener {n}: {}", self.table))
     }
 
-    /// The address of its TCP listener number `n`.
+    /// Returns the address of TCP listener number `n`.
     pub fn listens(&self, n: usize) -> SocketAddr {
         let address = self.listener(n).rsplit(['/', '+']).next().unwrap();
         address.parse().unwrap()
     }
 
-    /// The address of its first listener.
+    /// Returns the address of the first listener.
     pub fn address(&self) -> SocketAddr {
         self.listens(0)
     }
 
-    /// The URL of a path on its first listener.
+    /// Returns the URL of a path on the first listener.
     pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.listener(0))
     }
 
-    /// Its process id: after an upgrade that of the new process.
+    /// Returns the server's process id; after an upgrade, the id of the new process.
     pub fn pid(&self) -> u32 {
         match self.successor.load(Ordering::Relaxed) {
             0 => self.child.id(),
@@ -136,45 +138,45 @@ impl Server {
         }
     }
 
-    /// A path in the folder of its site.
+    /// Returns a path in the folder of the site.
     pub fn path(&self, name: &str) -> PathBuf {
         self.site.path(name)
     }
 
     // Requests.
 
-    /// A new connection.
+    /// Opens a new connection.
     pub fn connect(&self) -> Client {
         Client::connect(self.address())
     }
 
-    /// A new connection, as the system has it.
+    /// Opens a new connection, without a client around it.
     pub fn tcp(&self) -> TcpStream {
         TcpStream::connect(self.address()).unwrap()
     }
 
-    /// One GET on a connection of its own.
+    /// Sends a GET on a connection of its own.
     pub fn get(&self, target: &str) -> Reply {
         let mut client = self.connect();
         client.get(target);
         client.reply()
     }
 
-    /// Writes `request` on a connection of its own and reads one response.
+    /// Sends `request` on a connection of its own and reads a response.
     pub fn ask(&self, request: impl AsRef<[u8]>) -> Reply {
         let mut client = self.connect();
         client.send(request);
         client.reply()
     }
 
-    /// The whole response to a GET, as it came.
+    /// Returns the whole response to a GET, as it arrives.
     pub fn page(&self, target: &str) -> String {
         client::page(self.tcp(), target, "")
     }
 
-    // Marks: files by which programs and tests wait for each other.
+    // Marks: files through which programs and tests wait for each other.
 
-    /// Where a mark is.
+    /// Returns the path of a mark.
     pub fn mark(&self, name: &str) -> PathBuf {
         self.path("marks").join(name)
     }
@@ -191,14 +193,15 @@ impl Server {
         });
     }
 
-    // Its configuration, signals and end.
+    // Configuration, signals and end.
 
-    /// Adds keys, tables and routes to its configuration, as [`Config::merge`] does; [`reload`](Self::reload) has it read.
+    /// Adds keys, tables and routes to the configuration, as [`Config::merge`] does. [`reload`](Self::reload) makes the
+    /// server read it.
     pub fn configure(&self, toml: &str) {
         self.reconfigure(|config| config.merge(toml));
     }
 
-    /// Changes its configuration.
+    /// Changes the configuration.
     pub fn reconfigure(&self, change: impl FnOnce(&mut Config)) {
         let file = self.path("galgo.toml");
         let mut config = Config::read(&file);
@@ -206,12 +209,13 @@ impl Server {
         config.write(&file);
     }
 
-    /// Sends it a signal.
+    /// Sends the server a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(process::pid(self.pid()), signal).unwrap();
     }
 
-    /// Has it read its configuration again; returns once it has. False: there was something wrong with it.
+    /// Makes the server read its configuration again and waits for the result. False: the server refused the
+    /// configuration.
     pub fn reload(&self) -> bool {
         let said = |words| self.errors().matches(words).count();
         let before = [RELOADED, NOT_RELOADED].map(said);
@@ -222,12 +226,13 @@ impl Server {
         })
     }
 
-    /// Has another process take the place of its own; returns once it has. False: it did not.
+    /// Makes another process replace the server's own and waits for the result. False: the upgrade failed.
     pub fn upgrade(&self) -> bool {
         self.upgraded_by(|| self.signal(Signal::USR2))
     }
 
-    /// Waits until another process has taken its place, for which `asks` asks. False: none has.
+    /// Calls `asks` to ask for an upgrade, and waits until another process has replaced the server's own. False: the
+    /// upgrade failed.
     pub fn upgraded_by(&self, asks: impl FnOnce()) -> bool {
         let said = |words: &str| self.errors().matches(words).count();
         let before = [UPGRADED, NOT_UPGRADED].map(said);
@@ -246,16 +251,16 @@ impl Server {
         upgraded
     }
 
-    /// Kills it: it ends and cleans up nothing.
+    /// Kills the server, so that it cleans up nothing.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.killed = true;
     }
 
-    // Its logs.
+    // Logs.
 
-    /// What it wrote to standard error so far: the error log, panics, and what its programs wrote.
+    /// Returns the server's standard error so far: the error log, panics, and output of its programs.
     pub fn errors(&self) -> String {
         let bytes = fs::read(self.path("stderr")).unwrap();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -269,7 +274,7 @@ impl Server {
         });
     }
 
-    /// The lines of the access log so far.
+    /// Returns the lines of the access log so far.
     pub fn access(&self) -> Vec<serde_json::Value> {
         let line = |line| serde_json::from_str(line).expect("a line of JSON");
         whole_lines(&self.path("access.log"))
@@ -282,14 +287,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let failed = std::thread::panicking();
-        // A port may be that of another server next, which a test has started by itself.
+        // The next server at this port may be one that a test starts by itself.
         self.each_listener(|address, _| stream::is_spoken_at(address, None));
         if self.site.ends_by_term && !self.killed && !failed {
             let told = kill_process(process::pid(self.pid()), Signal::TERM);
             if self.pid() == self.child.id() {
                 told.unwrap();
             } else {
-                // It is no child of this process, and may have ended before.
+                // The new process is no child of the test, and may have ended before.
                 process::assert_gone(self.pid());
             }
             let status = self.child.wait().unwrap();

@@ -20,10 +20,10 @@ pub struct Site {
     dir: Arc<TempDir>,
     galgo: PathBuf,
     config: Config,
-    /// Served in place of `dir`.
+    /// Folder to serve in place of `dir`.
     folder: Option<PathBuf>,
     arguments: Vec<String>,
-    /// Its command line starts the server, where that is another program.
+    /// Command line of another program that starts the server, if any.
     through: Vec<String>,
     environment: Vec<(&'static str, &'static str)>,
     pub(crate) probe: Option<&'static str>,
@@ -32,14 +32,15 @@ pub struct Site {
 }
 
 impl Site {
-    /// A site for the binary `galgo`, in the system's folder for temporary files; any user may enter it.
+    /// Makes a site for the binary `galgo`, in the system's folder for temporary files. Any user may enter the site's
+    /// folder.
     pub fn new(galgo: &str) -> Self {
         let site = Self::within(&std::env::temp_dir(), galgo);
         file::chmod(site.folder(), 0o755);
         site
     }
 
-    /// A site in a folder of `parent`, closed to other users.
+    /// Makes a site in a folder of `parent`, closed to other users.
     pub fn within(parent: &Path, galgo: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("galgo-").tempdir_in(parent);
         let dir = Arc::new(dir.unwrap());
@@ -58,25 +59,25 @@ impl Site {
         }
     }
 
-    /// The folder.
+    /// Returns the site's folder.
     pub fn folder(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A path in it.
+    /// Returns a path in the site's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Whether every folder on the way to it may be entered by any user.
+    /// Returns whether any user may enter every folder on the way to the site.
     pub fn is_reachable(&self) -> bool {
         let open = |folder: &Path| fs::metadata(folder).is_ok_and(|m| m.mode() & 0o001 != 0);
         self.folder().ancestors().skip(1).all(open)
     }
 
-    // What is in the folder.
+    // Files of the folder.
 
-    /// Writes a file, and makes the folders that it is in.
+    /// Writes a file, and makes its parent folders.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -122,7 +123,7 @@ impl Site {
         self
     }
 
-    // How it is configured.
+    // Configuration.
 
     /// Adds keys, tables and routes to the configuration: see [`Config::merge`].
     pub fn config(mut self, toml: &str) -> Self {
@@ -136,34 +137,34 @@ impl Site {
         self
     }
 
-    // How it is served.
+    // How the server is started.
 
-    /// Another folder is served, which has a configuration of its own.
+    /// Serves another folder, which has a configuration of its own.
     pub fn serving(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
         self
     }
 
-    /// Adds command line arguments behind `serve DIR`.
+    /// Adds command line arguments after `serve DIR`.
     pub fn arguments(mut self, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(ToString::to_string);
         self.arguments.extend(arguments);
         self
     }
 
-    /// There are no command line arguments behind `serve DIR`: the server listens where its configuration says.
+    /// Removes the command line arguments after `serve DIR`: the server listens at the addresses of its configuration.
     pub fn without_arguments(mut self) -> Self {
         self.arguments.clear();
         self
     }
 
-    /// The server is started by another program: its command line, to which the server's is appended.
+    /// Starts the server through another program: `command` is its command line, followed by the server's.
     pub fn through(mut self, command: &[&str]) -> Self {
         self.through = command.iter().map(ToString::to_string).collect();
         self
     }
 
-    /// The server is a copy of the binary, in a folder of the site.
+    /// Starts the server from a copy of the binary, in a folder of the site.
     pub fn copied(mut self, path: &str) -> Self {
         let to = self.path(path);
         file::copy(&self.galgo, &to);
@@ -171,7 +172,7 @@ impl Site {
         self
     }
 
-    /// The server runs as another user from its first moment on, who owns the folder. For root only.
+    /// Runs the server as another user from its first moment on; that user owns the folder. For root only.
     pub fn owned_by(self, uid: u32) -> Self {
         for folder in ["", "cgi-bin", "marks", "public"] {
             chown(self.path(folder), Some(uid), Some(uid)).unwrap();
@@ -187,31 +188,32 @@ impl Site {
         self
     }
 
-    /// No account is made or removed as long as it is there, nor by its own test: strict helpers leave when one is.
+    /// Keeps all tests, this one included, from making or removing accounts while the site exists: strict helpers exit
+    /// when accounts change.
     pub fn with_same_accounts(mut self) -> Self {
         self.accounts = Some(Arc::new(SameAccounts::keep()));
         self
     }
 
-    /// Requests wait for templates that are being loaded, so that tests meet them.
+    /// Makes requests wait for templates that are being loaded, so that tests use the templates.
     pub fn waiting(self) -> Self {
         self.env("GALGO_TEST_WAIT_FOR_TEMPLATES", "1")
     }
 
-    /// Requests do not wait for templates that are being loaded.
+    /// Lets requests go on while templates are being loaded.
     pub fn without_waiting(mut self) -> Self {
         self.environment
             .retain(|(n, _)| *n != "GALGO_TEST_WAIT_FOR_TEMPLATES");
         self
     }
 
-    /// A server has started once it has answered a GET of `target` with 200.
+    /// Takes a server for started once it has answered a GET of `target` with 200.
     pub fn probe(mut self, target: &'static str) -> Self {
         self.probe = Some(target);
         self
     }
 
-    /// A server has started once it says that it listens.
+    /// Takes a server for started once it says that it listens.
     pub fn without_probe(mut self) -> Self {
         self.probe = None;
         self
@@ -223,14 +225,14 @@ impl Site {
         self
     }
 
-    /// A server that is dropped gets TERM; it must end with status 0 then, and have panicked nowhere.
+    /// Ends the server by TERM when it is dropped. The server must then exit with status 0, without a panic anywhere.
     pub fn ends_by_term(mut self) -> Self {
         self.ends_by_term = true;
         self
     }
 
-    /// Writes the configuration; returns the command that serves it. With `GALGO_TEST_START=warm` all programs are kept
-    /// loaded that the configuration does not say otherwise of.
+    /// Writes the configuration and returns the command that serves it. With `GALGO_TEST_START=warm` all programs are
+    /// kept loaded unless the configuration says otherwise.
     pub(crate) fn serving_command(&mut self) -> Command {
         if std::env::var_os("GALGO_TEST_START").is_some_and(|start| start == "warm") {
             self.config.default_to("start", "warm");
@@ -247,13 +249,13 @@ impl Site {
         command.args(words).arg("serve");
         command.arg(self.folder.as_deref().unwrap_or(self.folder()));
         command.args(&self.arguments);
-        // Not the machine's: servers of other users have theirs there.
+        // Not the machine's cache folder: servers of other users keep theirs there.
         command.env("CACHE_DIRECTORY", self.path(".cache"));
         command.envs(self.environment.iter().copied());
         command
     }
 
-    /// Has every listener that speaks plain HTTP over TCP speak that.
+    /// Makes every listener that speaks plain HTTP over TCP use `spoken` instead.
     fn speak(&mut self, spoken: Spoken) {
         let plain = |text: &str| text.parse::<std::net::SocketAddr>().is_ok();
         self.config.speak(spoken, plain);
@@ -262,9 +264,9 @@ impl Site {
         }
     }
 
-    // The command line in the folder.
+    // Commands in the folder.
 
-    /// A command of galgo's.
+    /// Returns a command that runs galgo with these arguments in the folder.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.galgo);
         command.args(args).current_dir(self.folder());
@@ -273,7 +275,7 @@ impl Site {
         command
     }
 
-    /// Runs a command of galgo's.
+    /// Runs galgo with these arguments in the folder.
     pub fn galgo(&self, args: &[&str]) -> Done {
         Done::of(&mut self.command(args), b"")
     }

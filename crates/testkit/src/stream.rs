@@ -1,4 +1,4 @@
-//! A connection over TCP, plain or in TLS; or with a translator to HTTP/2 before it.
+//! A connection over TCP: plain, in TLS, or through a translator to HTTP/2.
 
 use std::{
     cell::RefCell,
@@ -19,7 +19,7 @@ use rustls::{
 
 use crate::http2::Translated;
 
-/// What servers of tests speak in place of plain HTTP/1.1.
+/// The protocol of test servers in place of plain HTTP/1.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spoken {
     /// HTTP/1.1 in TLS.
@@ -28,11 +28,11 @@ pub enum Spoken {
     Http2,
 }
 
-/// Where servers of this process speak something else than plain HTTP/1.1.
+/// Addresses of this process's servers that speak a protocol other than plain HTTP/1.1.
 static SPOKEN: Mutex<Option<HashMap<SocketAddr, Spoken>>> = Mutex::new(None);
 
 impl Spoken {
-    /// What servers are to speak: `GALGO_TEST_TLS` or `GALGO_TEST_HTTP2` is set.
+    /// Returns the protocol that `GALGO_TEST_TLS` or `GALGO_TEST_HTTP2` asks servers to speak.
     pub fn asked() -> Option<Self> {
         let is_set = |name| std::env::var_os(name).is_some();
         if is_set("GALGO_TEST_TLS") {
@@ -41,7 +41,7 @@ impl Spoken {
         is_set("GALGO_TEST_HTTP2").then_some(Self::Http2)
     }
 
-    /// What a listener's address begins with.
+    /// Returns the prefix of a listener's address.
     pub(crate) fn scheme(self) -> &'static str {
         match self {
             Self::Tls => "https://",
@@ -49,7 +49,7 @@ impl Spoken {
         }
     }
 
-    /// What is spoken at a listener, as the server names that.
+    /// Returns the protocol of a listener, from the name that the server gives it.
     pub(crate) fn at(listener: &str) -> Option<Self> {
         let all = [Self::Tls, Self::Http2];
         all.into_iter()
@@ -57,7 +57,8 @@ impl Spoken {
     }
 }
 
-/// From now on that is spoken at this address: the port may have been another server's.
+/// Records the protocol that servers speak at this address from now on. A previous server may have
+/// had the same port.
 pub fn is_spoken_at(address: SocketAddr, what: Option<Spoken>) {
     let mut spoken = SPOKEN.lock().unwrap();
     let spoken = spoken.get_or_insert_default();
@@ -69,21 +70,21 @@ pub fn is_spoken_at(address: SocketAddr, what: Option<Spoken>) {
 
 /// A certificate for `localhost`, and a client that trusts it.
 pub struct Own {
-    /// The file of the certificate.
+    /// Path of the certificate's file.
     pub certificate: PathBuf,
-    /// The file of its key.
+    /// Path of the key's file.
     pub key: PathBuf,
     client: Arc<ClientConfig>,
     _folder: tempfile::TempDir,
 }
 
-/// That of this process.
+/// Returns the certificate of this process.
 pub fn own() -> &'static Own {
     static OWN: LazyLock<Own> = LazyLock::new(Own::new);
     &OWN
 }
 
-/// A certificate for these hosts, and its key, both in PEM.
+/// Makes a certificate for these hosts. Returns the certificate and its key, both in PEM.
 pub fn certificate(hosts: &[&str]) -> (String, String) {
     let hosts: Vec<_> = hosts.iter().map(|&host| host.to_owned()).collect();
     let made = rcgen::generate_simple_self_signed(hosts).unwrap();
@@ -116,7 +117,7 @@ impl Own {
     }
 }
 
-/// A connection. What is asked of the socket itself goes to that.
+/// A connection. It dereferences to the TCP socket for calls that concern the socket itself.
 #[derive(Debug)]
 pub struct Stream {
     tcp: TcpStream,
@@ -125,7 +126,7 @@ pub struct Stream {
 }
 
 impl From<TcpStream> for Stream {
-    /// As the server of this process speaks that is there.
+    /// Speaks the protocol that this process's server at the peer's address speaks.
     fn from(tcp: TcpStream) -> Self {
         let peer = tcp.peer_addr().ok();
         let spoken = SPOKEN.lock().unwrap();
@@ -135,7 +136,7 @@ impl From<TcpStream> for Stream {
         let tls = (speaks == Some(Spoken::Tls)).then(|| {
             let name = ServerName::try_from("localhost").unwrap();
             let mut tls = ClientConnection::new(own().client.clone(), name).unwrap();
-            // A server that refuses the connection is met by who reads or writes.
+            // If the server refuses the connection, the next read or write reports that.
             let _ = tls.complete_io(&mut &tcp);
             RefCell::new(tls)
         });
@@ -144,18 +145,18 @@ impl From<TcpStream> for Stream {
 }
 
 impl Stream {
-    /// Sends no more, and goes on to read.
+    /// Ends the sending side. Reading goes on.
     pub(crate) fn half_close(&self) {
         let Some(tls) = &self.tls else {
             return self.shutdown(Shutdown::Write).unwrap();
         };
         tls.borrow_mut().send_close_notify();
         let _ = tls.borrow_mut().complete_io(&mut &self.tcp);
-        // The server may have closed the connection for that already.
+        // The server may have closed the connection already, in response to close_notify.
         let _ = self.shutdown(Shutdown::Write);
     }
 
-    /// Its end will be a reset.
+    /// Makes closing the connection send a reset.
     pub(crate) fn reset_on_close(&self) {
         for socket in [&self.tcp, self] {
             let zero = Some(Duration::ZERO);
@@ -163,17 +164,17 @@ impl Stream {
         }
     }
 
-    /// The address that the server sees.
+    /// Returns the address that the server sees as the client's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.peer_addr()
     }
 
-    /// What a read would find now: bytes, 0 at the end, `None` if it had to wait.
+    /// Returns what a read would find now: bytes, 0 at the end, `None` if the read would block.
     pub(crate) fn peeked(&self) -> Option<io::Result<usize>> {
         self.set_nonblocking(true).unwrap();
         let found = match &self.tls {
@@ -188,7 +189,7 @@ impl Stream {
     }
 }
 
-/// Takes in what has come: more than a message of TLS's own?
+/// Takes in the data that has arrived. Returns whether it holds more than TLS's own messages.
 fn peek(tls: &mut ClientConnection, mut tcp: &TcpStream) -> io::Result<usize> {
     loop {
         let state = tls.process_new_packets().map_err(io::Error::other)?;
@@ -210,7 +211,8 @@ impl Deref for Stream {
 }
 
 impl Drop for Stream {
-    /// Says that it ends, as clients do: without close_notify the server takes what came for cut.
+    /// Announces the end, as clients do. Without close_notify the server takes the data for
+    /// truncated.
     fn drop(&mut self) {
         if let Some(tls) = &mut self.tls {
             let _ = self.tcp.set_nonblocking(true);

@@ -1,4 +1,4 @@
-//! Waiting for a state, and doing something meanwhile.
+//! Waits for a state, and repeats an action meanwhile.
 
 use std::{
     sync::{
@@ -9,10 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nothing that a test waits for takes longer, on the slowest machine: a guard, not a measure.
+/// Limit for every wait of a test. Even the slowest machine needs less: this is a guard, not a
+/// measure.
 pub const LONG: Duration = Duration::from_secs(300);
 
-/// Waits until `state` is there; panics with `what` when it does not come.
+/// Waits until `state` returns `Some`. Panics with `what` if that takes too long.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut state: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + LONG;
@@ -25,33 +26,35 @@ pub fn eventually<T>(what: &str, mut state: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until `reached` says so; panics with `what` when it does not.
+/// Waits until `reached` returns true. Panics with `what` if that takes too long.
 #[track_caller]
 pub fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     eventually(what, || reached().then_some(()));
 }
 
-/// How long this machine has run since something began: it may stand still in between, for minutes.
+/// The time that this machine has run since a start. The machine may stand still in between, for
+/// minutes.
 #[derive(Debug)]
 pub struct RunningTime(Duration);
 
-/// So often it is looked whether it runs, and so much of a pause between two looks counts.
+/// `LOOK` is the pause between two checks whether the machine runs. `COUNTS` is the longest part of
+/// a pause that counts.
 const LOOK: Duration = Duration::from_millis(10);
 const COUNTS: Duration = Duration::from_millis(50);
 
 impl RunningTime {
-    /// Begins.
+    /// Starts the measurement.
     pub fn start() -> Self {
         Self(ran())
     }
 
-    /// So long it ran, at most.
+    /// Returns the upper bound of the time that the machine has run.
     pub fn elapsed(&self) -> Duration {
         ran().saturating_sub(self.0)
     }
 }
 
-/// Since the first call.
+/// Returns the running time since the first call.
 fn ran() -> Duration {
     static MILLIS: AtomicU64 = AtomicU64::new(0);
     static COUNTER: Once = Once::new();
@@ -68,7 +71,7 @@ fn ran() -> Duration {
     Duration::from_millis(MILLIS.load(Ordering::Relaxed))
 }
 
-/// Something that a thread does again and again.
+/// An action that a thread repeats.
 #[derive(Debug)]
 pub struct Repeated {
     over: Arc<AtomicBool>,
@@ -76,7 +79,7 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// Begins; it is done once at least.
+    /// Starts the thread. The action runs at least once.
     pub fn start(mut once: impl FnMut() + Send + 'static) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let told = over.clone();
@@ -90,7 +93,7 @@ impl Repeated {
         Self { over, thread }
     }
 
-    /// Ends it; panics where it has.
+    /// Ends the thread. Panics if the action has panicked.
     pub fn end(self) {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();
@@ -105,7 +108,7 @@ mod tests {
     fn time_in_which_the_machine_runs_counts() {
         let (running, began) = (RunningTime::start(), Instant::now());
         wait_until("time", || running.elapsed() >= 4 * COUNTS);
-        // One look may have begun before.
+        // One check may have begun before the start.
         assert!(running.elapsed() <= began.elapsed() + COUNTS);
     }
 }
