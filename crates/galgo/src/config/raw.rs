@@ -1,4 +1,5 @@
-//! The values as they were typed: every key is optional, every value has its place.
+//! The values as the user typed them: every key is optional, every value carries its place in the
+//! file.
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData, ops::Range};
 
@@ -21,7 +22,7 @@ pub(super) type Groups = BTreeMap<Text, Vec<Text>>;
 /// A route as it is typed.
 pub(super) type Raw = Spanned<RawRoute>;
 
-/// What `check` makes of a value that is typed.
+/// Applies `check` to a typed value; `None` if the key is absent.
 pub(super) fn where_typed<T, X, E>(
     typed: &Typed<T>,
     check: impl FnOnce(&Spanned<T>) -> Result<X, E>,
@@ -29,7 +30,7 @@ pub(super) fn where_typed<T, X, E>(
     typed.as_ref().map(check).transpose()
 }
 
-/// What `check` makes of each value of a list, which is empty where none is typed.
+/// Applies `check` to each value of a typed list. The result is empty if the key is absent.
 pub(super) fn each_typed<T, X, E>(
     typed: &Typed<Vec<T>>,
     check: impl FnMut(&T) -> Result<X, E>,
@@ -38,12 +39,12 @@ pub(super) fn each_typed<T, X, E>(
     values.map(check).collect()
 }
 
-/// Where a value is typed.
+/// Returns the place of a typed value in the file.
 pub(super) fn place<T>(typed: &Typed<T>) -> Option<Range<usize>> {
     typed.as_ref().map(Spanned::span)
 }
 
-/// Where the first of these keys of a table is typed.
+/// Returns the place of the first of these keys that is typed in a table.
 macro_rules! first_place {
     ($table:expr, $($key:ident),*) => {
         None$(.or_else(|| $crate::config::raw::place(&$table.$key)))*
@@ -58,11 +59,11 @@ pub(super) enum TextOr<T> {
     Table(Box<T>),
 }
 
-/// A table in whose place a text may stand.
+/// A table that the user may replace by a text.
 pub(super) trait OrText {
-    /// How both are written, for messages.
+    /// Both forms as the user writes them, for messages.
     const FORM: &str;
-    /// Whether this text may.
+    /// Whether this text may replace the table.
     fn takes(_text: &str) -> bool {
         true
     }
@@ -130,7 +131,7 @@ impl OrText for RawSitesTable {
     const FORM: &str = "a folder, or a table, as in { path = \"/srv/www\", user = \"owner\" }";
 }
 
-/// A table of the file. Unknown keys are refused; `KEYS` are the known ones.
+/// Defines a table of the file. Unknown keys are refused; `KEYS` are the known ones.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -147,8 +148,9 @@ macro_rules! table {
     };
 }
 
-/// The options of programs stand in two tables, `[defaults]` and `[[route]]`. `serde(flatten)` would
-/// lose the places and the refusal of unknown keys, so the second table is written from the same list.
+/// The options of programs are keys of two tables, `[defaults]` and `[[route]]`. `serde(flatten)`
+/// would lose the places and the refusal of unknown keys, so the macro writes the second table from
+/// the same list.
 macro_rules! options {
     ($($field:ident: $type:ty,)*) => {
         table! {
@@ -221,7 +223,7 @@ macro_rules! options {
         }
 
         impl RawRoute {
-            /// The options of programs that this route sets.
+            /// Returns the options of programs that this route sets.
             pub(super) fn options(&self) -> RawOptions {
                 RawOptions {
                     user: None,
@@ -231,7 +233,7 @@ macro_rules! options {
                 }
             }
 
-            /// Where one of them is typed.
+            /// Returns the place of the first option that is typed.
             pub(super) fn option_typed(&self) -> Option<Range<usize>> {
                 first_place!(self, $($field),*)
             }
@@ -348,7 +350,7 @@ table! {
 }
 
 table! {
-    /// One of `certificates = [{ … }]`.
+    /// An entry of `certificates = [{ … }]`.
     RawCertificate {
         certificate: String,
         key: String,
@@ -446,7 +448,7 @@ table! {
 }
 
 table! {
-    /// One of `header_rules = [{ … }]`.
+    /// An entry of `header_rules = [{ … }]`.
     RawHeaderRule {
         status: Vec<Text>,
         types: Vec<Text>,
@@ -467,7 +469,7 @@ table! {
 }
 
 table! {
-    /// One of `env_rules = [{ … }]`.
+    /// An entry of `env_rules = [{ … }]`.
     RawVariableRule {
         headers: Map,
         path: String,
