@@ -1,12 +1,13 @@
-//! The floor under every figure: how many processes a second this machine starts and reaps.
+//! Measures the lower bound of every figure: how many processes a second this machine starts and
+//! reaps.
 //!
 //! `floor MODE OUTSTANDING SECONDS PROGRAM [ARGUMENT]...` keeps OUTSTANDING processes of PROGRAM
-//! running from a single thread, with all three standard descriptors on /dev/null, and prints
-//! starts a second.
+//! running from a single thread, with all three standard descriptors on /dev/null. It prints the
+//! number of starts a second.
 //!
 //! - `bare`: vfork in its smallest form (CLONE_VM | CLONE_VFORK), `execve`, `waitid(P_ALL)`; no group,
 //!   no limits, no pidfd, every descriptor inherited.
-//! - `spawn`: the same loop through this crate: what its guarantees cost is the difference.
+//! - `spawn`: the same loop through this crate. The difference is the cost of the crate's guarantees.
 
 use galgo_spawn::{Child, EnvBlock, Limits, Sandbox, Spawner, Start};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -95,13 +96,13 @@ fn bare(program: &[CString], outstanding: usize, end: Instant) -> Result<u32, Bo
     let null = null()?;
     for fd in 0..=2 {
         if fd != 1 {
-            // SAFETY: numbers only.
+            // SAFETY: dup2 takes only numbers.
             unsafe { libc::dup2(null.as_raw_fd(), fd) };
         }
     }
-    // SAFETY: numbers only; the real standard output is needed again for the result.
+    // SAFETY: fcntl takes only numbers. The real standard output is needed again for the result.
     let output = unsafe { libc::fcntl(1, libc::F_DUPFD_CLOEXEC, 3) };
-    // SAFETY: numbers only.
+    // SAFETY: dup2 takes only numbers.
     unsafe { libc::dup2(null.as_raw_fd(), 1) };
     let argv: Vec<*const c_char> = program
         .iter()
@@ -125,7 +126,7 @@ fn bare(program: &[CString], outstanding: usize, end: Instant) -> Result<u32, Bo
         }
         running -= 1;
     }
-    // SAFETY: numbers only.
+    // SAFETY: dup2 takes only numbers.
     unsafe { libc::dup2(output, 1) };
     Ok(starts)
 }
@@ -134,7 +135,7 @@ fn vfork_exec(stack: &mut [u128], argv: &[*const c_char]) -> std::io::Result<()>
     extern "C" fn child(argv: *mut libc::c_void) -> libc::c_int {
         let argv: *const *const c_char = argv.cast_const().cast();
         let env: [*const c_char; 1] = [ptr::null()];
-        // SAFETY: a null-terminated array of strings which outlives the call: the parent is
+        // SAFETY: argv is a null-terminated array of strings that outlives the call: the parent is
         // suspended.
         unsafe {
             libc::execve(*argv, argv, env.as_ptr());
@@ -143,8 +144,8 @@ fn vfork_exec(stack: &mut [u128], argv: &[*const c_char]) -> std::io::Result<()>
     }
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let arg = argv.as_ptr().cast_mut().cast();
-    // SAFETY: CLONE_VFORK suspends us until the child has left this memory; the stack is used by
-    // nobody else meanwhile and its top is aligned as u128 is; `child` makes system calls only.
+    // SAFETY: CLONE_VFORK suspends us until the child has left this memory. Meanwhile only the child
+    // uses the stack, and its top is aligned as u128 is. `child` makes only system calls.
     let pid = unsafe { libc::clone(child, stack.as_mut_ptr_range().end.cast(), flags, arg) };
     if pid < 0 {
         Err(std::io::Error::last_os_error())

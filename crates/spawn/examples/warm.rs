@@ -1,5 +1,6 @@
-//! What one program costs, cold and as a child of a template: `warm PROGRAM [COUNT [VARIABLE=VALUE…]]`.
-//! A body for the program comes from `BODY`, learned modules are asked for first. For development.
+//! Shows the costs of a program, started cold and as a child of a template: `warm PROGRAM [COUNT
+//! [VARIABLE=VALUE…]]`. The variable `BODY` gives the program's request body. Children first report the
+//! modules to preload. For development.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use galgo_spawn::{
@@ -40,7 +41,7 @@ impl Cost {
 fn usage() -> (f64, f64) {
     // SAFETY: a struct of integers.
     let mut u: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `u` is one.
+    // SAFETY: `u` is a valid rusage that getrusage may write to.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut u) };
     let ms = |t: libc::timeval| t.tv_sec as f64 * 1e3 + t.tv_usec as f64 / 1e3;
     (ms(u.ru_utime) + ms(u.ru_stime), u.ru_minflt as f64)
@@ -74,7 +75,7 @@ impl World {
         });
         let before = usage();
         let begin = Instant::now();
-        // As the server does it.
+        // The same standard input as from the server.
         let stdin = if self.body.is_empty() {
             null.as_fd()
         } else {
@@ -98,7 +99,7 @@ impl World {
         )
     }
 
-    /// Cold, or as a child of a template.
+    /// Starts the program, cold or as a child of a template.
     fn start(
         &mut self,
         preforked: Option<PreforkedChild>,
@@ -144,7 +145,7 @@ impl World {
             .unwrap();
         let args = [self.path.clone()];
         let mut env = EnvBlock::default();
-        // What all requests have.
+        // Variables that all requests have.
         const SAME: [&[u8]; 5] = [
             b"PATH",
             b"SERVER_SOFTWARE",
@@ -194,7 +195,7 @@ impl World {
     }
 }
 
-/// The program, its variables, and how often it is to run.
+/// Reads the program, its variables and the number of runs from the command line.
 fn arguments() -> (World, usize) {
     let mut args = std::env::args().skip(1);
     let path = args.next().unwrap();
@@ -217,7 +218,7 @@ fn arguments() -> (World, usize) {
     (world, count)
 }
 
-/// A template that knows all that its children have told.
+/// Loads templates until one has all modules that its children report.
 fn learned(world: &mut World) -> Template {
     let mut modules = String::new();
     loop {
@@ -233,7 +234,7 @@ fn learned(world: &mut World) -> Template {
     }
 }
 
-/// Processor time that a template has taken for its forks, in ms.
+/// Returns the processor time that a template has taken for its forks, in ms.
 fn forks(template: &Template) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{}/schedstat", template.pid())).unwrap();
     text.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e6
@@ -254,7 +255,7 @@ fn memory(template: &Template) {
     );
 }
 
-/// What the template has open and mapped, and what it waits for.
+/// Prints the template's open files, its mappings, and the system calls that its threads wait in.
 fn show(template: &Template) {
     let pid = template.pid();
     let command = format!(
@@ -272,7 +273,7 @@ fn main() {
     let (mut world, count) = arguments();
     let template = learned(&mut world);
     let (mut cold, mut warm) = (Cost::default(), Cost::default());
-    // For a profile of children alone.
+    // With ONLY_WARM a profile shows the children alone.
     let only_warm = std::env::var("ONLY_WARM").is_ok();
     let shows = std::env::var("SHOW").is_ok();
     let before = forks(&template);
