@@ -1,4 +1,4 @@
-//! Who may ask: by address, method and host, with passwords or without.
+//! Access rules: which clients may ask, by address, method and host, with passwords or without.
 
 use crate::harness::{
     check_refuses, list, new_site,
@@ -119,7 +119,7 @@ fn with_passwords() {
         ("/any/a.txt", [127, 0, 0, 2], "", 200),
         ("/any/a.txt", [127, 0, 0, 3], shown, 200),
         ("/any/a.txt", [127, 0, 0, 3], "", 401),
-        // Who is denied by name is not let in by a password.
+        // A client whose address is denied is not let in by a password.
         ("/any/a.txt", [127, 0, 0, 7], shown, 403),
     ] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n");
@@ -178,7 +178,8 @@ fn no_spelling_leads_round_a_rule() {
     }
 }
 
-/// A folder's index is the file that it is by its own path: whatever route has that.
+/// An index file that is served for its folder follows the rules of its own path, in whichever
+/// route they stand.
 fn no_index_leads_round_a_rule() {
     let server = site()
         .file("kept/index.html", "secret", 0o644)
@@ -202,7 +203,7 @@ fn no_index_leads_round_a_rule() {
         ("/by/", "a", "", 401),
         ("/by/", "a", "Range: bytes=0-3\r\n", 401),
         ("/by/", "a", shown, 200),
-        // Not below that folder, where the rule is for its own files.
+        // The rule `/by/*.html` is for files of that folder, not for files of the folders below.
         ("/by/open/", "a", "", 200),
         ("/by/exact/", "a", shown, 403),
         ("/hosts/", "a", "", 200),

@@ -1,4 +1,4 @@
-//! Applications that say who may come in (FastCGI, 6.3).
+//! Authorizers: applications that decide which requests are let in (FastCGI, 6.3).
 
 use std::os::unix::net::UnixStream;
 
@@ -15,7 +15,8 @@ use galgo_testkit::{Server, wait_until};
 
 const AUTHORIZER: &str = "authorizer = \"unix:app.sock\"\n";
 
-/// Programs, files and a constant answer that an authorizer guards, and programs that none does.
+/// Starts a site with programs, files and a constant answer that an authorizer guards, and programs
+/// without one.
 fn site(answer: impl Fn(&mut UnixStream) + Send + Sync + 'static) -> (Application, Server) {
     site_with("", answer)
 }
@@ -41,7 +42,7 @@ fn prints(text: &str) -> Vec<u8> {
     [stdout(text), stdout(""), ended(Outcome::COMPLETE)].concat()
 }
 
-/// Hears the request out and prints `text`.
+/// Returns an application that reads the whole request and prints `text`.
 fn says(text: &'static str) -> impl Fn(&mut UnixStream) {
     move |stream| {
         hear(stream).unwrap();
@@ -67,7 +68,7 @@ fn tests_of_one() -> Vec<Test> {
     ]
 }
 
-/// The tests of this module.
+/// Returns the tests of this module.
 pub fn tests() -> Vec<Test> {
     let hostile = rows().into_iter().map(|row| {
         let name = row.0;
@@ -101,20 +102,20 @@ fn a_grant_and_its_variables() {
         let times = lines.iter().filter(|l| **l == line).count();
         assert_eq!(times, 1, "{line}\n{text}");
     }
-    // It is there to judge this field; the program is not.
+    // Only the authorizer judges this field; the program does not get it.
     assert!(!text.contains("HTTP_AUTHORIZATION"), "{text}");
     assert!(
         !lines
             .iter()
             .any(|l| l.starts_with("X=") || *l == "COLOUR=grey")
     );
-    // What was granted is granted to that request.
+    // A grant holds for one request only.
     let other = server.get("/cgi-bin/t?head&env").text();
     assert!(!other.contains("REMOTE_USER"), "{other}");
     watch.after(&["ok", "ok"]);
 }
 
-/// RFC 3875, 6.3.3: 200 is the status where none is said.
+/// RFC 3875, 6.3.3: the status is 200 if the authorizer sends none.
 fn s6_3_3_a_grant_without_a_status() {
     let (_app, server) = site(says("Variable-COLOUR: red\n\n"));
     let watch = Watch::begin(&server);
@@ -184,7 +185,7 @@ fn a_denial_is_the_answer() {
     assert_eq!(reply.field("variable-secret"), None);
     assert_eq!(reply.text(), "name yourself");
     assert!(!server.mark("ran").exists());
-    // Nothing is told of what is there.
+    // The refusal does not tell which files exist.
     for target in [
         "/in/none",
         "/in/",
@@ -224,7 +225,8 @@ fn every_kind_of_route() {
     watch.after(&["ok"; 6]);
 }
 
-/// The authorizer gets no byte of the body, the client no word that it may send it, until it is let in.
+/// Until the authorizer lets the request in, it gets no byte of the body, and the client is not asked
+/// to send one.
 fn a_body_waits_for_the_grant() {
     let (_app, server) = site(|stream| {
         let heard = hear(stream).unwrap();
@@ -248,7 +250,7 @@ fn a_body_waits_for_the_grant() {
     );
     client.send(&body);
     assert!(client.reply().body == body);
-    // The connection is still in step.
+    // The connection is still in step: it answers the next request.
     client.get("/health");
     assert_eq!(client.reply().text(), "fine");
     drop(client);
@@ -291,7 +293,8 @@ fn nobody_there() {
     watch.after(&["script_error"]);
 }
 
-/// What it says, whether it leaves then, the status for the client, the outcome, and words in the log.
+/// Name, bytes that the authorizer sends, whether it then closes the connection, status for the client,
+/// outcome, and words of the error log.
 type Row = (&'static str, Vec<u8>, bool, u16, &'static str, &'static str);
 
 const GRANT: &str = "Status: 200\nVariable-REMOTE_USER: eve\n\n";
@@ -376,10 +379,10 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// Nobody comes in, whatever is wrong.
+/// The request is refused, whatever the authorizer does wrong.
 fn hostile(row: std::sync::Arc<Row>) {
     let own = row.clone();
-    // What is no test of these clocks does not meet them.
+    // Only the tests of these clocks set them; other rows must not meet them on a slow machine.
     let clocks = match row.4 {
         "script_timeout" => "first_byte_timeout = \"2s\"\nidle_timeout = \"1s\"",
         _ => "",

@@ -1,4 +1,5 @@
-//! Answers that are kept for a moment, and made once for all who ask meanwhile: `cache = "2s"`.
+//! Answers that are kept for a short time and made once for all clients that ask meanwhile:
+//! `cache = "2s"`.
 
 use crate::harness::{list, new_site, watch::Watch};
 use galgo_testkit::{Client, Reply, Server};
@@ -22,7 +23,8 @@ list![
     a_client_that_does_not_read_holds_up_nobody,
 ];
 
-/// Each run leaves a line in `marks/runs`; `script` may use its number, `$n`.
+/// Starts a site whose program adds a line to `marks/runs` on each run; `script` may use the number
+/// of the run, `$n`.
 fn serve(script: &str, more: &str) -> Server {
     let script =
         format!("#!/bin/sh\necho run >> ../marks/runs\nn=$(wc -l < ../marks/runs)\n{script}\n");
@@ -52,7 +54,7 @@ fn ask(server: &Server, target: &str, fields: &str) -> Reply {
     ))
 }
 
-/// Clients that have asked, each read by the server.
+/// Returns clients with a request each that the server has read.
 fn waiting(server: &Server, number: usize) -> Vec<Client> {
     let mut clients: Vec<_> = (0..number).map(|_| server.connect()).collect();
     for client in &mut clients {
@@ -62,7 +64,7 @@ fn waiting(server: &Server, number: usize) -> Vec<Client> {
     clients
 }
 
-/// The first run waits for the mark `go`.
+/// Makes the first run wait for the mark `go`.
 const WAITS: &str =
     "if [ $n = 1 ]; then touch ../marks/on; until [ -e ../marks/go ]; do sleep 0.01; done; fi";
 
@@ -89,12 +91,12 @@ fn an_answer_is_kept_for_a_while() {
     assert_eq!((kind(&first), first.field("age")), (Some("miss"), None));
     std::thread::sleep(std::time::Duration::from_millis(400));
     assert_eq!(server.get("/page/p").text(), "page 2");
-    // By the program's own word, which is shorter.
+    // The program asks for a shorter time than the route, so its `max-age` counts.
     let server = serve(&format!("FIELDS='Cache-Control: max-age=1\\n'\n{PAGE}"), "");
     assert_eq!(server.get("/page/p").text(), "page 1");
     std::thread::sleep(std::time::Duration::from_millis(1500));
     assert_eq!(server.get("/page/p").text(), "page 2");
-    // Everything of an answer is kept.
+    // The cache keeps the whole answer: status, fields and body.
     let server = serve(
         &format!("FIELDS='X-A: b\\nStatus: 404 Gone away\\n'\n{PAGE}"),
         "",
@@ -111,7 +113,7 @@ fn an_answer_is_kept_for_a_while() {
     }
 }
 
-/// RFC 9111, 4.4.
+/// RFC 9111, 4.4: invalidation of stored responses.
 fn a_request_that_may_change_the_page_makes_it_stale() {
     let script = format!("FIELDS=\"Status: ${{QUERY_STRING:-200}}\\nX-A: b\\n\"\n{PAGE}");
     let server = serve(&script, "");
@@ -126,7 +128,7 @@ fn a_request_that_may_change_the_page_makes_it_stale() {
         ("OPTIONS /page/p", [true; 3]),
         ("POST /page/p/more", [true; 3]),
     ] {
-        // So that there is an answer of each.
+        // Every page is in the cache before the request.
         pages.iter().for_each(|page| drop(server.get(page)));
         let reply = server.ask(format!(
             "{request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
@@ -151,7 +153,7 @@ fn an_answer_of_before_a_change_is_not_kept() {
     assert_eq!(server.get("/page/p").text(), "page 3");
 }
 
-/// RFC 9111, 4.2.3 and 5.1.
+/// RFC 9111, 4.2.3 and 5.1: the age of a stored response.
 fn the_age_of_an_answer_goes_on() {
     let server = serve(
         &format!("FIELDS='Age: 300\\nCache-Control: max-age=99999999999999999999\\n'\n{PAGE}"),
@@ -207,7 +209,7 @@ fn requests_that_have_their_own_answer() {
         assert_eq!(reply.text(), format!("page {}", n + 2), "{fields}");
         assert_eq!(kind(&reply), None);
     }
-    // A client cannot have another one's answer made anew.
+    // A client cannot force the server to make another client's answer anew.
     assert_eq!(
         ask(&server, "/page/p", "Cache-Control: no-cache\r\n").text(),
         "page 1"
@@ -240,7 +242,7 @@ fn other_requests_have_other_answers() {
             assert_eq!(kind(&reply), Some(wanted), "{request}");
         }
     }
-    // What Vary does not name does not matter.
+    // A field that Vary does not name does not matter.
     let reply = ask(&server, "/page/p", "User-Agent: x\r\n");
     assert_eq!(
         (kind(&reply), reply.text().as_str()),
@@ -248,7 +250,8 @@ fn other_requests_have_other_answers() {
     );
 }
 
-/// It could write into a page that others are shown whatever a client says.
+/// The program could write these fields into a page that other clients are shown, so it is not told
+/// them.
 fn what_the_program_is_not_told() {
     let server = serve("printf 'Content-Type: a/b\\n\\n'; env", "");
     let fields = "X-Forwarded-Host: evil\r\nX-Original-URL: /evil\r\nForwarded: host=evil\r\n\
@@ -283,7 +286,7 @@ fn conditions_and_head() {
     assert_eq!(runs(&server), 1);
 }
 
-/// The program sees no conditions, so nobody else decides them (RFC 9110, 13.1).
+/// The program sees no conditions, so only the server can decide them (RFC 9110, 13.1).
 fn conditions_on_an_answer_without_a_version() {
     let server = serve(PAGE, "");
     for wanted in ["miss", "hit"] {
@@ -311,7 +314,7 @@ fn a_client_that_leaves_does_not_take_the_answer_with_it() {
     server.wait_for("on");
     let mut others = waiting(&server, 5);
     first.reset();
-    // The mark `go` is never set.
+    // The test never sets the mark `go`.
     for client in &mut others {
         assert_eq!(client.reply().text(), "page 2");
     }
@@ -359,7 +362,8 @@ fn a_long_answer_is_not_kept() {
     watch.after(&["ok"; 3]);
 }
 
-/// Nor does one that is answered first, and reads nothing: its answer is whole before it is sent.
+/// The first client to be answered, which reads nothing, does not hold up others: its answer is
+/// whole before it is sent.
 fn a_client_that_does_not_read_holds_up_nobody() {
     let server = serve(
         "printf 'Content-Type: a/b\\n\\n'; head -c 1000000 /dev/zero",

@@ -20,7 +20,7 @@ list![
 
 const NOW: (i32, i32) = (2020, 2100);
 
-/// A site that asks for certificates which `authority` has signed.
+/// Returns a site that asks for certificates signed by `authority`.
 fn site(authority: &Authority, more: &str) -> Site {
     let own = own();
     let site = new_site();
@@ -31,7 +31,8 @@ fn site(authority: &Authority, more: &str) -> Site {
     ))
 }
 
-/// What curl gets of a program that prints its variables, showing that certificate.
+/// Returns the answer that curl gets from a program that prints its variables. curl shows the
+/// certificate `shows`.
 fn curl(server: &Server, shows: Option<&Pair>, more: &[&str]) -> Done {
     let at = server.listens(1);
     let mut command = Command::new("curl");
@@ -79,7 +80,7 @@ fn programs_are_told_who_asks() {
     assert!(server.reload());
     let whole = ["REMOTE_USER=O=Test\\, Inc.,CN=ada"];
     has_lines(&curl(&server, Some(&ada), &[]), &whole);
-    // What would be two lines is none.
+    // A name with a line break must not become a second line; the server escapes it.
     let odd = authority.client("a\nb\u{0}", NOW);
     has_lines(
         &curl(&server, Some(&odd), &[]),
@@ -105,13 +106,14 @@ fn a_client_without_is_refused_where_one_is_required() {
         let done = curl(&server, shows, &[]);
         assert!(done.code != 0 && done.out.is_empty(), "{}", done.out);
         let again = || {
-            // One line a second of each address.
+            // The log gets at most one line a second for each address.
             curl(&server, shows, &[]);
             server.errors().matches(why).count() > before
         };
         galgo_testkit::wait_until(why, again);
     }
-    // One for a server proves nothing about a client, but it names whose it is.
+    // A certificate of a host is accepted, too: it says nothing about a client, but it names its
+    // holder.
     has_lines(
         &curl(&server, Some(&host), &[]),
         &["SSL_CLIENT_S_DN=CN=ada"],
@@ -134,7 +136,7 @@ fn a_client_may_go_without_where_it_is_optional() {
         &curl(&server, Some(&ada), &[]),
         &["SSL_CLIENT_VERIFY=SUCCESS"],
     );
-    // One that is not taken is not overlooked.
+    // The server does not silently ignore a certificate that it does not accept.
     let another = Authority::new("authority").client("ada", NOW);
     assert!(curl(&server, Some(&another), &[]).out.is_empty());
 }
@@ -157,7 +159,7 @@ fn nobody_forges_one() {
     assert!(!done.out.lines().any(own), "{}", done.out);
 }
 
-/// The clients that it speaks for are not whom its certificate names.
+/// The certificate of a proxy does not name the clients that the proxy speaks for.
 fn a_proxy_shows_its_own() {
     let authority = Authority::new("authority");
     let site = site(&authority, "client_user = \"common_name\"");
@@ -170,7 +172,7 @@ fn a_proxy_shows_its_own() {
     assert!(!told, "{}", done.out);
 }
 
-/// Whoever goes on with a session is not asked for a certificate again.
+/// A client that resumes a session is not asked for a certificate again.
 fn a_session_ends_with_its_authority() {
     let authority = Authority::new("authority");
     let server = site(&authority, "").start();

@@ -43,7 +43,7 @@ fn accepting(server: &Server, target: &str, codings: &str) -> Reply {
     ask(server, target, &format!("Accept-Encoding: {codings}\r\n"))
 }
 
-/// What a reply holds, by what it says of itself.
+/// Returns the decoded body of a reply, by its `Content-Encoding`.
 fn decoded(reply: &Reply) -> Vec<u8> {
     let mut out = Vec::new();
     let body = &reply.body[..];
@@ -86,7 +86,7 @@ fn every_coding_gives_back_what_went_in() {
         }
         asked += 1;
     }
-    // One that HTTP/1.0 ends by closing.
+    // A coded body to HTTP/1.0, which ends with the connection.
     let mut client = server.connect();
     client.send(format!(
         "GET {text} HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n"
@@ -159,7 +159,7 @@ fn caches_are_told() {
     let coded = accepting(&server, "/large.txt", "gzip");
     assert_eq!(plain.field("vary"), Some("Accept-Encoding"));
     assert_eq!(coded.field("vary"), Some("Accept-Encoding"));
-    // A file that has just been written has a weak tag anyway.
+    // A file that was written just now has a weak tag even without a coding.
     let tag = plain.field("etag").unwrap().trim_start_matches("W/");
     assert_eq!(coded.field("etag"), Some(&*format!("W/{tag}")));
     let tagged = "/cgi-bin/t?out=Content-Type:%20text/plain%0AETag:%20%22a%22%0A%0A&fill=9999";
@@ -197,7 +197,7 @@ fn caches_are_told() {
         (reply.status, reply.field("vary")),
         (304, Some("Accept-Encoding"))
     );
-    // A part of what was coded is not put together with a part of what was not.
+    // A client must not put a part of a coded body together with a part of an uncoded one.
     let part = format!("Accept-Encoding: gzip\r\nRange: bytes=0-9\r\nIf-Range: W/{tag}\r\n");
     assert_eq!(ask(&server, "/large.txt", &part).status, 200);
     let own = "/cgi-bin/t?out=Content-Type:%20text/plain%0AVary:%20Cookie,%20accept-encoding%0A%0A&fill=9999";
@@ -207,7 +207,7 @@ fn caches_are_told() {
     );
 }
 
-/// A program that pauses is not waited for: what it has printed arrives, and can be read.
+/// The server does not wait for a program that pauses: the output so far arrives, and can be decoded.
 fn a_pause_is_seen() {
     let server = site().start();
     for coding in ["gzip", "br", "zstd"] {
@@ -237,7 +237,7 @@ fn a_pause_is_seen() {
     }
 }
 
-/// What can be read of the beginning of a coded body.
+/// Decodes the beginning of a coded body as far as possible.
 fn partly(reply: &Reply) -> Vec<u8> {
     let body = &reply.body[..];
     match reply.field("content-encoding") {
@@ -281,7 +281,7 @@ fn what_is_cut_looks_cut() {
         assert!(!rest.ends_with(b"\r\n0\r\n\r\n"), "{target}");
     }
     server.says("promised Content-Length 300001 and printed 300000 bytes");
-    // More than was promised is cut off, and the rest is whole.
+    // Output beyond the promised length is cut off, and the rest is whole.
     let more = format!("{typed}Content-Length:%20290000%0A%0A&fill=300000");
     let reply = accepting(&server, &more, "gzip");
     assert_eq!((reply.end, decoded(&reply).len()), (End::Whole, 290_000));
@@ -289,7 +289,7 @@ fn what_is_cut_looks_cut() {
     watch.after(&["script_error", "script_error", "ok"]);
 }
 
-/// The program's output waits, and nothing of it is lost.
+/// The program's output waits for the client, and no byte of it is lost.
 fn a_client_that_reads_slowly() {
     let server = site().start();
     let watch = Watch::begin(&server);
@@ -302,7 +302,7 @@ fn a_client_that_reads_slowly() {
     let reply = client.reply();
     assert_eq!((reply.end, decoded(&reply).len()), (End::Whole, 3_000_000));
     drop(client);
-    // A client that leaves takes its program with it.
+    // If a client leaves, its program is ended.
     let mut client = server.connect();
     client.send(format!(
         "GET {target}&await=never HTTP/1.1\r\nHost: a\r\nAccept-Encoding: zstd\r\n\r\n"
@@ -312,7 +312,8 @@ fn a_client_that_reads_slowly() {
     watch.after(&["ok", "client_gone"]);
 }
 
-/// One body is coded at a time, but none that waits for its client or for its program.
+/// The server codes one body at a time. A body that waits for its client or for its program does not keep
+/// others waiting.
 fn who_waits_keeps_no_other_waiting() {
     let mut seed = 1u32;
     let noise: String = std::iter::repeat_with(|| {
@@ -339,7 +340,7 @@ fn who_waits_keeps_no_other_waiting() {
     pauses.until(b"\r\n0\r\n\r\n").unwrap();
 }
 
-/// Memory and time are bounded: beyond, a body is sent as it is.
+/// Memory and time are bounded: beyond 32 coded bodies at once, a body is sent uncoded.
 fn so_many_at_once() {
     let server = site().start();
     let target = "/cgi-bin/t?out=Content-Type:%20text/plain%0A%0A&out=a&await=go";
@@ -359,12 +360,13 @@ fn so_many_at_once() {
     for client in &mut clients {
         client.until(b"\r\n0\r\n\r\n").unwrap();
     }
-    // Their permits are free again.
+    // The permits of those bodies are free again.
     let reply = accepting(&server, "/large.txt", "gzip");
     assert_eq!(reply.field("content-encoding"), Some("gzip"));
 }
 
-/// An event loop that finds more requests for small bodies than it codes in one go sends the rest as it is.
+/// If an event loop finds more requests for small bodies than it codes in one go, it sends the rest
+/// uncoded.
 fn a_crowd_for_small_bodies() {
     let server = site().start();
     let request = "GET /small.html HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n";
@@ -373,7 +375,8 @@ fn a_crowd_for_small_bodies() {
         assert_eq!(decoded(reply).len(), 2000);
         reply.field("content-encoding") == Some("gzip")
     };
-    // Each is a connection of the event loop already. Those that it accepts in one go are a crowd, too.
+    // First make each client a connection of the event loop: connections that it accepts in one go are a
+    // crowd, too.
     for client in &mut clients {
         client.send(request);
         coded(&client.reply());

@@ -1,9 +1,9 @@
-//! What one address takes while another one waits: in turn, by count and by rate.
+//! Fairness between addresses if another address waits: turns, counts and rates.
 
 use crate::harness::{list, new_site, watch::Watch};
 use galgo_testkit::{Client, Server, Site, eventually, wait_until};
 
-/// Another address than that of [`Server::connect`].
+/// An address other than that of [`Server::connect`].
 const OTHER: [u8; 4] = [127, 0, 0, 2];
 
 fn from(address: [u8; 4], server: &Server, target: &str) -> Client {
@@ -12,7 +12,7 @@ fn from(address: [u8; 4], server: &Server, target: &str) -> Client {
     client
 }
 
-/// A request whose program is named after it: it says that it runs, and goes on when it is told to.
+/// Sends a request whose program is named `name`: the program reports that it runs, and waits for the mark `{name}-on`.
 fn asks(server: &Server, address: [u8; 4], name: &str) -> Client {
     let target = format!("/cgi-bin/t?touch={name}&await={name}-on&head&out={name}");
     let client = from(address, server, &target);
@@ -20,7 +20,7 @@ fn asks(server: &Server, address: [u8; 4], name: &str) -> Client {
     client
 }
 
-/// Lets the program of that name end, whose client gets its answer.
+/// Lets the program `name` end, so that its client gets the answer.
 fn ends(server: &Server, name: &str, client: &mut Client) {
     server.set(&format!("{name}-on"));
     assert_eq!(client.reply().text(), name);
@@ -28,8 +28,8 @@ fn ends(server: &Server, name: &str, client: &mut Client) {
 
 const ONE: [u8; 4] = [127, 0, 0, 1];
 
-/// The queue is full of one address's requests, and another one's only request is served next, and its next one after one
-/// of theirs.
+/// The queue is full of requests from one address. The only request of another address is served next; its second request is
+/// served after one request of the first address.
 fn addresses_are_served_in_turn() {
     let server = new_site()
         .config("max_running = 1\nqueue = 5\ncpu_share = 0")
@@ -56,11 +56,11 @@ fn addresses_are_served_in_turn() {
         ends(&server, &format!("a{n}"), &mut many[n - 1]);
     }
     drop((first, many, other, next));
-    // The newest two of the address that had five in the queue made room.
+    // The server refused the newest two of the five queued requests to make room.
     watch.after(&["ok", "ok", "ok", "ok", "ok", "ok", "busy", "busy"]);
 }
 
-/// Programs that take long leave a permit for others.
+/// An address whose programs take long leaves a permit for other addresses.
 fn an_address_leaves_permits_for_others() {
     let server = new_site().config("max_running = 8").start();
     let watch = Watch::begin(&server);
@@ -71,7 +71,7 @@ fn an_address_leaves_permits_for_others() {
     }
     let mut other = asks(&server, OTHER, "b");
     server.wait_for("b");
-    // It could have been started before.
+    // A permit was free before `b` asked, and neither of these took it.
     assert!(!server.mark("a7").exists() && !server.mark("a8").exists());
     ends(&server, "b", &mut other);
     for (n, client) in many.iter_mut().enumerate() {
@@ -81,7 +81,7 @@ fn an_address_leaves_permits_for_others() {
     watch.after(&["ok"; 10]);
 }
 
-/// The scheduling policy of a process and how many processors it may use: proc_pid_stat(5), proc_pid_status(5).
+/// Returns the scheduling policy of a process and how many processors it may use: proc_pid_stat(5), proc_pid_status(5).
 fn scheduled(pid: u32) -> (u32, u32) {
     let read = |file| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
     let (stat, status) = (read("stat"), read("status"));
@@ -95,21 +95,21 @@ fn scheduled(pid: u32) -> (u32, u32) {
     )
 }
 
-/// Says its process id in a mark, and goes on when it is told to.
+/// A program that writes its process id into a mark and waits for the mark `go`.
 pub const WAITS: &str = "#!/bin/sh
 echo $$ > ../marks/$QUERY_STRING
 while [ ! -e ../marks/go ]; do sleep 0.1; done
 printf 'Content-Type: text/plain\\n\\nok'
 ";
 
-/// Programs of an address that has more than can run at once stand behind those of others, whether they were started before
-/// or are started now; and they leave a processor.
+/// If an address has more programs than can run at once, these run behind the programs of other addresses and leave a processor
+/// free. That holds for programs already running and for new ones.
 fn the_programs_of_a_crowd_run_behind_those_of_others() {
     let site = new_site().file("cgi-bin/waits", WAITS, 0o755);
     run_behind_others(site, "/cgi-bin/waits");
 }
 
-/// As above, by the program [`WAITS`] at that path.
+/// Checks the same with the program [`WAITS`] at `path`.
 pub fn run_behind_others(site: Site, path: &str) {
     const NORMAL: u32 = 0;
     const IDLE: u32 = 5;
@@ -147,7 +147,7 @@ pub fn run_behind_others(site: Site, path: &str) {
     }
 }
 
-/// Without an address nobody is alone: what a front server passes on over a Unix socket may take all.
+/// Clients without an address share all permits: a front server that connects over a Unix socket may take all of them.
 fn clients_without_an_address_share_all_permits() {
     let site = new_site().config("max_running = 8");
     let socket = site.path("s");
@@ -170,7 +170,7 @@ fn clients_without_an_address_share_all_permits() {
     watch.after(&["ok"; 8]);
 }
 
-/// Who has used more processor time than all others is served behind them, though it came first.
+/// An address that has used more processor time than all others is served after them, although it asked first.
 fn who_has_used_the_processor_is_served_behind_others() {
     let third = [127, 0, 0, 3];
     let server = new_site().config("max_running = 2").start();
@@ -192,7 +192,7 @@ fn who_has_used_the_processor_is_served_behind_others() {
     watch.after(&["ok"; 5]);
 }
 
-/// A site whose files may be asked for three times in an hour, and each of whose programs once more than that.
+/// Returns a site whose routes may each be asked three times at once, then once an hour. The route `/free/` has no limit.
 fn limited() -> Site {
     new_site()
         .file("public/a", "a", 0o644)
@@ -200,13 +200,13 @@ fn limited() -> Site {
         .defaults("rate_limit = { requests = 1, per = \"1h\", burst = 3 }")
 }
 
-/// Asks for `/a`, with more fields: the status.
+/// Asks for `/a` with additional fields and returns the status.
 fn status(client: &mut Client, fields: &str) -> u16 {
     client.send(format!("GET /a HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
     client.reply().status
 }
 
-/// 429 says when to come again, and is no end of the connection: other routes have counts of their own, or no limit.
+/// A 429 says when to come again and keeps the connection open. Other routes have counts of their own, or no limit.
 fn an_address_may_ask_a_route_so_often() {
     let server = limited().start();
     let mut client = server.connect();
@@ -226,7 +226,7 @@ fn an_address_may_ask_a_route_so_often() {
         client.get(target);
         assert_eq!(client.reply().status, 200, "{target}");
     }
-    // Nor has a connection of its own counts.
+    // A new connection of the same address does not have counts of its own.
     assert_eq!(status(&mut server.connect(), ""), 429);
     let mut other = Client::connect_from(OTHER, server.address());
     assert_eq!(status(&mut other, ""), 200);
@@ -235,12 +235,12 @@ fn an_address_may_ask_a_route_so_often() {
         server.access().iter().filter(is_limited).count() == 4
     });
     server.says("more often than the rate_limit of the route allows");
-    // The counts of routes that stay as they are stay.
+    // A reload keeps the counts of routes that do not change.
     server.reload();
     assert_eq!(status(&mut server.connect(), ""), 429);
 }
 
-/// The body of a request that is refused is not the next request.
+/// The server does not take the body of a refused request for the next request.
 fn a_refused_upload_is_read_or_the_connection_ends() {
     let server = limited().start();
     let mut client = server.connect();
@@ -257,7 +257,8 @@ fn a_refused_upload_is_read_or_the_connection_ends() {
     assert_eq!(client.reply().text(), "a");
 }
 
-/// Behind a trusted proxy the address is the one that it names: of IPv6 the /64. What others say of addresses counts for nothing.
+/// Behind a trusted proxy the limit counts the address that the proxy names; for IPv6, its /64. Other clients cannot choose their
+/// address by such a field.
 fn the_limit_is_of_the_client_behind_a_proxy() {
     let server = limited()
         .config("trusted_proxies = [\"127.0.0.1\"]")

@@ -1,4 +1,4 @@
-//! Certificates that come by themselves, from an authority that is made to test those who ask it.
+//! Certificates that the server obtains automatically, from an authority made to test ACME clients.
 
 mod pebble;
 
@@ -24,7 +24,7 @@ list![
 
 const HOST: &str = "example.test";
 
-/// A site, and where its authority will be.
+/// Returns a site, and the place of the authority that it is configured for.
 fn site(hosts: &[&str]) -> (Site, Place) {
     let site = new_site();
     let place = Place::new(&site);
@@ -38,12 +38,12 @@ fn comes(server: &Server, place: &Place, host: &str) {
     place.curl(host, "/health").has_out("fine");
 }
 
-/// How many certificates have come.
+/// Returns how many certificates have come.
 fn came(server: &Server) -> usize {
     server.errors().matches(" came: ").count()
 }
 
-/// In the handshake, the authority being up.
+/// The host is proved in the TLS handshake; the authority is up from the start.
 fn a_certificate_comes() {
     let (site, place) = site(&[HOST]);
     let _pebble = place.start(&Like::default());
@@ -60,12 +60,12 @@ fn a_certificate_comes() {
         "ok    certificate of example.test: for example.test, by CN=Pebble Intermediate CA",
     );
     checked.has_out(", valid for 89 days");
-    // Nothing that was proved is proved again.
+    // The proof is not given again: after it the server answers no challenge.
     let proof = "/.well-known/acme-challenge/";
     assert_eq!(server.get(proof).status, 404);
 }
 
-/// The proof is asked for without TLS, where everything else is sent on.
+/// The authority asks for the proof without TLS, while every other request without TLS is redirected.
 fn a_host_is_proved_over_http_where_handshakes_do_not_reach() {
     let (site, place) = site(&[HOST]);
     let like = Like {
@@ -75,7 +75,7 @@ fn a_host_is_proved_over_http_where_handshakes_do_not_reach() {
     let server = site.start();
     server.configure("[tls]\nredirect_to_https = true");
     assert!(server.reload());
-    // No browser is to remember it: handshakes are refused still.
+    // Browsers must not remember this redirect: handshakes are still refused.
     assert_eq!(server.get("/health").status, 307);
     let _pebble = place.start(&like);
     comes(&server, &place, HOST);
@@ -84,7 +84,7 @@ fn a_host_is_proved_over_http_where_handshakes_do_not_reach() {
     assert_eq!(server.get("/health").status, 308);
 }
 
-/// Nor do requests; and what was obtained is there after a restart.
+/// Requests do not wait for the authority either, and an obtained certificate is still there after a restart.
 fn the_start_does_not_wait_for_the_authority() {
     let (site, place) = site(&[HOST]);
     let server = site.clone().start();
@@ -112,7 +112,7 @@ fn the_start_does_not_wait_for_the_authority() {
     assert_eq!(came(&server), 0);
 }
 
-/// One host is refused whatever is done; the others come although requests fail again and again.
+/// The authority always refuses one host; the others get certificates although requests fail again and again.
 fn an_authority_that_fails_is_asked_again() {
     let hosts = ["refused.example", "a.example", "b.example"];
     let (site, place) = site(&hosts);
@@ -146,7 +146,7 @@ fn a_short_life_is_renewed() {
     assert_ne!(fs::read(place.stored(HOST)).unwrap(), first);
 }
 
-/// As it does when it has to revoke many (RFC 9773).
+/// An authority asks for early renewal if it has to revoke many certificates (RFC 9773).
 fn the_authority_says_when_to_renew() {
     let (site, place) = site(&[HOST]);
     let _pebble = place.start(&Like::default());
@@ -157,12 +157,12 @@ fn the_authority_says_when_to_renew() {
     let server = site.start();
     server.says("the certificate of example.test came");
     place.curl(HOST, "/health").has_out("fine");
-    // That is enough.
+    // The certificate is not renewed a second time.
     assert!(server.reload());
     assert_eq!(came(&server), 1);
 }
 
-/// What that one has stored is shown.
+/// The server shows the certificate that the other server has stored.
 fn while_another_server_orders_nothing_is_ordered() {
     let (site, place) = site(&[HOST]);
     let _pebble = place.start(&Like::default());
@@ -179,7 +179,8 @@ fn while_another_server_orders_nothing_is_ordered() {
     assert!(!place.says().contains("/order-plz"), "{}", place.says());
 }
 
-/// Root opens the state folder, and becomes another user, whose programs do not find a way into it.
+/// The server opens the state folder as root, then becomes another user. Programs of that user find no way into the
+/// folder.
 fn programs_cannot_read_what_the_server_stores() {
     needs_root();
     let (site, place) = site(&[HOST]);
@@ -203,13 +204,13 @@ fn programs_cannot_read_what_the_server_stores() {
     assert!(text.starts_with("65534\n"), "{text}");
     assert!(text.contains("Permission denied"), "{text}");
     assert!(!text.contains("BEGIN"), "{text}");
-    // It is that user's all the same: the server has no other rights any more.
+    // The stored file belongs to that user nevertheless: the server has no other rights any more.
     assert_eq!(stored.metadata().unwrap().uid(), 65534);
     let all = place.state().join("certificates").metadata().unwrap();
     assert_eq!((all.uid(), all.mode() & 0o777), (0, 0o700));
 }
 
-/// It cannot open the state folder, which root opened for the first one.
+/// The new process cannot open the state folder; root opened the folder for the first process.
 fn another_process_goes_on_with_what_is_stored() {
     needs_root();
     let (site, place) = site(&[HOST]);
@@ -226,7 +227,8 @@ fn another_process_goes_on_with_what_is_stored() {
     assert_eq!(came(&server), 1);
 }
 
-/// Helpers start its programs, so it sees no other files: those are the store, and what the authority is trusted by.
+/// Helpers start this server's programs, so the server sees only the files that it serves: neither the store nor the
+/// CA file of the authority.
 fn a_server_that_sees_what_it_serves_gets_one() {
     needs_root();
     let (site, place) = site(&[HOST]);
@@ -245,7 +247,7 @@ fn a_server_that_sees_what_it_serves_gets_one() {
     assert_eq!(came(&server), 1);
 }
 
-/// On the ports that browsers ask, in a network of its own.
+/// The site listens on the ports that browsers use, in a network of its own.
 fn a_host_on_the_command_line_is_a_public_site() {
     needs_root();
     let (site, mut place) = site(&["other.example"]);

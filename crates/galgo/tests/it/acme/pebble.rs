@@ -1,4 +1,4 @@
-//! Pebble, the test authority of Let's Encrypt, which `scripts/need test` installs, with a DNS server of its own.
+//! Pebble, the test authority of Let's Encrypt, with a DNS server of its own. `scripts/need test` installs it.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,12 +10,12 @@ use galgo_testkit::{Beside, Done, Site, stream::certificate};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.build/pebble-2.10.1");
 
-/// Where a test's authority is, and the server that it looks at. The ports are those that Pebble has by itself, on an
-/// address that no other test has.
+/// Addresses and files of a test's authority and of the server that it checks. The ports are Pebble's defaults, on an
+/// address that no other test uses.
 pub struct Place {
     pub ip: String,
     folder: PathBuf,
-    /// The process in whose network all of it runs.
+    /// A process in whose network the authority and the server run.
     pub within: Option<u32>,
 }
 
@@ -25,13 +25,13 @@ pub struct Pebble {
     _dns: Beside,
 }
 
-/// What an authority is like.
+/// Settings of an authority.
 pub struct Like<'l> {
-    /// Its environment: how often it fails.
+    /// Environment of the authority: how often it fails.
     pub variables: &'l [(&'l str, &'l str)],
-    /// The ports at which it looks for proofs.
+    /// The ports at which the authority looks for proofs.
     pub ports: (u16, u16),
-    /// How long its certificates are valid, in seconds.
+    /// Lifetime of its certificates, in seconds.
     pub valid: u32,
 }
 
@@ -50,7 +50,7 @@ impl Default for Like<'_> {
 }
 
 impl Place {
-    /// A place for the authority of a site.
+    /// Makes a place for the authority of a site.
     pub fn new(site: &Site) -> Self {
         static NEXT: AtomicU8 = AtomicU8::new(0);
         let [.., a, b] = std::process::id().to_be_bytes();
@@ -69,7 +69,7 @@ impl Place {
         }
     }
 
-    /// What a configuration has for certificates of these hosts.
+    /// Returns the configuration for certificates of these hosts.
     pub fn tls(&self, hosts: &[&str]) -> String {
         let Self { ip, folder, .. } = self;
         let folder = folder.display();
@@ -81,13 +81,13 @@ impl Place {
         )
     }
 
-    /// Where it keeps the certificate of a host.
+    /// Returns the path at which the server keeps the certificate of a host.
     pub fn stored(&self, host: &str) -> PathBuf {
         let of = format!("state/certificates/{}-14000-dir/{host}.pem", self.ip);
         self.folder.join(of)
     }
 
-    /// A command in the network of the server.
+    /// Returns a command that runs in the network of the server.
     pub fn command(&self, program: &str) -> Command {
         let Some(pid) = self.within else {
             return Command::new(program);
@@ -99,7 +99,7 @@ impl Place {
         command
     }
 
-    /// Starts it.
+    /// Starts the authority and its DNS server.
     pub fn start(&self, like: &Like<'_>) -> Pebble {
         let Self { ip, folder, .. } = self;
         let config = serde_json::json!({ "pebble": {
@@ -143,7 +143,8 @@ impl Place {
         }
     }
 
-    /// The certificate by which clients trust what it signs: another one with each start.
+    /// Fetches the root certificate by which clients trust the authority. Each start of the authority makes a new
+    /// one.
     pub fn root(&self) -> PathBuf {
         let file = self.folder.join("root.pem");
         let url = format!("https://{}:15000/roots/0", self.ip);
@@ -153,12 +154,12 @@ impl Place {
         file
     }
 
-    /// What a client that trusts the authority gets of a host.
+    /// Asks a host for `path` with curl, which trusts the authority.
     pub fn curl(&self, host: &str, path: &str) -> Done {
         self.curl_trusting(&self.root(), host, path)
     }
 
-    /// The same, the authority having ended.
+    /// Does the same with a root certificate fetched before: the authority may have ended.
     pub fn curl_trusting(&self, root: &Path, host: &str, path: &str) -> Done {
         let mut curl = Command::new("curl");
         curl.args(["--silent", "--show-error", "--include", "--cacert"]);
@@ -168,7 +169,7 @@ impl Place {
         Done::of(curl.arg(format!("https://{host}:{HTTPS}{path}")), b"")
     }
 
-    /// The authority wants the certificate of a host to be renewed at once.
+    /// Makes the authority ask for the renewal of a host's certificate at once.
     pub fn wants_renewed(&self, host: &str) {
         let pem = std::fs::read_to_string(self.stored(host)).unwrap();
         let begin = pem.find("-----BEGIN CERTIFICATE").unwrap();
@@ -187,12 +188,12 @@ impl Place {
         assert_eq!(Done::of(&mut curl, b"").code, 0);
     }
 
-    /// The state folder.
+    /// Returns the state folder.
     pub fn state(&self) -> PathBuf {
         self.folder.join("state")
     }
 
-    /// What Pebble has said so far.
+    /// Returns the output of Pebble so far.
     pub fn says(&self) -> String {
         std::fs::read_to_string(self.folder.join("pebble.out")).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Time: streaming, the three clocks, programs that fail, many at once.
+//! Time: streaming, the three clocks, programs that fail, many requests at once.
 
 use crate::harness::{encode, list, new_site, watch::Watch};
 use galgo_testkit::{End, Server, eventually, wait_until};
@@ -40,7 +40,7 @@ fn server_sent_events_arrive_one_by_one() {
     assert_eq!(client.chunk().unwrap(), b"");
 }
 
-/// How many programs have ended: each has its line then.
+/// Returns how many programs have ended after a timeout: each then has its line in the access log.
 fn ended(server: &Server) -> usize {
     let lines = server.access();
     let late = lines.iter().filter(|l| l["outcome"] == "script_timeout");
@@ -52,7 +52,8 @@ fn first_byte_timeout_is_a_504() {
         .defaults("first_byte_timeout = \"200ms\"\nkill_grace = \"1m\"")
         .start();
     let watch = Watch::begin(&server);
-    // Words on standard error are no head. It has to come so far that it can be told, within its time.
+    // Words on standard error are no head. The loop repeats until a program came far enough, within
+    // its time, to be told to end.
     let mut asked = 0;
     wait_until("one that was told to end", || {
         let reply = server.get("/cgi-bin/t?touch=up&last=told&err=still%20busy&hang");
@@ -86,12 +87,12 @@ fn idle_timeout_cuts() {
     watch.after(&["script_timeout"]);
 }
 
-/// While bytes move the clock begins again.
+/// Each byte that moves restarts the clock.
 fn idle_timeout_is_no_total() {
     const IDLE: Duration = Duration::from_millis(500);
     let server = new_site().defaults("idle_timeout = \"500ms\"").start();
     let mut turn = 0;
-    // Once more where the machine stood still for so long that the clock had to run out.
+    // Try once more if the machine stood still for so long that the clock had to run out.
     eventually("a program that is never idle", || {
         turn += 1;
         let mut client = server.connect();
@@ -106,7 +107,7 @@ fn idle_timeout_is_no_total() {
             assert!(came.is_some() || moved.elapsed() >= IDLE, "cut at {n}");
             assert_eq!(came?, b"x");
             thread::sleep(Duration::from_millis(60));
-            // What it prints next it prints after this.
+            // The program prints its next byte only after this moment.
             moved = Instant::now();
             server.set(&format!("{turn}-{n}"));
         }
@@ -128,7 +129,7 @@ fn total_timeout_before_the_head_is_a_504() {
 fn total_timeout_cuts_what_never_ends() {
     let server = new_site().defaults("total_timeout = \"500ms\"").start();
     let watch = Watch::begin(&server).memory(24 << 20);
-    // Once more where it had not printed its head by then.
+    // Try once more if the program had not printed its head by then.
     let mut asked = 0;
     wait_until("a response that began", || {
         let reply = server.get("/cgi-bin/t?head&endless");
@@ -174,13 +175,14 @@ fn a_failed_program_shows_its_cause_to_its_author() {
     for words in ["it exited with status 3", "&lt;why&gt;"] {
         assert!(reply.text().contains(words), "{words} in {}", reply.text());
     }
-    // To everybody else only if they ask for it.
+    // Without `dev_errors` the page does not tell the reason.
     let server = new_site().config("dev_errors = false").start();
     let text = server.get(query).text();
     assert!(!text.contains("exited") && !text.contains("why"), "{text}");
 }
 
-/// An exception behind the head leaves a blank page, and its status in the log.
+/// An exception after the head would leave a blank page. With `dev_errors` the client sees an error
+/// page instead, and the log has the exit status in any case.
 fn a_failure_behind_the_head_is_not_lost() {
     let query = "/cgi-bin/t?head&err=%3Cwhy%3E%0A&exit=3";
     let server = new_site().config("dev_errors = true").start();
@@ -190,7 +192,7 @@ fn a_failure_behind_the_head_is_not_lost() {
         assert!(reply.text().contains(words), "{words} in {}", reply.text());
     }
     server.says("no document, and ended with status 3");
-    // What was printed is shown, and what is empty on purpose stays so.
+    // A page that was printed is shown, and a page that is empty on purpose stays empty.
     for (steps, status) in [
         ("head&out=page&exit=3", 200),
         ("head", 200),
@@ -204,15 +206,15 @@ fn a_failure_behind_the_head_is_not_lost() {
     }
     let head = server.ask("HEAD /cgi-bin/t?head&exit=3 HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(head.status, 200);
-    // Everybody else gets what the program has printed.
+    // Without `dev_errors` the client gets the output of the program unchanged.
     let server = new_site().config("dev_errors = false").start();
     let reply = server.get(query);
     assert_eq!((reply.status, reply.text().as_str()), (200, ""));
     server.says("] /cgi-bin/t: it ended with status 3, behind its response");
 }
 
-/// With a nonce in each request, and clients that leave in the middle: nobody gets what was meant
-/// for somebody else.
+/// Each request carries a nonce, and some clients leave in the middle: no client gets the response of
+/// another.
 fn every_client_gets_its_own_response() {
     let server = new_site().config("max_running = 4").start();
     let watch = Watch::begin(&server).memory(24 << 20);

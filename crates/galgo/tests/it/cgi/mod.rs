@@ -1,4 +1,5 @@
-//! RFC 3875, clause by clause, and what it leaves to the server: streaming, clocks, framing.
+//! RFC 3875, clause by clause, and the parts that it leaves to the server: streaming, clocks,
+//! framing.
 
 mod clocks;
 mod request;
@@ -6,7 +7,7 @@ mod response;
 
 use crate::harness::Test;
 
-/// The tests of this module and those below it.
+/// Returns the tests of this module and of its submodules.
 pub fn tests() -> Vec<Test> {
     [request::tests(), response::tests(), clocks::tests()].concat()
 }

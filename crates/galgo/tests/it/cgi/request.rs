@@ -1,4 +1,4 @@
-//! What a program is given: variables, words, a body, a folder.
+//! The input of a program: variables, arguments, a body, a working directory.
 
 use std::{
     os::{fd::OwnedFd, unix::fs::PermissionsExt},
@@ -107,7 +107,8 @@ fn s4_1_2_content_length_is_never_invented() {
     assert_eq!(variable(zero, "CONTENT_LENGTH"), Some("0".into()));
 }
 
-/// Most programs read by it, and would take the body for an empty one.
+/// Most programs read as many bytes as `CONTENT_LENGTH` says; without it they would take the body for an empty
+/// one.
 fn s4_1_2_a_body_without_a_length_gets_one() {
     let server = new_site().start();
     let watch = Watch::begin(&server);
@@ -123,7 +124,7 @@ fn s4_1_2_a_body_without_a_length_gets_one() {
         text.contains("CONTENT_LENGTH=5\n") && text.ends_with("\n5"),
         "{text}"
     );
-    // More than memory holds of a body.
+    // A body larger than the part that is held in memory.
     client.send(
         "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
     );
@@ -168,7 +169,7 @@ fn s4_2_a_chunked_body_is_streamed_as_it_comes() {
     client.send(
         "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
     );
-    // So much that its program starts.
+    // Enough bytes for the program to be started.
     client.send("10000\r\n");
     client.send([b'a'; 1 << 16]);
     client.send("\r\n");
@@ -181,7 +182,7 @@ fn s4_2_a_chunked_body_is_streamed_as_it_comes() {
     assert_eq!(client.chunk().unwrap(), b"d");
     client.send("e\r\n0\r\n\r\n");
     assert_eq!(client.chunk().unwrap(), b"e");
-    // Its input ends with the last chunk, not with the connection.
+    // The program's input ends with the last chunk, not with the connection.
     assert_eq!(client.chunk().unwrap(), b"");
     client.get("/health");
     assert_eq!(client.reply().text(), "fine");
@@ -189,7 +190,7 @@ fn s4_2_a_chunked_body_is_streamed_as_it_comes() {
     watch.after(&["ok"]);
 }
 
-/// Nothing of the next request is ever taken for the body of this one.
+/// No byte of the next request is ever taken for the body of this one.
 fn s4_2_input_ends_at_content_length() {
     let server = new_site().start();
     let mut client = server.connect();
@@ -205,13 +206,13 @@ fn s4_2_a_body_as_a_file() {
     let server = new_site().defaults("body = \"file\"").start();
     let watch = Watch::begin(&server);
     let mut client = server.connect();
-    // Its length is known once it is whole.
+    // The length of a chunked body is known once the server has all of it.
     client.send(
         "POST /cgi-bin/t?head&env HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
          3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
     );
     assert!(client.reply().text().contains("CONTENT_LENGTH=5\n"));
-    // In memory, and in a file.
+    // The first body stays in memory, the second goes through a file.
     for size in [5, 3_000_000] {
         client.post("/cgi-bin/t?head&echo", &pattern(0, size));
         assert!(client.reply().body == pattern(0, size));
@@ -232,7 +233,7 @@ fn s4_2_a_body_larger_than_max_body() {
     let chunked = "POST /cgi-bin/t?count&head HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
                    b\r\nhello world\r\n0\r\n\r\n";
     assert_eq!(server.ask(chunked).status, 413);
-    // By their sizes, with no byte of data: nobody waits for what would be refused.
+    // The server refuses by the announced sizes, before any data, so that no client waits for a refusal.
     let head =
         "POST /cgi-bin/t?count&head HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     for size in ["b\r\n", "ffffffffffffffff\r\n", "5\r\nhello\r\n6\r\n"] {
@@ -266,7 +267,7 @@ fn s4_4_the_command_line() {
     assert!(arguments(asked(), "/cgi-bin/words?-s").is_empty());
 }
 
-/// 7.2: the program's own folder; argv[0] as the program was named.
+/// 7.2: the working directory is the program's own folder; argv[0] is the path of the program.
 fn s7_2_the_working_directory() {
     let server = new_site()
         .file("cgi-bin/deep/er/x", "", 0o644)
@@ -277,7 +278,7 @@ fn s7_2_the_working_directory() {
     assert_eq!(text, format!("{0}\n{0}/t\n", folder.display()));
 }
 
-/// Reads its input to the end; says how long that was, what it adds up to, and how much its pipe holds.
+/// A program that reads its input to the end, and prints its length, a checksum and the size of the pipe.
 const READER: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -292,7 +293,8 @@ int main(void) {
 }
 "#;
 
-/// What a user may have of pipes before each new one is as small as can be, and none may be widened (pipe(7)).
+/// Takes all the pipe space that a user may have. From then on each new pipe of that user is as small as can be,
+/// and none may be widened (pipe(7)).
 fn pipes_of_a_user() -> Vec<(OwnedFd, OwnedFd)> {
     let soft = std::fs::read_to_string("/proc/sys/fs/pipe-user-pages-soft").unwrap();
     let pages: usize = soft.trim().parse().unwrap();
@@ -301,24 +303,25 @@ fn pipes_of_a_user() -> Vec<(OwnedFd, OwnedFd)> {
     let mut pipes = Vec::new();
     for _ in 0..=count {
         let ends = pipe::pipe().unwrap();
-        // Without privileges the last ones are what fails.
+        // Without privileges the last calls fail.
         let _ = pipe::fcntl_setpipe_size(&ends.0, WIDE);
         pipes.push(ends);
     }
     pipes
 }
 
-/// As wide as a body of that length, or a longer one, makes its pipe.
+/// Size of the pipe for a body of this length or more.
 const WIDE: usize = 1 << 20;
 
 fn s4_2_a_body_is_whole_where_its_pipe_may_not_be_widened() {
-    // A thread of its own: others are to keep what it gives up.
+    // A separate thread gives up capabilities here; other threads must keep theirs.
     let server = std::thread::spawn(without_room_for_pipes).join().unwrap();
-    // Here, by whoever made its folder.
+    // This thread still has the rights of the user that made the server's folder, so it removes the folder.
     drop(server);
 }
 
-/// Becomes a user that nobody else is, where that may be done: what one may have of pipes all its processes share.
+/// Becomes a user that no other process runs as, if that is permitted: all processes of a user share one allowance
+/// of pipe space.
 fn become_somebody(site: &Site) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     if !geteuid().is_root() || !site.is_reachable() {
@@ -332,7 +335,7 @@ fn become_somebody(site: &Site) {
 }
 
 fn without_room_for_pipes() -> Server {
-    // Limits of pipes do not hold for root: what this thread starts is not privileged.
+    // Limits of pipes do not hold for root, so processes that this thread starts must not be privileged.
     for capability in [
         threads::CapabilitySet::SYS_RESOURCE,
         threads::CapabilitySet::SYS_ADMIN,
@@ -354,7 +357,7 @@ fn without_room_for_pipes() -> Server {
         assert_eq!(whole, format!("{} {sum}", body.len()));
         size.parse::<usize>().unwrap()
     };
-    // Where nobody else could be become another test of the same user may hold as many at the moment.
+    // If the thread could not change its user, another test of the same user may hold as many pipes at the moment.
     wait_until("a pipe that was widened", || read() == WIDE);
     let pipes = pipes_of_a_user();
     let size = read();

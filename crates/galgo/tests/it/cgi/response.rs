@@ -1,4 +1,4 @@
-//! What a program may answer, and how it is framed.
+//! Responses that a program may print, and how the server frames them.
 
 use crate::harness::{child::pattern, encode, list, new_site, watch::Watch};
 use galgo_testkit::{End, Reply, Server};
@@ -32,7 +32,7 @@ list![
     framing_http_1_0_is_cut_with_a_reset,
 ];
 
-/// The response to a program that prints `bytes`.
+/// Returns the response to a program that prints `bytes`.
 fn printed(bytes: impl AsRef<[u8]>) -> Reply {
     let server = new_site().start();
     let reply = server.get(&format!("/cgi-bin/t?out={}", encode(bytes)));
@@ -72,7 +72,7 @@ fn s6_2_2_local_redirect_after_a_body_has_none() {
     let watch = Watch::begin(&server);
     let location = encode("Location: /cgi-bin/t?head&count&env\n\n");
     let mut client = server.connect();
-    // One that was not read, one that was, and one that is still on its way.
+    // The first body was not read, the second was read, and the third is still on its way.
     client.post(&format!("/cgi-bin/t?out={location}"), &pattern(0, 100_000));
     let unread = client.reply().text();
     client.post(
@@ -121,7 +121,7 @@ fn s6_2_2_local_redirect_with_one_place() {
     watch.after(&["ok"]);
 }
 
-/// Delivered as it is, with one warning for each program.
+/// Such a document is delivered unchanged, with one warning for each program.
 fn s6_3_1_a_document_without_a_type() {
     let server = new_site().own_binary("cgi-bin/other").start();
     let watch = Watch::begin(&server);
@@ -136,7 +136,7 @@ fn s6_3_1_a_document_without_a_type() {
             .matches("a document and no Content-Type")
             .count()
     };
-    // A head alone lacks no type.
+    // A response without a body needs no type.
     assert_eq!(ask("t", "Status: 404\n\n"), (404, String::new()));
     assert_eq!(said(), 0);
     for (head, status) in [
@@ -155,7 +155,8 @@ fn s6_3_1_a_document_without_a_type() {
     watch.after(&["ok"; 7]);
 }
 
-/// The response to a request for a program that prints `printed`; another one behind it is answered too.
+/// Returns the response to a request for a program that prints `printed`. A second request on the same
+/// connection must be answered, too.
 fn ask_twice(server: &Server, method: &str, printed: &str, fields: &str) -> Reply {
     let target = format!("/cgi-bin/t?out={}", encode(printed));
     let mut client = server.connect();
@@ -163,12 +164,13 @@ fn ask_twice(server: &Server, method: &str, printed: &str, fields: &str) -> Repl
         "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     ));
     let reply = client.reply_to(method);
-    // The connection is still in step.
+    // The connection is still in step: it answers the next request.
     assert_eq!(client.reply().text(), "fine");
     reply
 }
 
-/// A program that says which document it is need not look what the client has.
+/// A program that names the version of its document need not look at the client's conditions: the server
+/// compares.
 fn s9110_13_a_document_is_compared_with_what_the_client_has() {
     let server = new_site().start();
     let watch = Watch::begin(&server);
@@ -204,7 +206,7 @@ fn s9110_13_a_document_is_compared_with_what_the_client_has() {
             "If-Match: \"a\"\r\n",
             200,
         ),
-        // What it was asked is done.
+        // The program has already done the work that a POST asked for, so the condition comes too late.
         (
             "POST",
             tagged,
@@ -329,7 +331,8 @@ fn fields_about_the_connection_are_removed() {
     }
 }
 
-/// RFC 9110, 6.6.1 and 10.2.4: whose they are does not matter, that there is one does.
+/// RFC 9110, 6.6.1 and 10.2.4: the field must be there once; it may come from the program or from the
+/// server.
 fn fields_that_the_server_adds_are_there_once() {
     let date = "Sat, 01 Jan 2000 00:00:00 GMT";
     let reply = printed(format!(
@@ -339,7 +342,7 @@ fn fields_that_the_server_adds_are_there_once() {
     assert_eq!(reply.fields("server"), ["mine"]);
 }
 
-/// RFC 9110, 8.6.
+/// RFC 9110, 8.6: Content-Length of a 204 and of a 304.
 fn s8_6_no_length_of_a_204_and_the_stored_one_of_a_304() {
     let reply = printed("Status: 204\nContent-Length: 4\n\nbody");
     assert_eq!((reply.status, reply.field("content-length")), (204, None));
@@ -368,7 +371,7 @@ fn s6_3_1_an_empty_content_type_is_a_missing_one() {
     assert_eq!(reply.status, 302);
 }
 
-/// As Python's cgitb prints it, behind a line that is no field.
+/// Python's cgitb prints such output, after a line that is no field.
 fn what_is_no_head_is_shown_to_its_author() {
     let trace = "<!--: spam\nContent-Type: text/html\n\n<p>Traceback <tag>\n  File \"a.py\"\nValueError: boom\n";
     let target = format!("/cgi-bin/t?out={}&exit=1", encode(trace));
@@ -384,7 +387,7 @@ fn what_is_no_head_is_shown_to_its_author() {
         assert!(reply.text().contains(words), "{words} in {}", reply.text());
     }
     server.says("/cgi-bin/t: ValueError: boom\n");
-    // Not without an end.
+    // Endless output is shown and logged only up to a limit.
     assert_eq!(
         server.get("/cgi-bin/t?out=no%20field%0A&endless").status,
         502
@@ -408,7 +411,7 @@ fn s5_nph_output_is_not_touched() {
     client.get("/health");
     assert_eq!(client.take(own.len()), own.as_bytes());
     server.set("go");
-    // And then the end of the connection: nothing behind it is answered.
+    // Then the connection ends: no request after this one is answered.
     assert_eq!(client.rest(), b"\0more");
     drop(client);
     let lines = watch.after(&["ok"]);
@@ -428,13 +431,13 @@ fn framing_content_length_of_the_program() {
     assert_eq!(reply.field("transfer-encoding"), None);
 }
 
-/// A program that has ended before anything was sent has told its length.
+/// If a program has ended before the server sent anything, the length of its output is known.
 fn framing_content_length_when_the_program_has_ended() {
     let server = new_site().start();
     let mut client = server.connect();
     let queries = ["head&out=short", "head"];
     for (query, length) in queries.into_iter().zip(["5", "0"]) {
-        // Whether it has ended is a matter of speed; the framing must be right either way.
+        // Speed decides whether the program has ended by then; the framing must be right either way.
         client.get(&format!("/cgi-bin/t?{query}"));
         let reply = client.reply();
         assert_eq!(reply.end, End::Whole);
@@ -497,7 +500,7 @@ fn framing_http_1_0_is_cut_with_a_reset() {
     client.head();
     assert_eq!(client.take(1), b"a");
     server.set("go");
-    // An ordinary end would look like the end of a whole body.
+    // An ordinary end of the connection would look like the end of a whole body.
     let error = client.stream.read(&mut [0; 10]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     drop(client);
