@@ -312,7 +312,7 @@ pub struct Owned<'c, 'p> {
 }
 
 /// Finds the program whose file a front server names. The file must be in the folder of a `cgi` route of this host, or
-/// be the one program of such a route; the innermost folder wins. `path` is the request's. `None`: no route has such a
+/// be the only program of such a route; the innermost folder wins. `path` is the request's. `None`: no route has such a
 /// folder.
 pub fn named<'c, 'p>(
     routes: &'c [Arc<Route>],

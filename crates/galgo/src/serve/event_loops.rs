@@ -16,7 +16,7 @@
 //! | in TLS | also, for the handshake: the certificates (`tls::Shown`) |
 //! | for a program | permits (`service::admission`), the list of warm programs (`handlers::warm`), helpers (`spawn::owners`) |
 //! | for an application or a module | permits, connections and workers (`handlers::upstream`, `galgo_wasm::runtime`) |
-//! | with a limit, a password, a cached answer, a folder of hosts | that of `rate_limit`, `password_gate`, `cache::store`, `hosts` |
+//! | with a limit, a password, a cached answer, a host's folder | that of `rate_limit`, `password_gate`, `cache::store`, `hosts` |
 //! | with a body or an answer that waits | the count of waiting bytes, the queue to the spool's threads (`service::spool`) |
 //!
 //! A few system calls are made under a lock: to start a thread, to wake the reaper's thread, and to check whether a worker of
