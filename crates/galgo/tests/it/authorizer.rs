@@ -225,8 +225,7 @@ fn every_kind_of_route() {
     watch.after(&["ok"; 6]);
 }
 
-/// Until the authorizer lets the request in, it gets no byte of the body, and the client is not asked
-/// to send one.
+/// Until the grant, the authorizer gets no byte of the body, and the client is not asked to send it.
 fn a_body_waits_for_the_grant() {
     let (_app, server) = site(|stream| {
         let heard = hear(stream).unwrap();

@@ -1,4 +1,4 @@
-//! Fairness between addresses if another address waits: turns, counts and rates.
+//! Limits for one address while another address waits: served in turn, limited by count and by rate.
 
 use crate::harness::{list, new_site, watch::Watch};
 use galgo_testkit::{Client, Server, Site, eventually, wait_until};

@@ -1,10 +1,10 @@
-//! Clients that leave, with one end or with both.
+//! Clients that leave, with one end of the connection or with both.
 
 use super::exchange;
 use crate::harness::{encode, list, new_site, watch::Watch};
 use galgo_testkit::{Client, End, Server, Site};
 
-/// How a client leaves.
+/// The way in which a client leaves.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Leave {
     Fin,
@@ -21,7 +21,7 @@ impl Leave {
     }
 }
 
-/// Leaves once `ready` has brought the request to where it should be cut off.
+/// Makes a client leave once `ready` has brought the request to the point at which it is cut off.
 fn leaves(how: Leave, site: Site, ready: impl Fn(&Server, &mut Client)) {
     let server = site.start();
     let watch = Watch::begin(&server);
@@ -40,7 +40,7 @@ fn gone_in_the_request_head() {
     watch.after(&["client_error"]);
 }
 
-/// It may read on. An empty line is no head.
+/// A client that has half-closed may still read, so it gets an answer. An empty line is no head.
 fn a_head_that_is_cut_gets_400() {
     let server = new_site().start();
     let watch = Watch::begin(&server);
@@ -134,7 +134,7 @@ fn gone_while_output_flows_rst() {
 fn with_an_unread_body(how: Leave) {
     leaves(how, new_site(), |server, client| {
         client.begin_post("/cgi-bin/t?touch=up&hang", 1_000_000);
-        // More than the pipe to the program holds: what is left stands before the end.
+        // More than the pipe to the program holds: the rest is still unread when the client leaves.
         client.send([b'x'; 120_000]);
         server.wait_for("up");
     });
@@ -156,7 +156,8 @@ fn in_the_queue(how: Leave) {
     server.wait_for("first");
     let mut second = server.connect();
     second.get("/cgi-bin/t?touch=second&hang");
-    // It must have been read before it leaves, else nothing is left to be noticed.
+    // The server must have read the request before the client leaves, else there is nothing for it
+    // to notice.
     second.wait_until_read();
     how.now(second);
     server.set("go");
@@ -188,7 +189,7 @@ fn the_group_of_a_client_that_left_gets_term() {
     watch.after(&["client_gone"]);
 }
 
-/// Then KILL, after the grace.
+/// After the grace the group gets KILL.
 fn the_group_of_a_client_that_left_gets_kill() {
     let site = new_site().defaults("kill_grace = \"100ms\"");
     leaves(Fin, site, |server, client| {
@@ -228,7 +229,7 @@ fn half_closed_between_chunks_is_not_gone() {
     });
 }
 
-/// The probe's zero stands before the last chunk.
+/// The zero that the server sends as a probe stands before the last chunk.
 fn half_closed_before_the_last_chunk_is_not_gone() {
     exchange(new_site(), &["ok"], |server, client| {
         client.get("/cgi-bin/t?head&out=a&await=go");
@@ -241,7 +242,8 @@ fn half_closed_before_the_last_chunk_is_not_gone() {
     });
 }
 
-/// Here nothing can be sent to see who still reads: half-closed is all the server knows.
+/// The server can send no probe within such a body, so it knows only that the client has
+/// half-closed.
 fn half_closed_in_a_body_of_known_length_is_not_gone() {
     exchange(new_site(), &["ok"], |server, client| {
         let head = encode("Content-Type: text/plain\nContent-Length: 2\n\na");
@@ -249,7 +251,7 @@ fn half_closed_in_a_body_of_known_length_is_not_gone() {
         assert_eq!(client.head().status, 200);
         assert_eq!(client.take(1), b"a");
         client.half_close();
-        // Another connection's request is answered behind the half-close's arrival.
+        // This answer on another connection shows that the half-close has arrived.
         assert_eq!(server.get("/health").status, 200);
         server.set("go");
         assert_eq!(client.rest(), b"b");
@@ -268,7 +270,7 @@ fn half_closed_with_the_request_is_not_gone() {
         client.send(request);
         client.half_close();
         let reply = client.reply();
-        // A quick answer comes before the server looks whether the client is still there.
+        // A quick answer comes before the server checks whether the client is still there.
         assert_eq!((reply.text().as_str(), reply.interim), ("a", vec![]));
         assert!(client.is_over());
     }

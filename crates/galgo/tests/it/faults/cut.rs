@@ -1,4 +1,4 @@
-//! Bodies that do not come to their end: no program takes the part that has come for all of it.
+//! Bodies that end early: no program takes the part that has come for the whole body.
 
 use std::fs;
 
@@ -18,8 +18,8 @@ list![
     a_body_that_is_whole,
 ];
 
-/// Reads its input to the end, deaf to TERM, and makes the mark `done` then. With the query `session` a process that it leaves
-/// behind does. The mark `up` holds the number of the process that reads.
+/// A program that ignores TERM, reads its input to the end and then makes the mark `done`. With the query `session`, a process
+/// that it leaves behind in a session of its own reads instead. The mark `up` holds the id of the process that reads.
 pub const READS: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -66,7 +66,7 @@ fn site() -> Site {
         .defaults("kill_grace = \"100ms\"\nstream_body = true")
 }
 
-/// Begins a body that is longer than what is sent of it, and waits until the program reads.
+/// Begins a body that is longer than the part sent, and waits until the program reads.
 fn begun(server: &Server, query: &str, framing: &str) -> Client {
     for mark in ["up", "done"] {
         let _ = fs::remove_file(server.mark(mark));
@@ -82,7 +82,8 @@ fn begun(server: &Server, query: &str, framing: &str) -> Client {
 const LENGTH: &str = "Content-Length: 1000000\r\n\r\n";
 const CHUNKED: &str = "Transfer-Encoding: chunked\r\n\r\nf4240\r\n";
 
-/// The program has ended and has not seen the end of its input. `hidden`: it has another number in its PID namespace.
+/// Checks that the reading process has ended without having seen the end of its input. `hidden`: the id that it wrote is that
+/// in its PID namespace.
 pub fn never_whole(server: &Server, hidden: bool) {
     let reader = fs::read_to_string(server.mark("up")).unwrap();
     let own = |pid: u32| {
@@ -144,7 +145,7 @@ fn a_body_that_is_too_slow() {
 fn a_request_that_takes_too_long() {
     let server = site().defaults("total_timeout = \"1s\"").start();
     for query in QUERIES {
-        // Once more where the machine stood still until the clock had run out.
+        // Try once more if the machine stood still until the clock had run out.
         eventually("a program that reads", || {
             let mut client = begun(&server, query, LENGTH);
             assert_eq!(client.reply().status, 504);
@@ -165,7 +166,7 @@ fn a_server_that_is_told_to_end() {
     }
 }
 
-/// That counts once it has all of its input.
+/// A program may run to completion only once it has all of its input.
 fn a_program_that_may_run_to_completion() {
     let server = site().defaults("run_to_completion = true").start();
     for framing in [LENGTH, CHUNKED] {
@@ -182,7 +183,7 @@ fn a_body_that_is_whole() {
     client.post("/cgi-bin/reads", b"all");
     assert_eq!(client.reply().text(), "whole\n");
     assert!(server.mark("done").exists());
-    // A client that leaves behind its body has sent all of it.
+    // A client that leaves after its body has sent the whole body.
     let server = site().defaults("run_to_completion = true").start();
     let mut client = server.connect();
     client.post("/cgi-bin/reads", &[b'x'; PART]);

@@ -1,5 +1,5 @@
-//! System calls that fail. An error is not an end: whatever fails, an answer is whole, or visibly cut, or says that
-//! something is wrong.
+//! System calls that fail. An error is not an end: whichever call fails, an answer is whole, or visibly cut, or
+//! says that something is wrong.
 
 use std::{fs, os::unix::net::UnixStream, thread, time::Duration};
 
@@ -15,16 +15,16 @@ use crate::harness::{
 };
 use galgo_testkit::{Client, End, Reply, Server};
 
-/// What is asked for, and the body of the one right answer.
+/// A request, and the body of its only right answer.
 struct Row {
     target: &'static str,
-    /// Bytes of a request body.
+    /// Size of the request body in bytes.
     sends: usize,
     gets: fn() -> Vec<u8>,
 }
 
 const ROWS: [Row; 7] = [
-    // Everything is waited for: output, standard error, the process, the client.
+    // This program makes the server wait for everything: output, standard error, the process, the client.
     Row {
         target: "/cgi-bin/t?pause=120&head&pause=120&out=hello&pause=120&out=world&pause=120",
         sends: 0,
@@ -46,7 +46,7 @@ const ROWS: [Row; 7] = [
         sends: 0,
         gets: || pattern(0, 3_000_000),
     },
-    // An application, which says a little later what it got.
+    // An application, which answers a little later how many bytes it got.
     Row {
         target: "/app",
         sends: 5,
@@ -64,7 +64,7 @@ const ROWS: [Row; 7] = [
     },
 ];
 
-/// A reply, whatever became of the connection; `None`: nothing came.
+/// Returns the reply, even if the connection was cut; `None` if no reply came.
 fn ask(server: &Server, row: &Row) -> Option<Reply> {
     let mut client: Client = server.connect();
     let method = if row.sends > 0 { "POST" } else { "GET" };
@@ -86,7 +86,7 @@ fn ask(server: &Server, row: &Row) -> Option<Reply> {
     (reply.status != 0).then_some(reply)
 }
 
-/// Says how long the body of each request was.
+/// Answers with the length of each request's body.
 fn counts(_: usize, stream: &mut UnixStream) {
     while let Some(heard) = hear(stream) {
         thread::sleep(Duration::from_millis(60));
@@ -98,7 +98,8 @@ fn counts(_: usize, stream: &mut UnixStream) {
     }
 }
 
-/// Has each of the first calls of an answer fail, one at a time, and twice all from there on.
+/// Makes each of the first nine calls of an answer fail, one at a time; then the first three, and then twenty from
+/// the third on.
 fn each_call_fails(calls: Calls, error: Errno) {
     let site = new_site()
         .config("workers = 1")

@@ -9,12 +9,12 @@ use crate::harness::{
 };
 use galgo_testkit::{Client, End, Server, Site, client::proxy_header, eventually, wait_until};
 
-/// Connections come from another address than all others in these tests.
+/// Connects from an address that no other client of these tests has.
 fn other(server: &Server) -> Client {
     Client::connect_from([127, 0, 0, 2], server.address())
 }
 
-/// Asks from that address: it is served.
+/// Asks from that address, and checks the answer.
 fn another_is_served(server: &Server) {
     let mut client = other(server);
     client.get("/cgi-bin/t?head&out=served");
@@ -22,9 +22,9 @@ fn another_is_served(server: &Server) {
     assert_eq!((reply.status, reply.text()), (200, "served".into()));
 }
 
-/// A first byte of a body is not enough to hold a permit, however many send one.
+/// The first byte of a body is not enough to hold a permit, however many clients send one.
 fn bodies_that_have_hardly_begun_hold_no_permit() {
-    // Nobody is to be ended here for being slow.
+    // Slowness must not end any client here.
     let server = new_site().config("max_running = 4\nmin_rate = 0").start();
     let watch = Watch::begin(&server);
     let begin = |n: usize| {
@@ -46,7 +46,7 @@ fn bodies_that_have_hardly_begun_hold_no_permit() {
         another_is_served(&server);
     }
     assert!(!server.mark("up").exists(), "a program was started");
-    // Who goes on gets its answer.
+    // A client that goes on gets its answer.
     let mut first = slow.swap_remove(1);
     first.send("5\r\nhello\r\n0\r\n\r\n");
     assert_eq!(first.reply().text(), "8");
@@ -76,7 +76,7 @@ fn a_body_is_asked_for_before_there_is_a_permit() {
     watch.after(&["ok", "ok"]);
 }
 
-/// Chunks of all sizes are fed as they were sent, however they were read ahead.
+/// A program gets chunks of all sizes as they were sent, however the server read ahead.
 fn a_body_that_was_read_ahead_arrives_whole() {
     let server = new_site().defaults("stream_body = true").start();
     let watch = Watch::begin(&server);
@@ -84,7 +84,7 @@ fn a_body_that_was_read_ahead_arrives_whole() {
     for size in [1, 100, 65_535, 65_536, 65_537, 200_000] {
         let body = crate::harness::child::pattern(0, size);
         for piece in [7, 1000, 40_000] {
-            // What is small in pieces that are small.
+            // Large bodies are not sent in tiny pieces.
             if size / piece > 5000 {
                 continue;
             }
@@ -106,7 +106,7 @@ fn a_body_that_was_read_ahead_arrives_whole() {
     watch.after(&vec!["ok"; asked]);
 }
 
-/// The same for an application, whose permits are few, too.
+/// The same holds for an application, whose permits are few, too.
 fn an_application_is_not_asked_before_there_is_a_body() {
     let site = new_site();
     let application = Application::start(site.folder(), |_, stream| {
@@ -140,12 +140,12 @@ fn an_application_is_not_asked_before_there_is_a_body() {
     watch.after(&["ok"; 4]);
 }
 
-/// A site where who is slower than `busy_rate` for a second is slow, and no other clock ends anybody.
+/// Returns a site on which a client that stays below `busy_rate` for a second is slow; no other clock ends a client.
 fn hurried() -> Site {
     new_site().config("max_running = 2\nmin_rate = 0\nrate_grace = \"1s\"")
 }
 
-/// Two uploads that stop once they have begun keep their permits while nobody waits; then one of them ends.
+/// Two uploads that stop after they began keep their permits while no client waits. Then one upload is ended.
 fn uploads_that_stop_give_way_to_those_who_wait() {
     let server = hurried().start();
     let watch = Watch::begin(&server);
@@ -161,7 +161,7 @@ fn uploads_that_stop_give_way_to_those_who_wait() {
             client
         })
         .collect();
-    // Longer than it takes to be found slow.
+    // Longer than the server takes to find a client slow.
     thread::sleep(Duration::from_millis(2500));
     assert!(!slow.iter().any(Client::has_news));
     another_is_served(&server);
@@ -175,7 +175,7 @@ fn uploads_that_stop_give_way_to_those_who_wait() {
     watch.after(&["ok", "ok", "client_error"]);
 }
 
-/// The same for those who do not read their answer: it is visibly cut.
+/// The same for clients that do not read their answer: one answer is visibly cut.
 fn readers_that_stop_give_way_to_those_who_wait() {
     let server = hurried().start();
     let watch = Watch::begin(&server);
@@ -197,7 +197,7 @@ fn readers_that_stop_give_way_to_those_who_wait() {
     watch.after(&["ok", "client_gone", "client_gone"]);
 }
 
-/// A request of 127.0.0.1 that holds the only permit until `go`, and others that wait behind it.
+/// Returns a client on 127.0.0.1 that holds a permit until `go`, and the clients that wait behind it.
 fn crowd(server: &Server, waiting: usize) -> (Client, Vec<Client>) {
     let mut first = server.connect();
     first.get("/cgi-bin/t?touch=up&await=go&head&out=first");
@@ -211,7 +211,7 @@ fn crowd(server: &Server, waiting: usize) -> (Client, Vec<Client>) {
     (first, (0..waiting).map(wait).collect())
 }
 
-/// The next permit goes to the address that holds fewest.
+/// The next permit goes to the address that holds the fewest.
 fn a_permit_goes_to_the_address_that_holds_fewest() {
     let server = new_site().config("max_running = 2").start();
     let watch = Watch::begin(&server);
@@ -237,7 +237,7 @@ fn a_permit_goes_to_the_address_that_holds_fewest() {
     watch.after(&["ok"; 8]);
 }
 
-/// Where the queue is full, the newest request of the address that has most in it gives way.
+/// If the queue is full, the newest request of the address with most queued requests gives way.
 fn a_full_queue_has_room_for_another_address() {
     let server = new_site().config("max_running = 1\nqueue = 3").start();
     let watch = Watch::begin(&server);
@@ -261,7 +261,8 @@ fn a_full_queue_has_room_for_another_address() {
     watch.after(&["ok", "ok", "ok", "ok", "busy", "busy"]);
 }
 
-/// Who reads slowly, but faster than `min_rate`, is never cut, though the kernel has room for more only seconds later.
+/// A client that reads slowly, but faster than `min_rate`, is never cut, although the kernel has room for more only
+/// seconds later.
 fn a_slow_reader_is_not_taken_for_one_that_has_stopped() {
     let large = vec![b'x'; 8_000_000];
     let server = new_site()
@@ -289,7 +290,7 @@ fn a_slow_reader_is_not_taken_for_one_that_has_stopped() {
     watch.after(&["ok", "ok"]);
 }
 
-/// With `min_rate = 0` nobody is ever cut for having stopped.
+/// With `min_rate = 0` no client is ever cut because it stopped reading.
 fn without_a_minimum_rate_nobody_is_too_slow() {
     let large = vec![b'x'; 20_000_000];
     let server = new_site()
@@ -306,7 +307,7 @@ fn without_a_minimum_rate_nobody_is_too_slow() {
     watch.after(&["ok"]);
 }
 
-/// Where every connection is taken, unfinished heads of the address that has most of them make room, the oldest first.
+/// If every connection is taken, unfinished heads of the address with most of them make room, the oldest first.
 fn unfinished_heads_make_room_for_another_address() {
     let site = new_site().config("max_connections = 40\nmax_connections_per_client = 1000");
     let server = site.start();
@@ -324,14 +325,14 @@ fn unfinished_heads_make_room_for_another_address() {
     for _ in 0..3 {
         another_is_served(&server);
     }
-    // Its own head, older than all of them, goes on.
+    // The unfinished head of the other address, older than all of these, goes on.
     first.send(" y\r\nHost: a\r\n\r\n");
     assert_eq!(first.reply().text(), "fine");
     wait_until("the end of what is too much", || {
         let over = heads.iter().filter(|c| c.has_news()).count();
         over >= 160
     });
-    // Nor is its own address shut out.
+    // The address with the many heads is not shut out either.
     wait_until("an answer", || {
         let mut client = server.connect();
         client.try_send("GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -341,7 +342,7 @@ fn unfinished_heads_make_room_for_another_address() {
     drop(watch);
 }
 
-/// One address has half of all connections, and no more, whatever it does with them.
+/// An address has half of all connections, and no more, whatever it does with them.
 fn an_address_has_half_of_all_connections() {
     let server = new_site()
         .config("max_connections = 12\nmax_running = 12")
@@ -366,11 +367,11 @@ fn an_address_has_half_of_all_connections() {
     for (n, client) in busy.iter_mut().enumerate() {
         assert_eq!(client.reply().text(), n.to_string());
     }
-    // Those that wait for a request make room for more of the same address.
+    // Connections that wait for a request make room for more of the same address.
     let mut next = server.connect();
     next.get("/health");
     assert_eq!(next.reply().text(), "fine");
-    // Which of them has waited longest, event loops see in different orders.
+    // Event loops see in different orders which connection has waited longest.
     wait_until("the end of an old one", || {
         busy.iter().any(Client::is_closed)
     });
@@ -396,7 +397,7 @@ fn a_trusted_proxy_has_as_many_connections_as_it_likes() {
     watch.after(&[]);
 }
 
-/// Behind a proxy that speaks PROXY, connections are of the address that it names, not of its own.
+/// Behind a proxy that speaks PROXY, connections count for the address that the proxy names, not for the proxy.
 fn behind_proxy_headers_clients_are_told_apart() {
     let site = new_site()
         .config("workers = 1\nmax_connections_per_client = 2\ntrusted_proxies = [\"127.0.0.1\"]");

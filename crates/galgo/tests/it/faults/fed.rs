@@ -8,7 +8,7 @@ use super::{
 };
 use crate::harness::{child::pattern, list, new_site, watch::Watch};
 
-/// As much as fits into a pipe, and more than it is ever given room for.
+/// A body that fits into a pipe, and a body larger than any pipe that the server makes.
 const SIZES: [usize; 2] = [50_000, 3_000_000];
 
 fn what_cannot_be_executed() {
@@ -34,7 +34,8 @@ fn what_cannot_be_executed() {
     watch.after(&["script_error"; 3]);
 }
 
-/// While its file is open for writing it cannot be executed (ETXTBSY): who can be gets the whole body.
+/// A program whose file is open for writing cannot be executed (ETXTBSY). If it can be executed in time, it gets
+/// the whole body.
 fn what_can_be_executed_only_later() {
     let cold = new_site().defaults("start = \"cold\"");
     let server = cold.own_binary("cgi-bin/other").start();
@@ -61,7 +62,7 @@ fn what_can_be_executed_only_later() {
     watch.after(&outcomes);
 }
 
-/// Nothing waits for it: neither the other requests of its event loop, nor the client that would send.
+/// A slow execve(2) holds up neither other requests of the event loop nor the client that is to send a body.
 fn what_takes_long_to_be_executed() {
     let slow = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\n'; cat\n";
     let site = new_site().file("cgi-bin/slow", slow, 0o755);
@@ -93,7 +94,8 @@ fn what_takes_long_to_be_executed() {
     watch.after(&["ok", "script_timeout", "ok", "client_gone", "ok", "ok"]);
 }
 
-/// Who leaves a program that has begun leaves it the time to end, though nobody has asked yet whether it has begun.
+/// If a client leaves a program that has begun, the program has time to end, although the server has not yet looked
+/// whether it has begun.
 fn what_has_begun_when_its_client_leaves() {
     let server = new_site().defaults("kill_grace = \"1m\"").start();
     let watch = Watch::begin(&server);

@@ -16,7 +16,7 @@ use galgo_testkit::{Reply, wait_until};
 fn memory_bomb() {
     let server = new_site().defaults("memory = \"64M\"").start();
     let watch = Watch::begin(&server).memory(24 << 20);
-    // Only the limit stops it.
+    // A program below the limit is not stopped.
     assert_eq!(server.get("/cgi-bin/t?head&eat=1000000").text(), "ate");
     let reply = server.get("/cgi-bin/t?eat=1000000000&head");
     assert_eq!(reply.status, 502);
@@ -39,7 +39,7 @@ fn ten_thousand_open_files() {
     let server = new_site().start();
     let watch = Watch::begin(&server);
     let reply = server.get("/cgi-bin/t?head&files=10000");
-    // 1024 by default, three of them the standard streams.
+    // The default is 1024; the standard streams take three.
     assert_eq!(reply.text(), "1021");
     watch.after(&["ok"]);
 }
@@ -54,7 +54,7 @@ fn endless_computation() {
     watch.after(&["script_error"]);
 }
 
-/// RLIMIT_NPROC counts the processes of a user and holds nobody back who is root.
+/// RLIMIT_NPROC counts the processes of a user; it does not limit root.
 fn fork_bomb() {
     let server = new_site()
         .defaults("processes = 40")
@@ -64,7 +64,7 @@ fn fork_bomb() {
         let Some(user) = unused_user() else {
             crate::harness::skip!("needs a user that runs nothing else: games, news or uucp");
         };
-        // As who the server becomes it must reach its programs and write its logs.
+        // The user that the server becomes must reach its programs and write its logs.
         for folder in ["", "marks"] {
             let open = fs::Permissions::from_mode(0o777);
             fs::set_permissions(server.path(folder), open).unwrap();
@@ -81,11 +81,11 @@ fn fork_bomb() {
     let reply = server.get("/cgi-bin/t?head&spawn=1000");
     let started: usize = reply.text().parse().expect("how many processes there were");
     assert!((1..40).contains(&started), "{started} processes");
-    // They hold its output open.
+    // The spawned processes hold the output open.
     watch.after(&["script_error"]);
 }
 
-/// A user of the system that owns no process.
+/// Returns a user of the system that owns no process.
 fn unused_user() -> Option<&'static str> {
     let users = fs::read_to_string("/etc/passwd").unwrap();
     ["games", "news", "uucp"].into_iter().find(|name| {
@@ -107,7 +107,8 @@ fn unused_user() -> Option<&'static str> {
     })
 }
 
-/// Requests go on while `replace` does; every one of them is answered by one version or the other.
+/// Sends requests while `replace` replaces the program. Each request must be answered by one version or the
+/// other.
 fn replaced_under_load(name: &str, replace: impl Fn(&std::path::Path, &str, usize) + Sync) {
     let version = |n: usize| format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n{n}'\n");
     let site = new_site().file(&format!("cgi-bin/{name}"), version(0), 0o755);
@@ -154,9 +155,9 @@ fn replaced_by_a_rename_under_load() {
     });
 }
 
-/// While a program's file is open for writing it cannot be executed (ETXTBSY); the request waits.
+/// A program whose file is open for writing cannot be executed (ETXTBSY); the request waits.
 fn replaced_in_place() {
-    // A program kept loaded is one that runs: its file cannot be opened for writing.
+    // A template runs the program, so its file could not be opened for writing.
     let cold = new_site().defaults("start = \"cold\"");
     let server = cold.own_binary("cgi-bin/other").start();
     let watch = Watch::begin(&server);
@@ -180,8 +181,8 @@ fn replaced_in_place() {
     watch.after(&outcomes);
 }
 
-/// Asks for a program whose file is busy meanwhile, until that was short enough to be waited for: half a second.
-/// The answer is what `ask` returns.
+/// Asks for a program whose file is busy meanwhile, until it was busy for so short a time that the server waits:
+/// half a second. The closure that `ask` returns waits for the answer.
 pub(crate) fn busy_for_a_moment<A: FnOnce() -> Reply>(
     outcomes: &mut Vec<&str>,
     ask: impl Fn() -> A,
@@ -197,7 +198,7 @@ pub(crate) fn busy_for_a_moment<A: FnOnce() -> Reply>(
     });
 }
 
-/// One that stays busy is said to be.
+/// If the file stays busy, the log names it.
 fn written_to_for_long() {
     let server = new_site().own_binary("cgi-bin/other").start();
     let watch = Watch::begin(&server);
@@ -210,7 +211,8 @@ fn written_to_for_long() {
     watch.after(&["script_error"]);
 }
 
-/// Whoever opens the file waits until the lease (fcntl(2)) is given up: as on a file system that does not answer.
+/// A lease on a file (fcntl(2)). Opening the file waits until the lease is given up, as on a file system that
+/// does not answer.
 pub(super) struct Leased(Child);
 
 impl Leased {
@@ -234,7 +236,7 @@ impl Leased {
     }
 }
 
-/// The same programs, but their first byte must come soon.
+/// A route to the same programs, whose first byte must come soon.
 pub(super) const IN_TIME: &str =
     "[[route]]\npath = \"/in-time/\"\ncgi = \"cgi-bin\"\nfirst_byte_timeout = \"1s\"\n";
 
@@ -263,7 +265,8 @@ fn an_execve_that_takes_long_keeps_nobody() {
     watch.after(&["ok", "script_timeout", "ok", "client_gone", "ok", "ok"]);
 }
 
-/// However many there are, with and without a body: the only event loop goes on, and starts other programs.
+/// However many such requests there are, with a body or without: the only event loop goes on, and starts other
+/// programs.
 fn many_that_take_long_to_be_executed() {
     let slow = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\n'; echo late; cat\n";
     let site = new_site().file("cgi-bin/slow", slow, 0o755);

@@ -9,7 +9,7 @@ use super::exchange;
 use crate::harness::{list, new_site, watch::Watch};
 use galgo_testkit::{Client, process, wait_until};
 
-/// Ten thousand, or as many as the limit of descriptors lets a server take.
+/// Ten thousand connections, or as many as the limit of descriptors lets a server take.
 fn ten_thousand_idle_connections() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let limit = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap();
@@ -33,7 +33,7 @@ fn ten_thousand_idle_connections() {
     let each = (process::memory(server.pid(), "VmRSS").saturating_sub(before)) / many as u64;
     assert!(each < 10 << 10, "{each} bytes for each idle connection");
     assert_eq!(server.get("/cgi-bin/t?head&out=active").text(), "active");
-    // All of them are still served.
+    // The server still serves all of these connections.
     for client in idle.iter_mut().step_by(997) {
         client.get("/health");
         assert_eq!(client.reply().text(), "fine");
@@ -55,7 +55,7 @@ fn the_oldest_idle_connections_are_shed() {
             client
         })
         .collect();
-    // As many of the first as are too many have been closed, and none of the last.
+    // The server has closed as many of the first connections as were too many, and none of the last.
     wait_until("the end of what is too much", || {
         let closed = all[..60].iter().filter(|c| c.is_closed()).count();
         closed >= 29
@@ -99,7 +99,7 @@ fn a_thousand_pipelined_requests() {
     let server = new_site().start();
     let watch = Watch::begin(&server).memory(24 << 20);
     let mut client = server.connect();
-    // They are fewer bytes than a socket takes that nobody reads.
+    // All the requests together fit into the buffers of a socket that is not read.
     for n in 0..MANY {
         client.get(&format!("/cgi-bin/t?alone&head&out={n}"));
     }
@@ -111,7 +111,7 @@ fn a_thousand_pipelined_requests() {
     watch.after(&["ok"; MANY]);
 }
 
-/// More than is read ahead, in pieces that end where requests do.
+/// More bytes than the server reads ahead, in pieces that end where requests end.
 fn pipelined_requests_that_fill_what_is_read_ahead() {
     exchange(new_site(), &["ok"], |server, client| {
         let request = |target: &str| {
@@ -125,7 +125,8 @@ fn pipelined_requests_that_fill_what_is_read_ahead() {
         server.wait_for("up");
         const MANY: usize = 2000;
         client.send(request("/health").repeat(MANY));
-        // The program's client is read no further than a bound; everything behind waits in the kernel.
+        // The server reads this client only up to a limit while the program runs; the rest waits in the
+        // kernel.
         thread::sleep(Duration::from_millis(100));
         server.set("go");
         assert_eq!(client.reply().text(), "first");
@@ -144,7 +145,8 @@ fn beyond_limit_and_queue_503_at_once() {
     second.get("/cgi-bin/t?head&out=second");
     let mut third = server.connect();
     third.get("/cgi-bin/t?head&out=third");
-    // One of these two waits, the other is refused; then nobody else gets a permit.
+    // Either `second` or `third` waits and the other is refused; from then on no other request gets a
+    // permit.
     wait_until("a refusal", || {
         let busy = |l: &serde_json::Value| l["outcome"] == "busy";
         server.access().iter().any(busy)
@@ -162,7 +164,8 @@ fn beyond_limit_and_queue_503_at_once() {
     watch.after(&["ok", "ok", "busy", "busy"]);
 }
 
-/// A refusal comes at once, but whoever answers it with the next request gets one for each tick (50 ms).
+/// A refusal comes at once, but a client that answers it with its next request gets one for each tick (50
+/// ms).
 fn who_was_refused_and_asks_again_waits() {
     const TICK: Duration = Duration::from_millis(50);
     let server = new_site().config("max_running = 1\nqueue = 0").start();
@@ -176,7 +179,7 @@ fn who_was_refused_and_asks_again_waits() {
         again.get("/cgi-bin/t?head&out=again");
         assert_eq!(again.reply().status, 503);
     }
-    // The first pause ends with a tick that may be near, the others are whole.
+    // The first pause ends with a tick that may be near; the other pauses are whole.
     assert!(before.elapsed() > 4 * TICK, "{:?}", before.elapsed());
     server.set("go");
     assert_eq!(first.reply().text(), "first");
@@ -200,11 +203,12 @@ fn longer_than_queue_wait_503() {
     watch.after(&["ok", "busy"]);
 }
 
-/// Every request that is let in is answered, and every other at once.
+/// Every request that is let in is answered, and every other request is refused at once.
 fn goodput_under_overload() {
     let server = new_site().config("max_running = 2\nqueue = 4").start();
     let watch = Watch::begin(&server).memory(24 << 20);
-    // Two have the permits until as many as may wait do so and more were refused, on the slowest machine.
+    // Two programs hold the permits until the queue is full and requests were refused, on the slowest
+    // machine.
     let hold = |n: usize| {
         let mut client = server.connect();
         client.get(&format!("/cgi-bin/t?touch=up{n}&await=go&head&out=held"));

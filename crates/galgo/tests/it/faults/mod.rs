@@ -1,4 +1,4 @@
-//! What must be survived: one row for each fault, and after each the eight points of
+//! Faults that the server must survive: one row for each, and after each the eight points of
 //! [`Watch::after`](crate::harness::watch::Watch::after).
 
 mod clients;
@@ -16,7 +16,7 @@ mod upstreams;
 use crate::harness::{Test, both_ways, encode, watch::Watch};
 use galgo_testkit::{Client, Server, Site};
 
-/// The tests of this module.
+/// Returns the tests of this module.
 pub fn tests() -> Vec<Test> {
     [
         both_ways(scripts::tests()),
@@ -34,7 +34,7 @@ pub fn tests() -> Vec<Test> {
     .concat()
 }
 
-/// One connection to a server of its own; `outcomes` are what the access log then holds.
+/// Runs `test` on one connection to a server of its own; `outcomes` are then in the access log.
 fn exchange(site: Site, outcomes: &[&str], test: impl FnOnce(&Server, &mut Client)) {
     let server = site.start();
     let watch = Watch::begin(&server);
@@ -44,7 +44,7 @@ fn exchange(site: Site, outcomes: &[&str], test: impl FnOnce(&Server, &mut Clien
     watch.after(outcomes);
 }
 
-/// The target that makes the program print `bytes` and exit.
+/// Returns the target that makes the program print `bytes` and exit.
 fn prints(bytes: impl AsRef<[u8]>) -> String {
     format!("/cgi-bin/t?out={}", encode(bytes))
 }

@@ -1,4 +1,4 @@
-//! Clients that dawdle, send something else than they announced, or more than is taken.
+//! Clients that dawdle, send something other than announced, or send more than is accepted.
 
 use std::{thread, time::Duration};
 
@@ -25,7 +25,7 @@ fn a_body_of_one_byte_at_a_time_meets_the_minimum_rate() {
         new_site().config("rate_grace = \"1s\""),
         &["client_error"],
         |server, client| {
-            // What it prints once its input ends is discarded.
+            // The server discards the output that the program prints once its input ends.
             client.begin_post("/cgi-bin/t?touch=up&count&head&out=never", 100_000);
             client.send([b'x'; 70_000]);
             server.wait_for("up");
@@ -62,12 +62,12 @@ fn a_bad_chunk_in_the_middle_of_an_exchange() {
             "POST /cgi-bin/t?head&echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
              10000\r\n",
         );
-        // So much that its program starts.
+        // Enough bytes for the program to be started.
         let body = [b'a'; 1 << 16];
         client.send(body);
         client.send("\r\n");
         assert_eq!(client.head().status, 200);
-        // What the program echoes comes in as many pieces as it likes.
+        // The echo comes in any number of pieces.
         let mut echoed = Vec::new();
         while echoed.len() < body.len() {
             echoed.extend(client.chunk().unwrap());
@@ -149,7 +149,7 @@ fn ten_thousand_request_headers() {
     );
 }
 
-/// What a larger `max_head` lets through and no program can be given.
+/// A larger `max_head` lets such a field through, but no program can be given it.
 fn a_field_longer_than_any_variable() {
     let server = new_site().config("max_head = \"1M\"").start();
     let watch = Watch::begin(&server);

@@ -8,11 +8,10 @@ use crate::harness::{child::pattern, encode, list, new_site, watch::Watch};
 use galgo_testkit::{Client, End, Server, process::all_threads_are, wait_until};
 
 const MB: usize = 1_000_000;
-/// What the server may take at its peak, whatever flows through it.
+/// Limit of the server's memory at its peak, however much flows through it.
 const FLAT: u64 = 24 << 20;
 
-/// Sends `n` bytes of a request body from another thread while the caller reads; stops where the
-/// server takes no more.
+/// Sends `n` bytes of a request body from another thread while the caller reads. Stops when the server takes no more.
 pub(super) fn upload(client: &Client, n: usize) -> thread::JoinHandle<usize> {
     use std::io::Write;
     let mut stream = client.stream.try_clone().unwrap();
@@ -51,7 +50,7 @@ fn never_reads_a_body_that_is_sent_before_anything_is_read() {
     client.begin_post("/cgi-bin/t?head&out=unread&touch=said&await=sent", 20 * MB);
     let sending = upload(&client, 20 * MB);
     server.wait_for("said");
-    // A program that reads nothing while it runs holds the client back, not more.
+    // A program that reads nothing while it runs holds back its client, and nothing else.
     wait_until("the pipe to be full", || {
         galgo_testkit::process::memory(server.pid(), "VmRSS") > 0
     });
@@ -72,7 +71,7 @@ fn closes_stdin_at_once() {
     );
     let sending = upload(&client, 20 * MB);
     server.wait_for("closed");
-    // All of it is taken in though nobody wants it, so that the client gets to reading.
+    // The server takes in the whole unwanted body, so that the client goes on to read.
     assert_eq!(sending.join().unwrap(), 20 * MB);
     server.set("go");
     let reply = client.reply();
@@ -161,7 +160,7 @@ fn control_characters_in_stderr() {
     let errors = server.errors();
     let control = |c: char| c.is_control() && c != '\n';
     assert!(!errors.contains(control), "{errors:?}");
-    // A line of a program is told from one of the server's.
+    // A line of a program can be told from a line of the server.
     let line = errors.lines().find(|l| l.contains("forged")).unwrap();
     assert!(
         line.contains(" stderr [") && line.contains("] /cgi-bin/t: 2026"),
@@ -186,7 +185,7 @@ fn stdout_closed_but_the_process_lives() {
     let watch = Watch::begin(&server);
     let reply = server.get("/cgi-bin/t?last=told&head&out=done&close=1&hang");
     assert_eq!((reply.text(), reply.end), ("done".into(), End::Whole));
-    // It is told to end, politely.
+    // The program gets TERM first.
     server.wait_for("told");
     let lines = watch.after(&["ok"]);
     assert_eq!(lines[0]["exit"], 0);
@@ -201,7 +200,8 @@ fn stdout_closed_but_the_process_lives_and_is_deaf() {
     assert_eq!(lines[0]["signal"], 9);
 }
 
-/// One that is silent is waited for, and ended: what it would have printed is missing, and the log says what to write.
+/// The server waits for a silent background child, then ends it. Because the child could have printed more, the
+/// response is cut, and the log says how to start such a process.
 fn a_background_child_keeps_stdout_open() {
     let server = new_site().start();
     let watch = Watch::begin(&server);
@@ -213,7 +213,7 @@ fn a_background_child_keeps_stdout_open() {
 
 const HOLDS: &str = "start such a process with \">/dev/null &\"";
 
-/// A response of known length is whole all the same.
+/// A response of known length is whole nevertheless.
 fn a_background_child_keeps_stdout_open_after_content_length() {
     let server = new_site().start();
     let watch = Watch::begin(&server);
@@ -226,7 +226,7 @@ fn a_background_child_keeps_stdout_open_after_content_length() {
     watch.after(&["ok"]);
 }
 
-/// What it prints belongs to the response, also after a pause, and if it has left the group.
+/// The output of a background child belongs to the response, also after a pause, and if the child has left the group.
 fn a_background_child_prints_the_rest() {
     const REST: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\n'\n\
         exec 3>&1\n$1 sh -c 'while ! [ -e ../marks/go ]; do sleep 0.01; done; \
@@ -265,7 +265,7 @@ const BACKGROUND: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\nstarted
     while [ $n -lt 40 ]; do sleep 0.05; n=$((n+1)); echo $n >>../marks/lines; done; echo done >>../marks/end) &\n\
     while ! [ -e ../marks/begun ]; do sleep 0.01; done\n";
 
-/// It lives for two seconds behind the response, is told to end, and the log says so.
+/// The background child lives for two seconds after the response, then is told to end, and the log says so.
 fn a_background_child_that_has_closed_its_streams_is_told_to_end() {
     let hangs = BACKGROUND.replace("-lt 40", "-lt 100000");
     // A shell takes its time to end on a machine that stands still.
@@ -274,7 +274,7 @@ fn a_background_child_that_has_closed_its_streams_is_told_to_end() {
     let watch = Watch::begin(&server);
     assert_eq!(server.get("/cgi-bin/b").text(), "started");
     server.wait_for("told");
-    // Its `sleep` may be there, or not.
+    // The `sleep` of the child may be there, or not.
     server.says("what it had left running was ended: ");
     server.says("(TERM)");
     let text = std::fs::read_to_string(server.mark("lines")).unwrap();
@@ -282,9 +282,9 @@ fn a_background_child_that_has_closed_its_streams_is_told_to_end() {
     watch.after(&["ok"]);
 }
 
-/// One that does not heed it is ended all the same.
+/// A background child that ignores TERM is ended nevertheless.
 fn a_background_child_that_does_not_hear_is_ended() {
-    // Long enough to say that it was told.
+    // Long enough for the child to report the TERM.
     let site = new_site().defaults("kill_grace = \"3s\"");
     let deaf = BACKGROUND
         .replace("-lt 40", "-lt 100000")
@@ -297,7 +297,7 @@ fn a_background_child_that_does_not_hear_is_ended() {
     watch.after(&["ok"]);
 }
 
-/// It finishes, within the clocks.
+/// The background child finishes, within the limits of the clocks.
 fn a_background_child_runs_to_its_completion() {
     let site = new_site().defaults("run_to_completion = true");
     let server = site.file("cgi-bin/b", BACKGROUND, 0o755).start();
@@ -339,7 +339,7 @@ fn head_of_a_program_that_prints_for_ever() {
     let mut client = server.connect();
     client.send("HEAD /cgi-bin/t?head&endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(client.reply_to("HEAD").status, 200);
-    // The program does not keep the connection from going on.
+    // The program does not keep the connection from serving the next request.
     client.get("/health");
     assert_eq!(client.reply().text(), "fine");
     drop(client);
@@ -372,7 +372,7 @@ fn a_million_writes_of_one_byte() {
     watch.after(&["ok"]);
 }
 
-/// The rest of a body, and in how many chunks it came.
+/// Returns the rest of a body, and the number of its chunks.
 fn chunks(client: &mut Client) -> (Vec<u8>, usize) {
     let (mut body, mut chunks) = (Vec::new(), 0);
     loop {
@@ -385,7 +385,7 @@ fn chunks(client: &mut Client) -> (Vec<u8>, usize) {
     }
 }
 
-/// However small the writes were: here the server stands still while they are made.
+/// However small the writes were, they go out together: here the server stands still while they are made.
 fn what_is_there_already_goes_out_together() {
     let server = new_site().start();
     let watch = Watch::begin(&server);

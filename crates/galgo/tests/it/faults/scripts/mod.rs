@@ -1,4 +1,4 @@
-//! Programs that do not start, die, or print what is no response.
+//! Programs that do not start, die, or print output that is no response.
 
 mod rows;
 
@@ -6,14 +6,15 @@ use crate::harness::{Test, new_site, watch::Watch};
 use galgo_testkit::{Client, End, Server, Site};
 use rows::{bodiless, deaths, deaths_behind_a_head, heads, redirects, sizes, starts};
 
-/// What the client must see.
+/// The response that the client must see.
 #[derive(Clone, Copy)]
 enum Want {
-    /// Our page with this status: not a byte of the program's.
+    /// An error page of the server with this status, without a byte of the program's output.
     Page(u16),
     /// A whole response with this status and body; the connection goes on.
     Whole(u16, &'static str),
-    /// This page, or the beginning of a response and the end: it is a race.
+    /// A race: either an error page with this status, or the beginning of a response and then the
+    /// end.
     Lost(u16),
     /// The beginning of a response, and then the end of the connection.
     Cut(&'static str),
@@ -49,7 +50,7 @@ fn row(name: &'static str, target: String, want: Want, says: &'static str) -> Ro
     }
 }
 
-/// The tests of this module.
+/// Returns the tests of this module.
 pub fn tests() -> Vec<Test> {
     let all = [
         starts(),
@@ -133,7 +134,7 @@ fn answers(row: &Row, client: &mut Client) {
         Cut(body) => assert_eq!((text, end), (body.into(), End::Cut), "{}", reply.head),
     }
     if end == End::Whole && !reply.closes() {
-        // Nothing of this response is taken for the next, nor the other way round.
+        // No byte of this response is taken for the next, or the other way round.
         client.get("/health");
         assert_eq!(client.reply().text(), "fine");
     } else {
@@ -141,7 +142,7 @@ fn answers(row: &Row, client: &mut Client) {
     }
 }
 
-/// Not a byte of the program's.
+/// Checks that the page has not a byte of the program's output.
 fn is_our_page(text: &str) {
     assert!(text.starts_with("<!DOCTYPE html>"), "{text}");
     let own = ["<body>", "</body>", "body{"];

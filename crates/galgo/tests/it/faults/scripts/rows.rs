@@ -1,4 +1,4 @@
-//! What programs do, and what becomes of it.
+//! The rows: output or end of a program, and the answer to the client.
 
 use super::{
     super::prints,
@@ -7,7 +7,7 @@ use super::{
     row,
 };
 
-/// The target that makes the program run these steps.
+/// Returns the target that makes the program run these steps.
 fn steps(steps: &str) -> String {
     format!("/cgi-bin/t?{steps}")
 }
@@ -114,7 +114,7 @@ pub(super) fn deaths_behind_a_head() -> Vec<Row> {
     ]
 }
 
-/// Heads that are refused, and why.
+/// Heads that are refused: name, head, and words of the reason.
 const BAD_HEADS: [(&str, &str, &str); 24] = [
     (
         "nul_in_a_value",

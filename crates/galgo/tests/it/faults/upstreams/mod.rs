@@ -1,5 +1,5 @@
-//! Applications that speak FastCGI wrongly, too little, too late or not at all. Whatever they did, their
-//! connection never serves another request.
+//! Applications that speak FastCGI wrongly, too little, too late or not at all. After any such fault their connection
+//! never serves another request.
 
 mod others;
 mod workers;
@@ -15,7 +15,7 @@ use crate::harness::{
 };
 use galgo_testkit::{End, Server, wait_until};
 
-/// What the client sees.
+/// The answer that the client sees.
 #[derive(Debug, Clone, Copy)]
 enum Then {
     /// An error page.
@@ -30,7 +30,7 @@ use Then::{Cut, Page, Whole};
 struct Row {
     name: &'static str,
     answer: Box<dyn Fn(&mut UnixStream) + Send + Sync>,
-    /// What is said once the client has received what was said before, and whether the connection closes then.
+    /// Bytes to send once the client has received the first part; `closes`: the connection closes after them.
     more: Vec<u8>,
     closes: bool,
     then: Then,
@@ -38,7 +38,7 @@ struct Row {
     says: &'static str,
 }
 
-/// Hears the request out and sends `bytes`; the connection stays open.
+/// Makes a row: the application reads the request and sends `bytes`; the connection stays open.
 fn sends(
     name: &'static str,
     bytes: Vec<Vec<u8>>,
@@ -54,7 +54,7 @@ fn sends(
     row(name, answer, then, outcome, says)
 }
 
-/// The same, but closes the connection then.
+/// Does the same, but closes the connection then.
 fn dies(name: &'static str, bytes: Vec<Vec<u8>>, then: Then, says: &'static str) -> Row {
     Row {
         closes: true,
@@ -80,7 +80,7 @@ fn row(
     }
 }
 
-/// Goes on with `more` once the client has what came before.
+/// Goes on with `more` once the client has the bytes before it.
 fn then(row: Row, more: Vec<Vec<u8>>) -> Row {
     Row {
         more: more.concat(),
@@ -93,7 +93,7 @@ fn cut(name: &'static str, outcome: &'static str, says: &'static str) -> Row {
     sends(name, vec![head(), stdout("abc")], Cut("abc"), outcome, says)
 }
 
-/// The same, with a length that is never reached.
+/// Does the same with a Content-Length that is never reached.
 fn promised(name: &'static str) -> Row {
     let head = "Content-Type: a/b\nContent-Length: 9\n\nabc";
     let says = "Content-Length 9";
@@ -296,7 +296,7 @@ fn slow() -> Vec<Row> {
         for byte in document {
             say(stream, [byte]);
         }
-        // Not to be kept, and known to be so when the answer is complete.
+        // The extra byte forbids to keep the connection; the server sees it together with the end of the answer.
         say(stream, [last, b'x']);
         hold(stream);
     };
@@ -355,7 +355,7 @@ fn hold_silently(stream: &mut UnixStream) {
     let _ = rustix::event::poll(&mut fds, None);
 }
 
-/// The tests of this module.
+/// Returns the tests of this module.
 pub fn tests() -> Vec<Test> {
     let rows = [framing(), behind_a_head(), ends(), slow()];
     let mut tests: Vec<_> = rows
@@ -383,7 +383,7 @@ fn site(
     (application, site.start())
 }
 
-/// With one event loop: a connection is kept there before the next request is looked at, and not a moment later.
+/// Starts a site with one event loop, so that a connection is kept exactly before the next request is looked at.
 fn one_worker(
     answer: impl Fn(usize, &mut UnixStream) + Send + Sync + 'static,
 ) -> (Application, Server) {
@@ -399,7 +399,7 @@ fn hostile(row: Arc<Row>) {
     let answer = move |n: usize, stream: &mut UnixStream| {
         if n > 0 {
             hear(stream);
-            // Complete, and not to be kept: so that no descriptor stays.
+            // Complete, and not to be kept because of the extra byte: no descriptor stays.
             say(stream, [document("next"), b"x".to_vec()].concat());
             return hold(stream);
         }
@@ -412,7 +412,7 @@ fn hostile(row: Arc<Row>) {
             hold(stream);
         }
     };
-    // What is no test of these clocks does not meet them.
+    // Only the tests of these clocks set them; other rows must not meet them on a slow machine.
     let late = row.outcome == "script_timeout";
     let clocks = "first_byte_timeout = \"2s\"\nidle_timeout = \"1s\"\n";
     let (application, server) = site(answer, if late { clocks } else { "" });
@@ -440,7 +440,8 @@ fn hostile(row: Arc<Row>) {
     }
     drop(client);
     server.says(row.says);
-    // On a machine that stands still the clocks may end the next one, too; a connection of its own it has all the same.
+    // On a machine that stands still the clocks may end the next request, too. It has a connection of its own
+    // nevertheless.
     let mut outcomes = vec![row.outcome];
     wait_until("the next answer", || {
         let next = server.get("/app");

@@ -1,4 +1,4 @@
-//! Connections that are kept, streams, and who is not there: applications that do as they should.
+//! Applications that behave: kept connections, streams, and applications that are not there.
 
 use super::*;
 use crate::harness::{list, new_site, watch::Watch};
@@ -34,7 +34,8 @@ fn a_connection_is_kept_for_what_may_be_repeated() {
     for _ in 0..3 {
         assert_eq!(server.get("/app").text(), "0");
     }
-    // What must not be said twice goes over a connection that cannot be closed already.
+    // A request that must not be sent twice gets a new connection, because a kept connection may be closed
+    // already.
     let mut client = server.connect();
     client.post("/app", b"body");
     assert_eq!(client.reply().text(), "1");
@@ -48,7 +49,7 @@ fn a_kept_connection_that_closes_is_tried_once_more() {
     let answer = |n: usize, stream: &mut UnixStream| {
         hear(stream);
         say(stream, document(format!("{n}")));
-        // It closes when it is asked again, and no sooner.
+        // The first connection closes when the second request arrives, and no sooner.
         if n == 0 {
             hear(stream);
         } else {
@@ -72,7 +73,8 @@ fn a_new_connection_that_closes_is_not_tried_again() {
     watch.after(&["script_error"]);
 }
 
-/// Until it has come nobody knows whether the response is whole; then the connection is good for another.
+/// Before the end has come, the server cannot know whether the response is whole. Then it uses the
+/// connection again.
 fn an_end_that_comes_late() {
     let (seen, wait) = std::sync::mpsc::channel();
     let wait = std::sync::Mutex::new(wait);
@@ -97,7 +99,8 @@ fn an_end_that_comes_late() {
     watch.after(&["ok", "ok"]);
 }
 
-/// An application with one process: what waits for it on a new connection gets it, kept connections or not.
+/// A kept connection does not block the only process of an application: a request on a new connection gets
+/// the process.
 fn nobody_is_kept_from_a_process_by_a_kept_connection() {
     let site = new_site().config(ROUTE);
     let listener = std::os::unix::net::UnixListener::bind(site.path("app.sock")).unwrap();
@@ -286,7 +289,7 @@ fn a_place_for_one() {
         (second.status, second.field("retry-after")),
         (503, Some("1"))
     );
-    // Nobody else waits for it.
+    // Other requests do not wait for the application.
     assert_eq!(server.get("/cgi-bin/t?head&out=x").status, 200);
     first.reset();
     watch.after(&["busy", "client_gone", "ok"]);
@@ -342,7 +345,7 @@ fn echo(_: usize, stream: &mut UnixStream) {
     say(stream, [document(lines), b"x".to_vec()].concat());
 }
 
-/// Without a folder of scripts the route is the script, as WSGI and its like want it.
+/// Without a folder of scripts the route is the script, as WSGI and similar interfaces expect.
 fn variables() {
     let (_application, server) = site(echo, "env = { COLOUR = \"red\" }\n");
     let watch = Watch::begin(&server);

@@ -11,7 +11,7 @@ list![
     clients_that_leave_punish_no_worker,
 ];
 
-/// Takes its time to start. Says its process id, and does before what stands in the query.
+/// A worker that starts slowly. It does what the query says, then prints its process id.
 const WORKER: &str = r#"
 #include <signal.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ fn start(workers: usize) -> Server {
         .start()
 }
 
-/// The process that answers.
+/// Asks, and returns the id of the process that answered.
 fn answers(server: &Server) -> u32 {
     let reply = server.get("/app");
     assert_eq!(reply.status, 200, "{reply:?}");
@@ -90,7 +90,7 @@ fn workers_that_crash_cost_only_the_requests_they_had() {
             assert_eq!(client.reply().status, 200);
         }
         assert_eq!(crash.reply().status, 502);
-        // The next crash meets a worker that has answered: then all places are free again.
+        // The next crash then meets a worker that has answered, and all places are free again.
         wait_until("the end of all", || {
             let lines = server.access();
             let asked = |l: &&serde_json::Value| l["target"].as_str().unwrap().starts_with("/app");
@@ -105,7 +105,7 @@ fn a_spare_answers_while_a_crashed_worker_is_replaced() {
     assert_eq!(process::children(server.pid()).len(), 1, "no spare yet");
     for _ in 0..5 {
         assert_eq!(server.get("/app?crash").status, 502);
-        // Either it, or the worker that took the place of the crashed one.
+        // Either the spare answers, or the worker that took the place of the crashed worker.
         let answered = answers(&server);
         let there = eventually("both", || {
             let there = process::children(server.pid());
@@ -120,8 +120,8 @@ fn a_spare_answers_while_a_crashed_worker_is_replaced() {
     }
 }
 
-/// Two requests in a row crash two workers, the second of them one that is new: the program is still the same, and
-/// starts.
+/// Two requests in a row crash two workers; the second was new. The program has not changed, so it is started
+/// again at once.
 fn workers_that_crash_before_they_have_answered_are_replaced_at_once() {
     let server = start(1);
     answers(&server);
@@ -150,7 +150,7 @@ fn clients_that_leave_punish_no_worker() {
         let said = |words: &str| server.errors().matches(words).count();
         wait_until("a worker that has the request", || said("heard") == n + 1);
         client.reset();
-        // A worker dies of it, before it has answered anything.
+        // The worker dies of this before it has answered anything.
         wait_until("its end", || said("it ended") == n + 1);
     }
     answers(&server);
