@@ -4,7 +4,7 @@
 //! No helper sleeps for a fixed time: [`eventually`] waits for a state. A test ends at the first unexpected result,
 //! so every function panics if it cannot do its task.
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
-#![allow(clippy::unwrap_used, clippy::print_stderr)] // #![allow(clippy::unwrap_used, clippy::print_stderr)] // a test ends at the first unexpected result
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // a test ends at the first unexpected result
 
 pub mod accounts;
 pub mod authority;

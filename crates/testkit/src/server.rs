@@ -287,7 +287,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let failed = std::thread::panicking();
-        // The next server at this port may be one that a test starts by itself.
+        // A test may start the next server at this port by itself.
         self.each_listener(|address, _| stream::is_spoken_at(address, None));
         if self.site.ends_by_term && !self.killed && !failed {
             let told = kill_process(process::pid(self.pid()), Signal::TERM);

@@ -137,7 +137,7 @@ impl Site {
         self
     }
 
-    // How the server is started.
+    // Start of the server.
 
     /// Serves another folder, which has a configuration of its own.
     pub fn serving(mut self, folder: &Path) -> Self {

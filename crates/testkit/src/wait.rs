@@ -108,7 +108,7 @@ mod tests {
     fn time_in_which_the_machine_runs_counts() {
         let (running, began) = (RunningTime::start(), Instant::now());
         wait_until("time", || running.elapsed() >= 4 * COUNTS);
-        // One check may have begun before the start.
+        // The first check may have begun before the start.
         assert!(running.elapsed() <= began.elapsed() + COUNTS);
     }
 }
