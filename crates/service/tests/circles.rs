@@ -1,8 +1,9 @@
-//! No source file may be in a circle of imports with another one of its crate, and no module with another one beside it: none
-//! of them can be read or moved alone. A folder is one module, whatever is in it; the modules in it are looked at in their turn.
-//! This reads text and no more. An import is a path that begins with `crate`, `super`, `self` or a module of the file's
-//! own, in a `use` or in code. It goes to the file it leads to: a name that `mod.rs` only exports again is imported from
-//! `mod.rs`, so files beside it write where it is defined. A line `mod x;` is no import.
+//! Checks for circles of imports. Source files of a crate must not import each other in a circle, and neither must the modules
+//! of a folder: in a circle, no file can be read or moved alone. A folder counts as one module, whatever is in it; the modules
+//! in it are checked separately.
+//! The test only reads text. An import is a path that begins with `crate`, `super`, `self` or a module of the file's own, in a
+//! `use` or in code. The import goes to the file that the path leads to. A name that `mod.rs` only exports again is imported
+//! from `mod.rs`, so files beside it must name the module that defines it. A line `mod x;` is not an import.
 #![allow(clippy::unwrap_used)]
 
 mod sources;
@@ -65,7 +66,7 @@ fn the_shortest_circle_is_named() {
     assert_eq!(circle(&files.into()).unwrap(), "a/b.rs -> a/d.rs -> a/b.rs");
 }
 
-/// The shortest way from a file back to itself.
+/// Returns the shortest way from a file back to itself.
 fn circle(files: &Files) -> Option<String> {
     let names = files.keys().map(String::as_str);
     let imports = names.map(|file| {
@@ -77,14 +78,14 @@ fn circle(files: &Files) -> Option<String> {
     shortest(&imports.collect())
 }
 
-/// Of each folder that has one, the shortest way from a module in it back to itself.
+/// Returns, for each folder with a circle, the shortest way from a module in the folder back to itself.
 fn circles_of_modules(files: &Files) -> Vec<String> {
     let mut folders: BTreeMap<String, Graph> = BTreeMap::new();
     for file in files.keys() {
         for target in imports(file, files) {
             let (from, to) = (module(file), module(target));
             let same = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
-            // One is in the other.
+            // One module contains the other.
             if same == from.len() || same == to.len() {
                 continue;
             }
@@ -97,10 +98,10 @@ fn circles_of_modules(files: &Files) -> Vec<String> {
     folders.values().filter_map(shortest).collect()
 }
 
-/// What each of some files or modules imports.
+/// The imports of each file or module.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The shortest way from one of them back to itself.
+/// Returns the shortest way from a node back to itself.
 fn shortest(imports: &Graph) -> Option<String> {
     let back = |first: &String| {
         let (mut ways, mut seen) = (VecDeque::from([(first, first.clone())]), BTreeSet::new());
@@ -116,7 +117,7 @@ fn shortest(imports: &Graph) -> Option<String> {
     imports.keys().filter_map(back).min_by_key(String::len)
 }
 
-/// The other files that a file imports from.
+/// Returns the other files that a file imports from.
 fn imports<'f>(file: &str, files: &'f Files) -> BTreeSet<&'f String> {
     let (from, spaced) = (module(file), spaced(&files[file]));
     let words: Vec<_> = spaced.split_whitespace().collect();
@@ -128,7 +129,7 @@ fn imports<'f>(file: &str, files: &'f Files) -> BTreeSet<&'f String> {
     targets.filter(|target| *target != file).collect()
 }
 
-/// The code with white space around all but names, without comments and tests.
+/// Returns the code with white space around everything except names, without comments and tests.
 fn spaced(text: &str) -> String {
     let mut spaced = String::new();
     for (_, code) in sources::code(text) {
@@ -143,7 +144,7 @@ fn spaced(text: &str) -> String {
     spaced.replace("::", " :: ")
 }
 
-/// Takes a path, or all of a tree as `use` has them: `a::{b, c::{self, d as e}, f::*}`. A word alone is none.
+/// Takes a path, or a whole tree of paths as in `use`: `a::{b, c::{self, d as e}, f::*}`. A single word is not a path.
 fn tree<'w>(rest: &mut &[&'w str], mut path: Vec<&'w str>, paths: &mut Vec<Vec<&'w str>>) {
     while let [name, "::", after @ ..] = *rest {
         path.push(name);
@@ -164,14 +165,14 @@ fn tree<'w>(rest: &mut &[&'w str], mut path: Vec<&'w str>, paths: &mut Vec<Vec<&
     *rest = &rest[1..];
 }
 
-/// The module that a file is: `h1::head` of `h1/head.rs`, `h1` of `h1/mod.rs`, and the root has no name.
+/// Returns the path of a file's module: `h1::head` for `h1/head.rs`, `h1` for `h1/mod.rs`, and an empty path for the root.
 fn module(file: &str) -> Vec<&str> {
     let mut names: Vec<_> = file.trim_end_matches(".rs").split('/').collect();
     names.retain(|name| !["mod", "lib", "main"].contains(name));
     names
 }
 
-/// The file that a path leads to; none, where that is not of this crate.
+/// Returns the file that a path leads to, or `None` if the path leads out of this crate.
 fn target<'f>(from: &[&str], path: &[&str], files: &'f Files) -> Option<&'f String> {
     let file = |way: &[&str]| files.keys().find(|file| module(file) == way);
     let mut way = from.to_vec();
@@ -185,6 +186,6 @@ fn target<'f>(from: &[&str], path: &[&str], files: &'f Files) -> Option<&'f Stri
             _ => way.push(name),
         }
     }
-    // What follows the last module on the way is a thing in it.
+    // The words after the last module name an item in that module.
     (0..=way.len()).rev().find_map(|len| file(&way[..len]))
 }

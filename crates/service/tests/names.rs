@@ -1,6 +1,6 @@
-//! A type name stands for one thing in all crates: who reads `Piece` needs no `use` lines to know which one is meant.
-//! This reads text and no more. Modules of tests may name their types as they like, and so may the crate `testkit`, whose
-//! `Client` and `Server` are called as what they test. No other name is exempt: no two `Error` are needed.
+//! A type name stands for a single thing in all crates: a reader of `Piece` needs no `use` lines to know its meaning.
+//! The test only reads text. Modules of tests may name their types freely. So may the crate `testkit`, whose `Client` and
+//! `Server` are named after the things that they test. No other name is exempt: two types named `Error` are never needed.
 #![allow(clippy::unwrap_used)]
 
 mod sources;
@@ -36,7 +36,7 @@ fn each_definition_is_named() {
     assert_eq!(repeated, ["A: a.rs:1, b.rs:2", "E: b.rs:4, b.rs:10"]);
 }
 
-/// How many types there are, and a line for each name that several have.
+/// Counts the types, and returns a line for each name that several types have.
 fn repeated<'t>(files: impl IntoIterator<Item = (String, &'t str)>) -> (usize, Vec<String>) {
     let mut places = BTreeMap::<&str, Vec<String>>::new();
     for (file, text) in files {
@@ -55,7 +55,7 @@ fn repeated<'t>(files: impl IntoIterator<Item = (String, &'t str)>) -> (usize, V
     (found, lines.collect())
 }
 
-/// The name of the type that a line defines. An indented `type` belongs to a trait.
+/// Returns the name of the type that a line defines. An indented `type` belongs to a trait.
 fn defined(line: &str) -> Option<&str> {
     let trimmed = line.trim_start();
     let rest = match trimmed.strip_prefix("pub") {

@@ -1,11 +1,11 @@
-//! The source files of all crates, as tests read them.
+//! Reads the source files of all crates for tests.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// What stands in the files of a crate, by their names in `src`.
+/// Texts of the files of a crate, by their names in `src`.
 pub(crate) type Files = BTreeMap<String, String>;
 
-/// The files of each crate that has a folder `src`, by the name of the crate's folder.
+/// Returns the files of each crate that has a folder `src`, by the name of the crate's folder.
 pub(crate) fn crates() -> BTreeMap<String, Files> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut all = BTreeMap::new();
@@ -19,7 +19,7 @@ pub(crate) fn crates() -> BTreeMap<String, Files> {
     all
 }
 
-/// Reads the files of a folder and of those in it, but for tests.
+/// Reads the files of a folder and of its subfolders, except tests.
 fn read(folder: &Path, within: &str, files: &mut Files) {
     for path in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
         let name = format!("{within}{}", path.file_name().unwrap().display());
@@ -31,7 +31,7 @@ fn read(folder: &Path, within: &str, files: &mut Files) {
     }
 }
 
-/// The lines of code with their numbers, without comments and the module of tests.
+/// Returns the lines of code with their numbers, without comments and the module of tests.
 pub(crate) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_tests = false;
     let mut attribute = false;
