@@ -1,4 +1,5 @@
-//! A front answers by whatever service it is given: here by one of a few lines, over socket pairs and a listener.
+//! Tests that a front passes requests to any service. The service here has a few lines; clients reach it over
+//! socket pairs and a listener.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -35,7 +36,7 @@ use galgo_service::{
 };
 use tokio::sync::{oneshot, watch};
 
-/// Says how it is greeted, by which method, and in upper case what the body holds.
+/// A service that answers with its greeting, the request's method, and the body in upper case.
 #[derive(Debug)]
 struct Shout {
     greeting: &'static str,
@@ -91,7 +92,7 @@ fn shout(greeting: &'static str, listener: Option<&Listener>) -> Shout {
     Shout { greeting, settings }
 }
 
-/// What a configuration says of a listener.
+/// Returns a listener's name in the configuration.
 fn named(listener: &Listener) -> Listen {
     Listen {
         address: listener.asked.clone(),
@@ -99,7 +100,7 @@ fn named(listener: &Listener) -> Listen {
     }
 }
 
-/// One event loop on a thread of its own.
+/// An event loop on a thread of its own.
 struct Front {
     shared: Arc<Shared<Shout>>,
     phase: watch::Sender<Phase>,
@@ -133,7 +134,7 @@ impl Front {
         }
     }
 
-    /// The other end of a connection.
+    /// Returns the client's end of a new connection.
     fn connect(&self, speaks: Speaks) -> UnixStream {
         let (client, ours) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
@@ -151,7 +152,7 @@ impl Front {
         client
     }
 
-    /// Has another site answer, once the event loop has it.
+    /// Makes the event loop use another site, and waits until it does.
     fn greets(&self, greeting: &'static str, listener: Option<Listener>) {
         let (taken, all) = oneshot::channel();
         let site = shout(greeting, listener.as_ref());
@@ -167,7 +168,7 @@ impl Front {
         assert!(all.blocking_recv().is_err());
     }
 
-    /// Ends, and returns the access log.
+    /// Ends the event loop and returns the access log.
     fn end(self) -> String {
         self.phase.send_replace(Phase::Draining);
         self.thread.join().unwrap();
@@ -176,7 +177,7 @@ impl Front {
     }
 }
 
-/// All that comes until the connection ends, without the date.
+/// Reads until the connection ends. Returns the text without the date.
 fn all(mut from: impl std::io::Read) -> String {
     let mut got = String::new();
     from.read_to_string(&mut got).unwrap();
