@@ -1,5 +1,5 @@
-//! The binary itself, started by hand. That this package has such tests is why cargo builds the binary for those of the
-//! whole workspace, beside galgo's, where these look for it.
+//! Tests of the binary itself, started by hand. Because this package has such tests, cargo builds the binary for the
+//! tests of the whole workspace. It puts the binary beside galgo's, and those tests look for it there.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::{os::unix::process::CommandExt, process::Command};
@@ -9,13 +9,13 @@ use galgo_wasm::host::version;
 
 const HOST: &str = env!("CARGO_BIN_EXE_galgo-wasm");
 
-/// The process that compiles, which may have one thread.
+/// The compiling process may have only one thread.
 #[test]
 fn without_threads_a_module_is_compiled_by_one() {
     let mut command = Command::new("prlimit");
     command.args(["--nproc=1", HOST, "compile"]);
     if is_root() {
-        // Nobody else's.
+        // No other process has this user id, so the limit counts only this process.
         command.uid(1 << 30 | std::process::id()).gid(65534);
     }
     let module = wat::parse_str("(module (func (export \"_start\")))").unwrap();
