@@ -1,4 +1,4 @@
-//! How a program ends, and what is left of it.
+//! The end of a program, and the leftovers.
 #![allow(clippy::unwrap_used)]
 
 mod scene;
@@ -93,7 +93,7 @@ fn a_dropped_child_is_reaped() {
     let running = scene.sh("exec sleep 1000");
     let pid = Pid::from_raw(running.child.pid()).unwrap();
     drop(running.child);
-    // A zombie stays until it is reaped; here that is the reaper's, and ends in ECHILD.
+    // A zombie stays until the reaper reaps it. From then on waitpid fails with ECHILD.
     while waitpid(
         Some(pid),
         WaitOptions::NOHANG | WaitOptions::from_bits_retain(0x0100_0000),

@@ -1,4 +1,4 @@
-//! Where clone3 is kept away by a filter of system calls, as in containers.
+//! Starts while a filter of system calls refuses clone3, as in containers.
 #![allow(clippy::unwrap_used)]
 
 mod scene;
@@ -13,7 +13,7 @@ use std::{
     thread,
 };
 
-/// From here on clone3 is answered with `errno` in this thread.
+/// Makes clone3 fail with `errno` in this thread from now on.
 fn no_clone3(errno: u32) {
     let code = |op: u32| u16::try_from(op).unwrap();
     let step = |op, jt, jf, k| libc::sock_filter {
@@ -37,7 +37,8 @@ fn no_clone3(errno: u32) {
         len: 4,
         filter: filter.as_ptr().cast_mut(),
     };
-    // SAFETY: numbers, and a filter that lives on; the kernel copies it.
+    // SAFETY: prctl takes numbers, and a filter that stays valid for the call; the kernel copies
+    // the filter.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let mode = libc::SECCOMP_MODE_FILTER;
@@ -53,7 +54,7 @@ fn no_clone3(errno: u32) {
     );
 }
 
-/// Blocked signals of this thread.
+/// Returns the blocked signals of this thread.
 fn blocked() -> String {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("SigBlk")).unwrap();
@@ -63,7 +64,7 @@ fn blocked() -> String {
 fn both_ways_of_starting() {
     let before = blocked();
     let mut scene = Scene::new();
-    // 3 is the folder that ls itself reads.
+    // Descriptor 3 is the folder that ls itself has open.
     let show = "grep -E '^Sig(Blk|Ign)|NoNewPrivs' /proc/self/status; ls /proc/self/fd";
     let wanted =
         "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nNoNewPrivs:\t1\n0\n1\n2\n3\n";
@@ -108,7 +109,8 @@ fn both_ways_of_starting() {
 fn programs_are_started_by_clone() {
     for errno in [libc::ENOSYS, libc::EPERM] {
         thread::spawn(move || {
-            // SAFETY: no code runs for it. A program must not be born with it.
+            // SAFETY: ignoring a signal runs no code. A started program must not inherit the
+            // ignored signal.
             unsafe {
                 libc::signal(libc::SIGUSR1, libc::SIG_IGN);
             }
@@ -131,14 +133,14 @@ fn a_thread_that_leaves_signals_to_others_starts_programs_that_block_none() {
     .unwrap();
 }
 
-/// How often the handler of this process has run.
+/// Number of times that this process's signal handler has run.
 static HANDLED: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn handled(_: libc::c_int) {
     HANDLED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Which runs in this process's memory until it executes its program.
+/// The child runs in this process's memory until it executes its program.
 #[test]
 fn a_child_that_is_signalled_on_its_way_runs_no_handler_of_this_process() {
     let many = || {
@@ -165,7 +167,7 @@ fn a_child_that_is_signalled_on_its_way_runs_no_handler_of_this_process() {
             child.wait().unwrap();
         }
     };
-    // SAFETY: the handler touches an atomic only.
+    // SAFETY: the handler only touches an atomic.
     unsafe {
         let handler = handled as extern "C" fn(libc::c_int) as libc::sighandler_t;
         libc::signal(libc::SIGUSR2, handler);

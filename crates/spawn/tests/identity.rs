@@ -1,5 +1,5 @@
-//! Becoming another user. Changes the whole process, so each attempt is a process of its own: this
-//! test binary, asked for the one ignored test that does it.
+//! Tests of becoming another user. This changes the whole process, so each attempt is a process of
+//! its own: this test binary, started to run a single ignored test.
 #![allow(clippy::unwrap_used)]
 
 use galgo_spawn::identity::{IdentityError, effective_uid, lookup};
@@ -9,7 +9,7 @@ use std::{fs, os::unix::process::CommandExt, process::Command};
 fn again(test: &str, secure_bits: libc::c_ulong) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--ignored", "--nocapture"]);
-    // SAFETY: one system call on numbers, between fork and exec.
+    // SAFETY: a single system call on numbers, between fork and exec.
     unsafe {
         command.pre_exec(
             move || match libc::prctl(libc::PR_SET_SECUREBITS, secure_bits) {
@@ -27,7 +27,7 @@ fn again(test: &str, secure_bits: libc::c_ulong) {
     );
 }
 
-/// What only root can show; elsewhere it fails rather than passing without a proof.
+/// Only root can show this. Without root the test fails rather than passing without a proof.
 #[test]
 fn root_becomes_nobody_for_good() {
     assert_eq!(effective_uid(), 0, "this test needs root");
@@ -54,9 +54,9 @@ fn inner_nobody_for_good() {
     assert_eq!(line("Groups:"), "1");
     assert_eq!(line("CapEff:"), "0000000000000000");
     assert_eq!(line("CapPrm:"), "0000000000000000");
-    // SAFETY: a number only.
+    // SAFETY: setuid takes only a number.
     assert_eq!(unsafe { libc::setuid(0) }, -1);
-    // Again is not an error, another one is.
+    // Becoming the same user again is not an error; becoming another user is.
     nobody.assume().unwrap();
     let other = lookup("daemon", None).unwrap();
     assert!(matches!(
@@ -99,10 +99,10 @@ fn inner_apart() {
     let (user, own) = (nobody.uid, 0x7000_0000 + nobody.uid);
     assert_eq!(ids(), [own, own, user, user]);
     assert_eq!(effective_uid(), user, "what it opens files as");
-    // A thread inherits all of them.
+    // A thread inherits all these ids.
     std::thread::spawn(move || assert_eq!(ids(), [own, own, user, user]))
         .join()
         .unwrap();
-    // SAFETY: a number only.
+    // SAFETY: setuid takes only a number.
     assert_eq!(unsafe { libc::setuid(0) }, -1);
 }

@@ -1,4 +1,4 @@
-//! Programs that are broken in every way we know, what the kernel says to them, and what we say.
+//! Programs that are broken in every way we know, the kernel's errors for them, and our diagnosis.
 #![allow(clippy::unwrap_used)]
 
 mod scene;
@@ -29,13 +29,13 @@ impl Folder {
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         path
     }
-    /// Compiled by the system's C compiler.
+    /// Compiles a program with the system's C compiler.
     fn compiled(&self, name: &str, source: &str, flags: &[&str]) -> PathBuf {
         galgo_testkit::file::compile(self.0.path(), name, source, flags)
     }
 }
 
-/// Starts it, which must fail, and returns the diagnosis.
+/// Starts the program, which must fail. Returns the diagnosis.
 fn fails(path: &Path) -> String {
     let mut scene = Scene::new();
     scene.env = EnvBlock::default();
@@ -54,7 +54,7 @@ fn says(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Files with their modes, and what is wrong with them.
+/// Names, modes and contents of files, with the reason why each is refused.
 const REFUSED: [(&str, u32, &[u8], &str); 12] = [
     (
         "plain",

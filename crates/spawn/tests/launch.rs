@@ -1,4 +1,5 @@
-//! Starts that nobody waits for. One test, for it counts what the whole process has.
+//! Starts without waiting for their outcome. This is a single test because it counts descriptors and children of the
+//! whole process.
 #![allow(clippy::unwrap_used)]
 
 mod scene;
@@ -66,7 +67,7 @@ impl Field {
         Launched { child, stdout }
     }
 
-    /// The outcome, once there is one. The child's exit, or its output, is what is waited for: no time.
+    /// Returns the outcome as soon as it is known. It waits for the child's exit or its output, not for a time.
     fn outcome(&mut self, launched: &Launched) -> Result<(), Box<FailedLaunch>> {
         loop {
             match self.spawner.outcome(&launched.child) {
@@ -88,7 +89,7 @@ impl Field {
         let mut launched = self.launch(launch(args));
         self.outcome(&launched).unwrap();
         let mut text = String::new();
-        // The end of file: nobody here holds the other end any more.
+        // The read ends only if no process here holds the other end any more.
         launched.stdout.read_to_string(&mut text).unwrap();
         (text, launched.child.wait().unwrap().status)
     }
@@ -96,7 +97,7 @@ impl Field {
     fn failure(&mut self, launch: Launch) -> (Box<FailedLaunch>, Status) {
         let mut launched = self.launch(launch);
         let failed = self.outcome(&launched).unwrap_err();
-        // Told once, and the next is not blamed for it.
+        // The failure is reported once. The next start is not blamed for it.
         assert!(matches!(
             self.spawner.outcome(&launched.child),
             LaunchOutcome::Started
@@ -113,7 +114,7 @@ fn descriptors() -> usize {
 }
 
 fn has_children() -> bool {
-    // SAFETY: a null status is allowed.
+    // SAFETY: waitpid allows a null status.
     let ret = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
     ret >= 0
 }
@@ -174,7 +175,7 @@ fn failures_are_told_apart_and_can_be_tried_again(field: &mut Field) {
     again.child.wait().unwrap();
 }
 
-/// More than have ground of their own: the others are waited for.
+/// There are more launches than stacks for them. The surplus launches wait for a stack.
 fn many_under_way_do_not_disturb_each_other(field: &mut Field) {
     for _ in 0..50 {
         let mut all: Vec<_> = (0..12)
@@ -190,14 +191,14 @@ fn many_under_way_do_not_disturb_each_other(field: &mut Field) {
     }
 }
 
-/// A file with a lease (fcntl(2)): whoever executes it waits until that is given up, as on a file system that does not
-/// answer.
+/// A file with a lease (fcntl(2)). A process that executes the file waits until the lease is given up, as on a file
+/// system that does not respond.
 struct Leased(File);
 
 impl Leased {
     fn new(path: &std::path::Path) -> Self {
         let file = File::open(path).unwrap();
-        // SAFETY: numbers only; the signal that says that somebody waits is not wanted.
+        // SAFETY: these calls take only numbers. The signal about a waiting process is not wanted.
         unsafe {
             libc::signal(libc::SIGIO, libc::SIG_IGN);
             let done = libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK);
@@ -223,7 +224,7 @@ fn an_execve_that_takes_long_keeps_nobody(field: &mut Field) {
         assert!(field.text(&["/bin/true"]).1.success());
         let Launched { child, mut stdout } = dropped;
         drop(child);
-        // It is ended, wherever it was on its way: once its ground is taken back its pipe has no other end.
+        // The child is ended at any stage of its start. Once its stack is taken back, the pipe has no other end.
         while stdout_is_open(&stdout) {
             let _ = field.text(&["/bin/true"]);
         }
@@ -268,6 +269,6 @@ fn starts_that_nobody_waits_for() {
     assert!(!has_children());
     drop(field);
     assert_eq!(descriptors(), none);
-    // Here children are dropped before they have ended: the reaper has a descriptor of its own.
+    // Here children are dropped before they have ended, so the reaper has a descriptor of its own.
     an_execve_that_takes_long_keeps_nobody(&mut Field::new());
 }

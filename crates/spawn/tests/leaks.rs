@@ -1,5 +1,5 @@
-//! What a thousand starts leave behind in the server. One test, for it counts what the whole
-//! process has.
+//! Counts the descriptors and children that a thousand starts leave behind in the server. This is a
+//! single test because it counts those of the whole process.
 #![allow(clippy::unwrap_used)]
 
 mod scene;
@@ -13,14 +13,15 @@ fn descriptors() -> usize {
 }
 
 fn has_children() -> bool {
-    // SAFETY: a null status is allowed.
+    // SAFETY: waitpid allows a null status.
     let ret = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
     ret >= 0
 }
 
 #[test]
 fn starts_and_failures_leave_neither_descriptors_nor_zombies() {
-    // Inherited from whoever started the server, this would make the kernel drop every exit status.
+    // If the server inherited this setting from its parent, the kernel would drop every exit
+    // status.
     // SAFETY: ignoring a signal runs no code.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     let none = descriptors();

@@ -1,4 +1,4 @@
-//! What a program finds when it starts.
+//! The state in which a program starts.
 #![allow(clippy::unwrap_used)]
 
 mod scene;
@@ -27,7 +27,7 @@ fn only_0_1_and_2_reach_a_program() {
         .collect();
     let most = open.iter().map(AsRawFd::as_raw_fd).max().unwrap();
     assert!(most >= 1000);
-    // A spawner made late, with high numbers, is slower but not wrong.
+    // A spawner that was made late has high descriptor numbers. It is slower, but not wrong.
     for mut scene in [Scene::new(), std::mem::replace(&mut scene, Scene::new())] {
         let list = format!(
             "n=0; while [ $n -lt {} ]; do [ -e /proc/$$/fd/$n ] && echo $n; n=$((n+1)); done",
@@ -128,7 +128,7 @@ fn no_signal_is_ignored_or_blocked() {
         libc::signal(libc::SIGUSR2, libc::SIG_IGN);
     }
     let mut scene = Scene::new();
-    // SAFETY: a set on this stack, and the mask of this thread only.
+    // SAFETY: the set is on this stack, and only the mask of this thread changes.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigfillset(&mut set);
@@ -259,7 +259,7 @@ fn a_failure_names_its_stage() {
         (dir.path().to_owned(), libc::EACCES),
     ] {
         let mut scene = Scene::new();
-        // Another test's child may hold the file as it was just written, for a moment.
+        // For a moment, a child of another test may still hold the file open for writing.
         let e = loop {
             let e = scene.start(&path, &["x"]).map(|_| ()).unwrap_err();
             if !e.is_busy() || errno == libc::ETXTBSY {
@@ -272,7 +272,7 @@ fn a_failure_names_its_stage() {
             "{path:?}"
         );
         assert_eq!(e.is_busy(), errno == libc::ETXTBSY);
-        // and the spawner is as good as before
+        // The spawner works as before.
         assert_eq!(scene.text("/bin/echo", &["echo", "on"]), "on\n");
     }
 }
@@ -324,7 +324,7 @@ fn the_largest_environment_that_fits_starts() {
         let last = std::mem::replace(&mut scene.env, more);
         match scene.start("/bin/true", &["true"]) {
             Ok(mut running) => assert!(running.child.wait().unwrap().status.success()),
-            // never the kernel's own E2BIG
+            // The kernel's own E2BIG never occurs.
             Err(e) => {
                 assert_eq!(e.stage, StartStage::Environment, "{e}");
                 assert!(last.size() > 1 << 20, "{n}");

@@ -1,5 +1,5 @@
-//! Random numbers: no child draws what another one draws. All languages in one binary, so that they
-//! take the processors together.
+//! Random numbers: no two children draw the same. All languages are in one binary so that their
+//! tests share the processors.
 #![allow(clippy::unwrap_used)]
 
 mod scene;
@@ -10,7 +10,7 @@ use std::{collections::HashSet, fs, path::Path};
 
 const CHILDREN: usize = 10_000;
 
-/// What `count` children print, in words: `words` from each.
+/// Returns the output of `count` children, `words` words from each.
 fn drawn(warm: &Warm, count: usize, words: usize) -> Vec<Vec<String>> {
     assert_eq!(warm.loaded.obstacle, None);
     let split = |line: &String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -29,7 +29,7 @@ fn all_differ(lines: &[Vec<String>]) {
     }
 }
 
-/// The template has seeded and used it.
+/// A program that has seeded and used OpenSSL before its template forks.
 const OPENSSL: &str = r#"
 #include <stdio.h>
 #include <unistd.h>
@@ -72,8 +72,8 @@ fn perl() {
         CHILDREN,
         2,
     );
-    // A seed of Perl has 32 bits, cold or warm: of 10,000 two are the same once in 86 runs, three
-    // pairs of them once in four million.
+    // A seed of Perl has 32 bits, cold or warm. Among 10,000 seeds, a pair of equal seeds occurs
+    // once in 86 runs, three pairs once in four million.
     for at in 0..2 {
         let seen: HashSet<&String> = lines.iter().map(|line| &line[at]).collect();
         assert!(
@@ -105,7 +105,8 @@ fn python_modules() {
     all_differ(&drawn(&warm, CHILDREN, 6));
 }
 
-/// What keeps no state between children, or all of it in one of the generators above.
+/// Python modules that keep no state between children, or keep all their state in a generator
+/// tested above.
 #[test]
 fn more_python_modules() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,7 +123,7 @@ fn more_python_modules() {
 #[test]
 fn ruby() {
     let folder = tempfile::tempdir().unwrap();
-    // The library is loaded ahead: what it holds is made before the fork.
+    // The library is preloaded: its generators are made before the fork.
     let library = folder.path().join("own.rb");
     fs::write(&library, "MINE = Random.new\nclass Other < Random; def initialize; super; end; end\nOTHER = Other.new\nFIXED = Random.new(7)\n").unwrap();
     let text = format!("#!/usr/bin/ruby\nahead = defined?(MINE)\nrequire 'securerandom'; require 'tempfile'; require '{}'

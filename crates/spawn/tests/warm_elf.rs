@@ -44,7 +44,7 @@ fn each_request_has_a_process_that_knows_nothing_of_another() {
     }
 }
 
-/// Whose `malloc`, `free`, `open` and `pthread_create` a program calls.
+/// Prints the origin of the `malloc`, `free`, `open` and `pthread_create` that a program calls.
 const NAMES: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -67,7 +67,7 @@ fn a_linked_program_has_none_of_what_the_shim_does_for_languages() {
     assert_eq!(Warm::load(&program).get(&[]).out, "its own\n".repeat(6));
 }
 
-/// What a constructor does, and the words that name it.
+/// Actions of a constructor, each with the expected words of the obstacle.
 const OBSTACLES: &[(&str, &str)] = &[
     ("printf(\"early\")", "prints while loading"),
     ("alarm(5)", "sets an alarm"),
@@ -160,7 +160,7 @@ fn a_child_is_a_process_like_any_other() {
         let warm = Warm::load(&program);
         assert_eq!(warm.loaded.obstacle, None);
         let answer = warm.get(&[("QUERY_STRING", "exec")]);
-        // The fork handler runs for the child itself, and for the child's own.
+        // The fork handler runs for the child itself, and for the process that the child forks.
         let expected = "made early 1 1\n0 1\n9 7\nthrown\nchild 2\nshell\n4 3\nexecuted\n";
         assert_eq!(answer.out, expected, "{flags:?} {}", answer.err);
         assert_eq!(answer.exit.status, Status::Code(0));
@@ -182,8 +182,8 @@ fn a_static_program_is_no_template() {
     assert!(why.why.contains("statically"), "{why:?}");
 }
 
-/// What a handler of the program's own prints at its end is still printed, in the usual order, also
-/// where it uses OpenSSL or OpenSSL was unloaded; only OpenSSL's is left out.
+/// Output of the program's own exit handlers is still printed, in the usual order. This holds even
+/// if a handler uses OpenSSL, or OpenSSL was unloaded. Only OpenSSL's own handler is left out.
 #[test]
 fn handlers_at_the_end_are_called() {
     const ENDS: &str = r#"
@@ -231,8 +231,8 @@ int main(void) {
     }
 }
 
-/// What a constructor does with its environment, and the words that name it;
-/// "" where it may be asked.
+/// Uses of the environment by a constructor, each with the expected words of the obstacle; "" if
+/// the use is allowed.
 const ASKS: &[(&str, &str)] = &[
     ("seen = getenv(\"QUERY_STRING\") != 0", "reads QUERY_STRING"),
     (
@@ -275,7 +275,7 @@ fn variables_that_are_read_too_early_are_noticed() {
             &format!("{early}{main}"),
             &["-w"],
         );
-        // The same in a library, whose constructors run before those of the program.
+        // The same code in a library. Its constructors run before those of the program.
         let library = format!("lib{n}.so");
         compile(folder.path(), &library, &early, &["-w", "-shared", "-fPIC"]);
         let beside = [

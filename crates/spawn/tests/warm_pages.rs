@@ -1,4 +1,5 @@
-//! Where the code of a template of Perl or Python lies: in large pages of its own, with the rights it had.
+//! Pages of the code of a Perl or Python template: large pages of the template's own, with the rights that
+//! the code had before.
 #![allow(clippy::unwrap_used)]
 
 mod scene;
@@ -10,9 +11,9 @@ use std::{fs, path::Path};
 const LARGE: usize = 2 << 20;
 const MADV_COLLAPSE: i32 = 25;
 
-/// Whether this kernel makes large pages when it is asked to (Linux 6.1), and has one.
+/// Whether this kernel makes large pages on request (Linux 6.1), and has one free.
 fn has_large_pages() -> bool {
-    // SAFETY: a new mapping, which nothing else knows; what is asked for lies within it.
+    // SAFETY: the mapping is new, nothing else knows it, and the requested range lies within it.
     unsafe {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -26,7 +27,7 @@ fn has_large_pages() -> bool {
     }
 }
 
-/// The mappings of a child: rights and file.
+/// Returns the mappings of a child: rights and file.
 fn mappings(interpreter: &str, text: &str) -> Vec<(String, String)> {
     let folder = tempfile::tempdir().unwrap();
     let path = script(folder.path(), "script", format!("#!{interpreter}\n{text}"));

@@ -8,7 +8,7 @@ use galgo_testkit::file::script;
 use scene::warm::Warm;
 use std::{fs, io::Read, path::Path};
 
-/// What a run showed: standard output, standard error, and how it ended.
+/// Result of a run: standard output, standard error, and status.
 type Run = (String, String, Status);
 
 const VARS: [(&str, &str); 3] = [
@@ -27,7 +27,7 @@ fn warm(warm: &Warm) -> Run {
     (answer.out, answer.err, answer.exit.status)
 }
 
-/// Loads the script once and lets it answer twice.
+/// Loads the script once and makes it answer twice.
 fn same(name: &str, text: &str) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(
@@ -243,7 +243,8 @@ fn a_driver_of_dbi_is_learned() {
     assert_eq!(taught.get(&[]).out, "3");
 }
 
-/// Scripts that use what is loaded late: a template that learned it has it loaded, and nothing else.
+/// Scripts that use modules which Perl loads late. A template that has learned them preloads them,
+/// and nothing else changes.
 #[test]
 fn a_script_with_learned_modules_is_the_same_as_a_cold_one() {
     let scripts = [
@@ -276,7 +277,7 @@ fn sqlite_draws_other_numbers_in_each_child() {
 
 const WHOLE: &str = "its whole environment";
 
-/// What a program does while it is loaded, and which variable that depends on.
+/// Statements that run while a program loads, each with the variable that the statement depends on.
 const EARLY: [(&str, Option<&str>); 19] = [
     (
         "BEGIN { our $m = $ENV{REQUEST_METHOD} }",
@@ -323,7 +324,8 @@ const EARLY: [(&str, Option<&str>); 19] = [
     ("our $m = $ENV{REQUEST_METHOD};", None),
 ];
 
-/// What a script does before it runs, and the variable of a request that it misses.
+/// A script that reads a request's variable before it runs is reported with the name of the
+/// variable.
 #[test]
 fn variables_that_are_read_too_early_are_noticed() {
     let folder = tempfile::tempdir().unwrap();

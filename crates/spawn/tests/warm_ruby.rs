@@ -1,4 +1,4 @@
-//! Ruby scripts, stopped before their first statement: each run is what a cold start shows.
+//! Ruby scripts, stopped before their first statement: each run shows the same as a cold start.
 #![allow(clippy::unwrap_used)]
 
 mod scene;
@@ -8,7 +8,7 @@ use galgo_testkit::file::script;
 use scene::warm::{Answer, Warm};
 use std::path::Path;
 
-/// Standard output, standard error, and how it ended.
+/// Result of a run: standard output, standard error, and status.
 type Run = (String, String, Status);
 
 const VARS: [(&str, &str); 4] = [
@@ -36,7 +36,7 @@ fn ruby(folder: &Path, text: &str) -> std::path::PathBuf {
     script(folder, "script.rb", format!("{first}{text}"))
 }
 
-/// What a script shows cold and in two children of one template.
+/// Checks that a script shows the same cold and in two children of the same template.
 fn same(name: &str, text: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = ruby(folder.path(), text);
@@ -107,8 +107,9 @@ fn features_loaded_at_run_time_are_learned() {
     );
 }
 
-/// A feature that asks for what a request sets is left to each child, as is one that requires it; others
-/// are loaded ahead. One that is loaded before the script is another matter.
+/// If a feature reads a variable that a request sets, each child loads the feature itself. So do
+/// features that require such a feature; other features are preloaded. If a feature is loaded before the
+/// script, it is an obstacle instead.
 #[test]
 fn variables_that_are_read_too_early_are_noticed() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A spawner with what most tests hand to a program.
+//! A spawner with the settings that most tests give to a program.
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)] // each test binary uses a part
 
 pub mod warm;
@@ -75,7 +75,7 @@ impl Scene {
         self.start("/bin/sh", &["sh", "-c", script]).unwrap()
     }
 
-    /// What the program printed, and how it ended.
+    /// Runs a program to its end. Returns its output and its exit.
     pub fn output(&mut self, path: &str, args: &[&str]) -> (Vec<u8>, Exit) {
         let mut running = self.start(path, args).unwrap();
         let mut out = Vec::new();
@@ -98,12 +98,13 @@ impl RunningChild {
     }
 }
 
-/// Whether the process of this pidfd ends, or has something to say; on the slowest machine it does so soon.
+/// Whether the process of this pidfd ends, or has data to read. Even on the slowest machine 180 seconds
+/// suffice.
 pub fn ends(pidfd: impl AsFd) -> bool {
     is_ready(pidfd, 180)
 }
 
-/// Whether it has by now.
+/// Whether the process has ended by now.
 pub fn has_ended(pidfd: impl AsFd) -> bool {
     is_ready(pidfd, 0)
 }

@@ -1,4 +1,4 @@
-//! A template, loaded, and its answers.
+//! A loaded template and its answers.
 
 use super::{Scene, c, ends};
 use galgo_spawn::{
@@ -18,9 +18,9 @@ pub struct Warm {
     pub scene: Scene,
     pub template: Template,
     pub loaded: LoadedTemplate,
-    /// What it printed to standard error while it was loaded.
+    /// Standard error of the program while it was loaded.
     pub stderr: std::io::PipeReader,
-    /// And to standard output.
+    /// Standard output of the program while it was loaded.
     pub stdout: std::io::PipeReader,
 }
 
@@ -102,13 +102,13 @@ impl Warm {
         self.answer(vars, b"", false)
     }
 
-    /// What `count` children print, a line each. Some run at a time; `QUERY_STRING=leave` tells them
-    /// that nobody is interested in how they end.
+    /// Returns the output of `count` children, a line each. Several run at a time.
+    /// `QUERY_STRING=leave` tells them that the test ignores their status.
     pub fn lines(&self, count: usize) -> Vec<String> {
         self.lines_of(&[("QUERY_STRING", "leave")], count)
     }
 
-    /// The same for requests with these variables.
+    /// Returns the output of `count` children for requests with these variables.
     pub fn lines_of(&self, vars: &[(&str, &str)], count: usize) -> Vec<String> {
         const ABREAST: usize = 4;
         let mut env = EnvBlock::default();
@@ -160,12 +160,12 @@ impl Warm {
         answer(self.prefork(), vars, body, learn)
     }
 
-    /// As [`answer`](Self::answer), in another working directory than the template's.
+    /// Answers like [`answer`](Self::answer), in another working directory than the template's.
     pub fn answer_in(&self, dir: &Path, vars: &[(&str, &str)], body: &[u8]) -> Answer {
         answer_from(self.prefork(), Some(dir), vars, body, false)
     }
 
-    /// A parked process with a request of which nobody reads the answer.
+    /// Gives a parked process a request without reading the answer.
     pub fn give(self) -> RunningChild {
         let null = fs::File::options().read(true).write(true).open("/dev/null");
         let null = null.unwrap();
@@ -182,7 +182,7 @@ impl Warm {
         self.template.itself().start(&request).unwrap()
     }
 
-    /// What a parked process answers.
+    /// Returns the answer of a parked process.
     pub fn itself(self, vars: &[(&str, &str)], body: &[u8], learn: bool) -> Answer {
         answer(self.template.itself(), vars, body, learn)
     }
@@ -242,7 +242,7 @@ fn arrived(mut preforked: PreforkedChild) -> PreforkedChild {
     preforked
 }
 
-/// Standard output, standard error and end of a cold start.
+/// Returns standard output, standard error and status of a cold start.
 pub fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> (String, String, Status) {
     let mut scene = Scene::new();
     for (name, value) in vars {

@@ -1,4 +1,4 @@
-//! Node scripts: what a cold run does, a child of a template does.
+//! Node scripts: a child of a template does the same as a cold run.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../scene/mod.rs"]
@@ -19,7 +19,7 @@ use std::{
     path::Path,
 };
 
-/// The program as a request starts it without a template.
+/// Runs the program as a request does without a template.
 fn cold(path: &Path, vars: &[(&str, &str)], body: &[u8]) -> Answer {
     let mut scene = Scene::new();
     let mut env = EnvBlock::default();
@@ -62,7 +62,7 @@ fn write(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
     script(folder, name, format!("#!/usr/bin/env node\n{text}\n"))
 }
 
-/// What no two processes have in common.
+/// Replaces the process ids, which always differ.
 fn mend(text: &str) -> String {
     let mut parts = text.split("(node:");
     let mut mended = parts.next().unwrap_or_default().to_owned();
@@ -109,7 +109,7 @@ fn what_a_cold_run_does_is_done() {
     assert!(differ.is_empty(), "{}", differ.join("\n"));
 }
 
-/// Writes a package and a script that requires it; loads the template that has learned it.
+/// Writes a package and a script that requires it. Loads a template that has learned the package.
 fn with_package(folder: &Path, package: &str, text: &str) -> Warm {
     let of = folder.join("node_modules/pack");
     fs::create_dir_all(&of).unwrap();
@@ -124,7 +124,7 @@ fn with_package(folder: &Path, package: &str, text: &str) -> Warm {
     Warm::load_with(&path, learned)
 }
 
-/// A package found by its package.json, and the template that has learned it.
+/// Writes a package that is found by its package.json. Loads a template that has learned the package.
 fn with_described_package(folder: &Path, text: &str) -> Warm {
     let of = folder.join("node_modules/pack");
     fs::create_dir_all(&of).unwrap();
@@ -247,7 +247,8 @@ fn what_stands_in_the_way_is_named() {
     }
 }
 
-/// As `debug` does, on which much depends (Express). What it keeps of the environment is that of each request.
+/// The package works like `debug`, which many packages (Express) depend on. Values that it keeps from the
+/// environment are those of each request.
 #[test]
 fn a_package_may_look_for_its_own_variables_and_for_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
@@ -276,8 +277,8 @@ fn a_package_may_look_for_its_own_variables_and_for_a_terminal() {
     }
 }
 
-/// What loads something ahead of the script, by an option: the script is run for a request only, and
-/// as it is cold.
+/// Options that load code ahead of the script. The script still runs only for a request, with the same result
+/// as cold.
 #[test]
 fn options_that_load_something_ahead() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,7 +320,7 @@ fn options_that_load_something_ahead() {
     assert!(!folder.path().join("ran-ahead").exists());
 }
 
-/// And runs nothing of the program ahead: the thread has the request's variables.
+/// Parking runs nothing of the program ahead: the thread sees the request's variables.
 #[test]
 fn what_cannot_be_forked_can_be_parked() {
     let folder = tempfile::tempdir().unwrap();
@@ -337,7 +338,7 @@ fn what_cannot_be_forked_can_be_parked() {
     assert_eq!(warm.itself(&[("QUERY_STRING", "q")], b"", false).out, "q\n");
 }
 
-/// What a parked process is killed with unread is nobody's: the request can be started cold.
+/// If a parked process is killed before it reads its request, the request can still be started cold.
 #[test]
 fn whether_a_parked_process_has_begun() {
     let folder = tempfile::tempdir().unwrap();

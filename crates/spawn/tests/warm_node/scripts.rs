@@ -1,6 +1,6 @@
-//! Scripts that must not be able to tell how they were started.
+//! Scripts that must not be able to tell in which way they were started.
 
-/// Name (its ending says the kind of module), and the script below its first line.
+/// Name (its extension tells the kind of module), and the script below its first line.
 pub(crate) const ALIKE: &[(&str, &str)] = &[
     (
         "argv.js",

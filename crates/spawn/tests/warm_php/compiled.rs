@@ -1,4 +1,4 @@
-//! Scripts that are compiled ahead.
+//! Scripts that are compiled ahead of a request.
 
 use crate::page::{Page, Run};
 use rustix::fs::{CWD, Mode, mknodat};
@@ -6,10 +6,10 @@ use std::{fs, path::Path};
 
 const FRESH: &str = "opcache.enable = 1\nuser_ini.cache_ttl = 0";
 
-/// How many scripts a request found compiled.
+/// Prints how many scripts a request found compiled.
 const FOUND: &str = "echo ' found ', opcache_get_status()['opcache_statistics']['hits'];";
 
-/// A page that includes a part, and the scripts that it runs.
+/// Makes a page that includes a part. Returns the page and the scripts that it runs.
 fn pair(text: &str, part: &str) -> (Page, String) {
     let page = Page::new(text, FRESH);
     page.write("part.php", part);
@@ -19,7 +19,7 @@ fn pair(text: &str, part: &str) -> (Page, String) {
     (page, scripts)
 }
 
-/// What it printed, without its header.
+/// Returns the output of a run without its header.
 fn body(run: &Run) -> &str {
     run.0.split_once("\r\n\r\n").unwrap().1
 }
@@ -38,7 +38,7 @@ fn what_a_child_ran_its_siblings_find_compiled() {
     for script in scripts.lines() {
         assert!(warm.loaded.files.contains(Path::new(script)), "{script}");
     }
-    // In a process that serves all of them the first would have changed it.
+    // In a process that serves several requests, the first request would have changed the scripts.
     assert_eq!(page.told(&warm), scripts);
 }
 
@@ -77,7 +77,7 @@ fn a_script_that_changes_in_the_middle_of_a_request() {
     assert_eq!(page.ask(&warm), page.cold());
 }
 
-/// What one does to what is compiled is gone with it.
+/// If a child changes compiled code, the change is gone with the child.
 #[test]
 fn no_sibling_changes_what_is_compiled() {
     let text = format!(
@@ -97,7 +97,7 @@ fn no_sibling_changes_what_is_compiled() {
     }
 }
 
-/// Several files, as an application has them.
+/// Several files, as in an application.
 #[test]
 fn many_scripts_are_as_in_a_cold_start() {
     let page = Page::new(
@@ -154,7 +154,7 @@ fn many_scripts_are_as_in_a_cold_start() {
     );
 }
 
-/// A folder may have a script compiled otherwise.
+/// A folder may have settings under which a script compiles differently.
 #[test]
 fn other_settings_are_those_of_the_request() {
     let (page, scripts) = pair(
@@ -174,7 +174,7 @@ fn other_settings_are_those_of_the_request() {
     assert!(body(&page.ask(&warm)).starts_with("one"));
 }
 
-/// Whoever has asked for something else gets that.
+/// If the settings ask for something else, nothing is compiled ahead.
 #[test]
 fn where_nothing_is_compiled_ahead() {
     for setting in [
@@ -192,7 +192,7 @@ fn where_nothing_is_compiled_ahead() {
     }
 }
 
-/// A child may have told anything: it costs time.
+/// A child may report any file as a script. Such a file costs time, but nothing else.
 #[test]
 fn what_is_no_script_is_left_alone() {
     let page = Page::new("echo 1;", FRESH);
@@ -209,7 +209,8 @@ fn what_is_no_script_is_left_alone() {
     large.set_len(1 << 30).unwrap();
     page.write("text", &"no script \u{0}".repeat(1000));
     page.write("deep.php", &format!("<?php {}", "[".repeat(100_000)));
-    // Shown where it is included, skipped where it is the script that was asked for.
+    // PHP shows this first line if the file is included, and skips it if the file is the requested
+    // script.
     page.write("program.php", "#!/usr/bin/php-cgi\n<?php echo 2;");
     let names = [
         "pipe",

@@ -1,18 +1,19 @@
-//! What extensions do as they start.
+//! Actions of extensions as they start.
 
 use galgo_testkit::file::compile;
 use std::fs;
 
 use crate::page::{Page, last};
 
-/// Its switch, as APCu has it.
+/// Registers the switch `apc.enabled`, as APCu does.
 const APCU: &str = r#"
     static const struct { const char *name; void *change, *more[3]; const char *value; void *show; unsigned length; unsigned short size; unsigned char rights; }
         settings[] = {{"apc.enabled", 0, {0}, "1", 0, 1, 11, 4}, {0}};
     int zend_register_ini_entries(const void *, int);
     zend_register_ini_entries(settings, number)"#;
 
-/// An extension: C that runs as it starts, and as each request does.
+/// Adds an extension to the page. `starts` is C code that runs at its start, `request` at each
+/// request.
 fn extension(page: &Page, starts: &str, request: &str) {
     let c = format!(
         r#"
@@ -43,7 +44,8 @@ void *get_module(void) {{ return &module; }}
     fs::write(ini, format!("{text}extension = {}\n", file.display())).unwrap();
 }
 
-/// PHP hides the names of extensions from the shim, which has to notice what they do all the same.
+/// PHP hides the names of extensions from the shim. The shim must notice their actions
+/// nevertheless.
 #[test]
 fn a_handler_that_an_extension_registers_for_a_fork_is_called() {
     let page = Page::new("echo extension_loaded('ours');", "");
@@ -96,7 +98,7 @@ fn what_an_extension_does_can_stand_in_the_way() {
     let page = Page::new("", "apc.enabled = 0");
     extension(&page, APCU, "");
     assert_eq!(page.load().loaded.obstacle, None);
-    // A setting may be a variable, too.
+    // A setting may also be a variable.
     let page = Page::new("", "error_log = \"/tmp/${SERVER_NAME}\"");
     let obstacle = page.load().loaded.obstacle.unwrap_or_default();
     assert!(
@@ -105,7 +107,7 @@ fn what_an_extension_does_can_stand_in_the_way() {
     );
 }
 
-/// Nothing of it can be written, so nothing of it is left in its file.
+/// No part of the library can be written to, so no part of it is still mapped from its file.
 #[test]
 fn a_library_that_lies_in_memory_is_watched() {
     let page = Page::new("", "");
@@ -128,7 +130,8 @@ fn a_library_that_lies_in_memory_is_watched() {
     assert!(warm.loaded.files.contains(&library));
 }
 
-/// The name that it had is that of another file: who looks at that finds out that it has changed.
+/// The library's former name is now the name of another file. A check of that file shows that the
+/// library has changed.
 #[test]
 fn an_extension_that_is_replaced_while_it_is_loaded_is_watched() {
     let page = Page::new("", "");

@@ -1,4 +1,4 @@
-//! PHP scripts run by php-cgi, stopped when its extensions have started: each run is what a cold start shows.
+//! PHP scripts run by php-cgi, stopped when its extensions have started: each run shows the same as a cold start.
 #![allow(clippy::unwrap_used)]
 
 mod compiled;
@@ -18,10 +18,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Prints whether the script runs in a child of a template, as the kernel knows its first environment.
+/// Prints whether the script runs in a child of a template. The kernel still shows the first environment of the
+/// process.
 const HOW: &str = "echo strpos(file_get_contents('/proc/self/environ'), 'GALGO_TEMPLATE=') === false ? 'cold' : 'warm';";
 
-/// These show that they were compiled ahead (docs/warm.md).
+/// Scripts whose output shows that they were compiled ahead (docs/warm.md).
 const SEEN: [&str; 2] = ["resources", "opcache"];
 
 #[test]
@@ -55,7 +56,7 @@ fn a_body_is_as_in_a_cold_start() {
     Page::new(shows, "")
         .posts("application/json", b"{\"a\": 1}")
         .is_same("json");
-    // What the script does not read is read behind it.
+    // The rest of a body that the script does not read is read after the script.
     Page::new("echo 'x';", "")
         .posts("text/plain", &[b'x'; 40_000])
         .is_same("unread");
@@ -64,7 +65,7 @@ fn a_body_is_as_in_a_cold_start() {
         .is_same("too long");
 }
 
-/// The file that PHP keeps of an upload is gone with the request.
+/// The file in which PHP keeps an upload is removed with the request.
 #[test]
 fn an_upload_is_removed_with_its_request() {
     let shows = "$f = $_FILES['f']; echo $f['name'], $f['size'], file_get_contents($f['tmp_name']), $_POST['t']; \
@@ -82,7 +83,7 @@ fn an_upload_is_removed_with_its_request() {
     );
 }
 
-/// A query that looks like an option, and none: the script runs.
+/// Queries that look like an option, and an empty query: the script runs.
 #[test]
 fn no_query_is_an_option() {
     let mut page = Page::new(
@@ -106,7 +107,7 @@ fn no_query_is_an_option() {
     }
 }
 
-/// php-cgi's own refusals have its own status.
+/// If php-cgi itself refuses a script, the exit status is php-cgi's.
 #[test]
 fn a_script_that_is_not_there_is_refused_as_ever() {
     let mut page = Page::new("", "");
@@ -119,7 +120,7 @@ fn a_script_that_is_not_there_is_refused_as_ever() {
     Page::new("", "open_basedir = /nowhere").is_same("open_basedir");
 }
 
-/// One template serves all scripts, each in its own folder.
+/// A template serves all scripts, each in its own folder.
 #[test]
 fn the_request_names_the_script() {
     let mut page = Page::new("echo 'own';", "");
@@ -139,7 +140,7 @@ fn a_child_of_a_template_answers() {
     assert_eq!(last(&page.cold()), "cold");
 }
 
-/// Where php-cgi would find other settings than its template has, the child is php-cgi anew.
+/// If php-cgi would find other settings than the template has, the child starts php-cgi anew.
 #[test]
 fn other_settings_are_a_cold_start() {
     let shows = format!("{HOW} echo ' ', ini_get('user_agent');");
@@ -151,7 +152,8 @@ fn other_settings_are_a_cold_start() {
         assert_eq!(got, expected);
         assert!(last(&got).starts_with(says), "{got:?}");
     };
-    // The first name counts wherever it is; of the second the one in PHPRC.
+    // The file with the first name counts wherever it is. Of the files with the second name, only the file in PHPRC
+    // counts.
     let local = page.folder.path().join("php-cgi-fcgi.ini");
     fs::write(&local, "user_agent = local").unwrap();
     is_cold(&page, "cold local");
@@ -171,7 +173,7 @@ fn other_settings_are_a_cold_start() {
     is_cold(&page, "cold granted");
 }
 
-/// A php.ini that is found beside the script holds for scripts beside it.
+/// A php.ini beside the script applies to scripts in the same folder.
 #[test]
 fn settings_beside_the_script_are_those_of_its_folder() {
     let mut page = Page::new(&format!("{HOW} echo ini_get('user_agent');"), "");
@@ -263,11 +265,11 @@ fn the_files_that_settings_came_from_are_told() {
     }
 }
 
-/// Nothing is seeded before the fork: no child draws what another one draws.
+/// Nothing is seeded before the fork: no two children draw the same.
 #[test]
 fn no_child_draws_what_another_draws() {
     const CHILDREN: usize = 10_000;
-    // Whether a generator is seeded with more than 32 bits, whatever it draws.
+    // Name of a generator, whether its seed has more than 32 bits, and PHP code that draws.
     let draws = [
         ("random_bytes", true, "bin2hex(random_bytes(12))"),
         ("openssl", true, "bin2hex(openssl_random_pseudo_bytes(12))"),
@@ -294,7 +296,7 @@ fn no_child_draws_what_another_draws() {
         ("lcg_value", false, "lcg_value()"),
     ];
     let all: Vec<&str> = draws.iter().map(|(.., php)| *php).collect();
-    // One write: they run at a time.
+    // The line is printed by a single write because several children run at a time.
     let shows = format!(
         "echo PHP_EOL . 'X: ' . implode(' ', [{}]) . PHP_EOL;",
         all.join(", ")
@@ -310,13 +312,14 @@ fn no_child_draws_what_another_draws() {
     assert_eq!(lines.len(), CHILDREN);
     for (at, (name, wide, _)) in draws.iter().enumerate() {
         let seen: HashSet<&str> = lines.iter().map(|line| line[at]).collect();
-        // Of 10,000 seeds of 32 bits two are the same once in 86 runs, three pairs of them once in four million.
+        // Among 10,000 seeds of 32 bits, a pair of equal seeds occurs once in 86 runs, three pairs once in four
+        // million.
         let least = CHILDREN - if *wide { 0 } else { 2 };
         assert!(seen.len() >= least, "{name}: {}", seen.len());
     }
 }
 
-/// All of a small library that is only read is a mapping of a memory file, which nobody can write to.
+/// The read-only parts of a small library are a mapping of a memory file that no process can write to.
 #[test]
 fn a_small_library_is_in_memory() {
     let shows = "echo PHP_EOL; $file = 0; foreach (file('/proc/self/maps') as $map) { \
@@ -330,7 +333,7 @@ fn a_small_library_is_in_memory() {
     assert_eq!(last(&page.ask(&warm)), "rw-p copies works");
 }
 
-/// Where the limit of a file's size allows no such file, libraries stay as they are; a signal would end the template.
+/// If the limit of file sizes forbids the memory file, libraries stay unchanged. A signal would end the template.
 #[test]
 fn a_limit_of_file_sizes_leaves_libraries_as_they_are() {
     let page = Page::new(HOW, "");
@@ -344,7 +347,7 @@ fn a_limit_of_file_sizes_leaves_libraries_as_they_are() {
     assert_eq!(last(&page.ask(&warm)), "warm");
 }
 
-/// What of a library is only read is one mapping, and no mapping can be both written and executed.
+/// The read-only parts of a library are a single mapping. No mapping is both writable and executable.
 #[test]
 fn libraries_are_few_mappings() {
     let shows = "echo PHP_EOL; $before = ['', '', '']; $parts = 0; foreach (file('/proc/self/maps') as $map) { \
@@ -361,11 +364,11 @@ fn libraries_are_few_mappings() {
         .map(|run| last(run).to_owned())
         .collect();
     let parts: Vec<usize> = parts.iter().map(|n| n.parse().unwrap()).collect();
-    // Where code was copied into large pages it is no part of the file any more.
+    // Code that was copied into large pages is no longer part of the file.
     assert!(parts[0] > 20 && parts[1] == 0, "{parts:?}");
 }
 
-/// opcache's memory and its locks are each child's own, as they are each process's cold.
+/// Each child has opcache memory and locks of its own, as each cold process does.
 #[test]
 fn siblings_share_nothing_of_opcache() {
     let shows = "$maps = file('/proc/self/maps'); foreach ($maps as $map) if (preg_match('/^\\S+ .w.s /', $map)) echo $map; \
@@ -393,7 +396,7 @@ fn siblings_share_nothing_of_opcache() {
     }
 }
 
-/// What opcache would do for the first request, or cannot be kept apart, is left to each child.
+/// If opcache would do work for the first request, or cannot be kept apart, each child does it itself.
 #[test]
 fn what_opcache_does_beyond_caching_is_as_in_a_cold_start() {
     let page = Page::new(

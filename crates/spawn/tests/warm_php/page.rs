@@ -1,4 +1,4 @@
-//! A script of PHP and what it shows.
+//! A PHP script and its output.
 
 use crate::scene::{
     self, Scene,
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// opcache keeps no script that was changed a moment ago.
+/// Makes a file old: opcache does not keep scripts that were changed a moment ago.
 fn age(path: &Path) {
     let before = SystemTime::now() - Duration::from_secs(3600);
     File::options()
@@ -22,14 +22,14 @@ fn age(path: &Path) {
         .unwrap();
 }
 
-/// Standard output, standard error, and how it ended.
+/// Result of a run: standard output, standard error, and status.
 pub(crate) type Run = (String, String, Status);
 
-/// The same settings on every machine.
+/// Settings that are the same on every machine.
 pub(crate) const INI: &str =
     "display_errors = 1\nhtml_errors = 0\nlog_errors = 0\nvariables_order = EGPCS\n";
 
-/// A script beside a php.ini of its own, and a program that has php-cgi run it.
+/// A script beside a php.ini of its own, and a program that makes php-cgi run the script.
 pub(crate) struct Page {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) path: PathBuf,
@@ -94,7 +94,7 @@ impl Page {
         self.load_with("")
     }
 
-    /// With scripts compiled ahead, one a line.
+    /// Loads a template with these scripts compiled ahead, one a line.
     pub(crate) fn load_with(&self, scripts: &str) -> Warm {
         let mut scene = Scene::new();
         for (name, value) in &self.vars[..3] {
@@ -107,7 +107,7 @@ impl Page {
         seen(warm.answer(&self.vars(), &self.body, false))
     }
 
-    /// A script beside it that is not new.
+    /// Writes an old script beside the page's script.
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         fs::write(&path, text).unwrap();
@@ -115,18 +115,20 @@ impl Page {
         path
     }
 
-    /// The scripts that a child tells it ran.
+    /// Returns the scripts that a child reports to have run.
     pub(crate) fn told(&self, warm: &Warm) -> String {
         warm.answer(&self.vars(), &self.body, true).learned
     }
 
-    /// What children show is what a cold start shows, and so if what they run is compiled ahead.
+    /// Checks that children show the same as a cold start, with and without their scripts compiled
+    /// ahead.
     pub(crate) fn is_same(&self, name: &str) {
         let scripts = self.is_same_uncompiled(name);
         self.is_same_with(&scripts, &format!("{name}, compiled"));
     }
 
-    /// So while nothing is compiled. Answers with the scripts that they run.
+    /// Checks that children show the same as a cold start while nothing is compiled. Returns the
+    /// scripts that they run.
     pub(crate) fn is_same_uncompiled(&self, name: &str) -> String {
         let warm = self.is_same_with("", name);
         self.told(&warm)
@@ -147,7 +149,7 @@ pub(crate) fn seen(answer: Answer) -> Run {
     (answer.out, answer.err, answer.exit.status)
 }
 
-/// The last line of what a script shows.
+/// Returns the last line of a script's output.
 pub(crate) fn last(run: &Run) -> &str {
     run.0.lines().next_back().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Scripts that show what a cold start shows: a name, the script, settings.
+//! Scripts that show the same as in a cold start: a name, the script, settings.
 
 #[rustfmt::skip] // a table
 pub(crate) const SCRIPTS: &[(&str, &str, &str)] = &[

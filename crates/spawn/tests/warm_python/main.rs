@@ -1,5 +1,4 @@
-//! Python scripts, stopped before their first line: whatever a script can see or do is as in a cold
-//! start.
+//! Python scripts, stopped before their first line: everything that a script can see or do is the same as in a cold start.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../scene/mod.rs"]
@@ -13,7 +12,7 @@ use scene::warm::{Answer, Warm};
 use scripts::SCRIPTS;
 use std::{fs, path::Path, process::Command};
 
-/// Another interpreter than the system's can be tried.
+/// Returns the interpreter: the system's, unless GALGO_TEST_PYTHON names another.
 fn python() -> String {
     std::env::var("GALGO_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned())
 }
@@ -38,7 +37,7 @@ fn seen(answer: Answer) -> (String, String, Status) {
     (out, err, answer.exit.status)
 }
 
-/// Without addresses, which are never the same.
+/// Removes addresses, which differ from run to run.
 fn plain(text: &str) -> String {
     let mut parts = text.split(" at 0x");
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -49,7 +48,7 @@ fn plain(text: &str) -> String {
     plain
 }
 
-/// Runs a program cold, warm, and warm with the modules loaded that it was seen to load.
+/// Runs a program cold, warm, and warm with the modules preloaded that it was seen to load.
 fn compare(name: &str, path: &Path) -> (String, String, Status) {
     let body = b"line one\r\nline two caf\xc3\xa9\nend";
     let expected = cold(path, &VARS, body);
@@ -139,7 +138,7 @@ fn modules_beside_the_script_and_in_a_virtual_environment_are_found() {
     assert_eq!(status, Status::Code(0));
 }
 
-/// A program that is loaded as if a cold run had been seen to load `modules`.
+/// Loads a program as if a cold run had been seen to load `modules`.
 fn with_modules(folder: &Path, text: &str, modules: &str) -> Warm {
     let path = script(folder, "program.py", &(first_line("") + text));
     Warm::load_with(&path, modules)
@@ -199,8 +198,8 @@ fn modules_that_do_more_than_load_are_left_to_the_children() {
     }
 }
 
-/// One that is no word of Python's grammar; and one refusal among many: the others are loaded, each once for all and once to be
-/// tried, however many are refused.
+/// A module whose name is not an identifier of Python's grammar is loaded. So are the other modules if some are refused.
+/// However many are refused, each good module is loaded once to be tried and once for good.
 #[test]
 fn what_is_refused_costs_the_others_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -226,7 +225,7 @@ fn what_is_refused_costs_the_others_nothing() {
     assert_eq!(fs::read(folder.path().join("loads")).unwrap().len(), 2 * 9);
 }
 
-/// Children tell the modules as these were completed: what another one imports comes before it.
+/// Children report modules in the order in which their loading ended: a module comes after its imports.
 #[test]
 fn what_fails_alone_may_load_with_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,7 +246,7 @@ fn what_fails_alone_may_load_with_another() {
     assert_eq!(warm.get(&VARS).out, "True\n");
 }
 
-/// A module that leaves something on the heap, and what becomes of that in a child.
+/// A module that leaves allocations on the heap, and a script that uses them in a child.
 const HEAP: [&str; 2] = [
     "import ctypes\n\
      libc = ctypes.CDLL(None)\n\
@@ -294,7 +293,7 @@ fn what_a_module_does_to_the_environment_while_it_loads_is_kept() {
         "import settings, os\nprint(os.environ, flush=True)\nos.execl('/usr/bin/env', 'env')\n";
     let path = script(folder.path(), "program.py", &(first_line("") + text));
     let vars = [("GIVEN", "value")];
-    // A variable that a request has and the template has not keeps the request's value.
+    // If a request has a variable and the template does not, the variable keeps the request's value.
     let warm = Warm::load_with(&path, "settings");
     let (out, _, _) = seen(warm.answer(&vars, b"", false));
     assert!(
@@ -353,7 +352,7 @@ fn nothing_that_a_script_leaves_behind_reaches_the_next() {
     }
 }
 
-/// SQLite clears up when a connection is closed: a journal that stays costs the next one its recovery.
+/// SQLite cleans up when a connection is closed. A journal that stays makes the next connection recover it.
 #[test]
 fn what_a_script_holds_is_let_go_of() {
     let folder = tempfile::tempdir().unwrap();

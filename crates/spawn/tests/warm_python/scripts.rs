@@ -1,4 +1,5 @@
-//! Scripts that say what they see and do; each is run cold and warm, and must say the same.
+//! Scripts that print everything that they see and do. Each runs cold and warm, and must print the
+//! same.
 
 /// Name, options of the interpreter, script.
 pub(crate) const SCRIPTS: &[(&str, &str, &str)] = &[

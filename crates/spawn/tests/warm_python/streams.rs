@@ -1,4 +1,5 @@
-//! What a child is given: its standard input, whatever kind of file that is, and its priority.
+//! Properties that a child is given: its standard input, whatever kind of file it is, and its
+//! priority.
 
 use super::{first_line, with_modules};
 use crate::scene::warm::Warm;
@@ -52,7 +53,7 @@ fn told_without_input(warm: &Warm) -> String {
     answer_to(warm, &fs::File::open("/dev/null").unwrap())
 }
 
-/// What a child prints that is given this as its standard input.
+/// Returns the output of a child with this standard input.
 fn answer_to(warm: &Warm, stdin: &fs::File) -> String {
     answer_with(Priority::Normal, warm, stdin)
 }
