@@ -1,4 +1,4 @@
-//! Files that hold sites, and the logs that these have.
+//! Included files that hold sites, and the logs of these sites.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ list![
 
 const INCLUDE: &str = "include = \"sites/*.toml\"\n";
 
-/// A site with `sites/NAME.toml`, whose pages lie in `NAME/`.
+/// Adds `sites/NAME.toml` with a host whose pages are in `NAME/`.
 fn with(site: Site, name: &str, top: &str) -> Site {
     site.file(&format!("{name}/index.html"), name, 0o644).file(
         &format!("sites/{name}.toml"),
@@ -108,7 +108,7 @@ fn each_site_has_a_log() {
     ] {
         ask(&server, host);
     }
-    // No request of these hosts: its head says none.
+    // This invalid request names no host, so it is in no host's log.
     server.ask("nonsense\r\n\r\n");
     let a = lines(&server, "a.log", 2);
     assert_eq!(a.len(), 2);
@@ -125,7 +125,7 @@ fn each_site_has_a_log() {
         (&b["host"], &b["status"]),
         (&"b.example".into(), &200.into())
     );
-    // The server's own has the others.
+    // The server's own log has the remaining requests.
     wait_until(
         "the lines of the last requests, of which each event loop writes its own",
         || {
@@ -152,14 +152,14 @@ fn logs_are_opened_again() {
     };
     asks();
     lines(&server, "a.log", 1);
-    // Rotated.
+    // The log is rotated.
     fs::rename(server.path("a.log"), server.path("a.log.1")).unwrap();
     server.signal(Signal::USR1);
     wait_until("a new file", || server.path("a.log").exists());
     asks();
     lines(&server, "a.log", 1);
     assert_eq!(lines(&server, "a.log.1", 1).len(), 1);
-    // And again with a reload, which also moves a log: the request on the kept connection finds it.
+    // A reload rotates again, and also moves a log: a request on the kept connection goes to the new place.
     fs::rename(server.path("a.log"), server.path("a.log.2")).unwrap();
     fs::write(
         server.path("sites/b.toml"),
@@ -171,7 +171,7 @@ fn logs_are_opened_again() {
     lines(&server, "a.log", 1);
     ask(&server, "b.example");
     lines(&server, "new.log", 1);
-    // A log that cannot be opened keeps everything as it was.
+    // If a log cannot be opened, the old configuration and its logs stay in use.
     fs::write(
         server.path("sites/b.toml"),
         text("b", "access_log = \"../none/x.log\""),
@@ -183,7 +183,7 @@ fn logs_are_opened_again() {
     lines(&server, "new.log", 2);
 }
 
-/// Root without a user to become follows no link of others to a log, as with the server's own logs.
+/// If root runs galgo without a `user`, galgo follows no link of another user to a log, like with the server's own logs.
 fn a_log_that_is_a_link() {
     needs_root();
     let site = two();
@@ -197,7 +197,7 @@ fn a_log_that_is_a_link() {
         text("b", "access_log = \"../theirs/a.log\""),
     )
     .unwrap();
-    // Whose folder it is keeps no server from reading its configuration.
+    // The owner of the log's folder does not keep the server from reading its configuration.
     assert!(server.reload());
     server.says("symbolic link");
     assert!(!server.path("victim").exists());

@@ -1,4 +1,4 @@
-//! Programs that say who may come in: `authorizer = { cgi = "…" }`.
+//! Programs that decide whether a request is allowed: `authorizer = { cgi = "…" }`.
 
 use crate::harness::{child::pattern, list, new_site, watch::Watch};
 use galgo_testkit::Server;
@@ -16,7 +16,7 @@ list![
 
 const GRANT: &str = "printf 'Status: 204\\nVariable-REMOTE_USER: ada\\nVariable-COLOUR: red\\n\\n'";
 
-/// Programs and files that `script` guards.
+/// Starts a server whose programs and files `script` guards.
 fn serve(script: &str) -> Server {
     serve_with(script, "", "")
 }
@@ -45,7 +45,7 @@ fn a_grant_and_its_variables() {
     }
     assert!(!told.contains("grey"), "{told}");
     assert_eq!(server.get("/kept/a.txt").text(), "secret");
-    // What is granted is granted to that request.
+    // A grant holds only for its own request.
     assert!(!server.get("/cgi-bin/t?head&env").text().contains("ada"));
     watch.after(&["ok"; 3]);
 }
@@ -74,7 +74,7 @@ fn what_it_is_told() {
     assert_eq!(std::fs::read(server.mark("input")).unwrap(), b"");
 }
 
-/// It has begun to come while the authorizer runs.
+/// The body begins to arrive while the authorizer runs.
 fn the_body_is_for_who_answers() {
     let server = serve(&format!(
         "touch marks/on; until [ -e marks/go ]; do sleep 0.01; done; {GRANT}"
@@ -153,7 +153,7 @@ fn what_fails_lets_nobody_in() {
     let mut outcomes = ["script_error"; 8];
     outcomes[7] = "script_timeout";
     watch.after(&outcomes);
-    // Nor does one that is no longer there.
+    // A missing authorizer allows nothing either.
     std::fs::remove_file(server.path("judge")).unwrap();
     assert_ne!(server.get("/kept/a.txt").status, 200);
 }
@@ -168,7 +168,7 @@ fn a_client_that_leaves_ends_it() {
     watch.after(&["client_gone"]);
 }
 
-/// Before the program that answers asks for one.
+/// The authorizer gives its permit back before the program that answers asks for one.
 fn it_gives_its_permit_back() {
     let server = serve_with(GRANT, "", "max_running = 1");
     for _ in 0..5 {

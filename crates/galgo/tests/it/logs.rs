@@ -86,14 +86,14 @@ fn json_has_every_field() {
         (&9.into(), &"script_error".into())
     );
     assert!(killed.get("exit").is_none());
-    // What started no program has no end of one.
+    // A request that started no program has no exit status.
     server.get("/none");
     let none = line(&server, "/none");
     assert_eq!(
         (&none["outcome"], none.get("exit")),
         (&"not_found".into(), None)
     );
-    // What was no request has a line all the same.
+    // Invalid bytes instead of a request get a line, too.
     assert_eq!(server.ask("nonsense\r\n\r\n").status, 400);
     let nonsense = line(&server, "");
     assert_eq!(
@@ -102,7 +102,7 @@ fn json_has_every_field() {
     );
 }
 
-/// A server with a configuration of its own behind `--config`.
+/// Starts a server with its own configuration from `--config`.
 fn own(site: Site, top: &str) -> Server {
     let config = format!(
         "listen = [\"127.0.0.1:0\"]\n{top}\n[[route]]\npath = \"/health\"\nrespond = {{ body = \"fine\" }}\n\
@@ -121,7 +121,7 @@ fn lines(path: &Path, least: usize) -> Vec<String> {
     })
 }
 
-/// The parts of a Combined line; panics where it has another form.
+/// Splits a line in the Combined format. Panics if the line has another form.
 fn combined(line: &str) -> Vec<String> {
     let mut parts = Vec::new();
     let mut rest = line;
@@ -184,7 +184,7 @@ fn combined_has_its_form() {
     assert_eq!(nonsense[4], "\"-\"");
 }
 
-/// Targets that would forge a line of a log.
+/// Targets that would forge a line of a log if galgo logged them as they are.
 const TARGETS: [&str; 6] = [
     "/a%0a",
     "/a%0d%0a",
@@ -194,7 +194,7 @@ const TARGETS: [&str; 6] = [
     "/cgi-bin/\\n",
 ];
 
-/// Values of fields that would.
+/// Field values that would forge a line.
 const VALUES: [&str; 5] = [
     "a\tb",
     "\u{85}",
@@ -206,7 +206,7 @@ const VALUES: [&str; 5] = [
 fn no_line_is_forged() {
     let server = new_site().start();
     let forged = "2026-01-01T00:00:00.000Z error forged";
-    // By a program: line ends of every kind, escapes of a terminal, bytes that are no text.
+    // Forged by a program: line ends of every kind, terminal escapes, bytes that are no text.
     for text in [
         format!("a\r{forged}"),
         format!("a\u{1b}[2K\u{1b}[1A{forged}"),
@@ -218,7 +218,7 @@ fn no_line_is_forged() {
         let program = format!("/cgi-bin/t?err={}&exit=1", crate::harness::encode(&text));
         assert_eq!(server.get(&program).status, 502);
     }
-    // By a client: in what it asks for, and in its fields.
+    // Forged by a client: in the target, and in header fields.
     for target in TARGETS {
         server.get(target);
     }
@@ -237,7 +237,7 @@ fn no_line_is_forged() {
             ours || dated && ["error", "warn", "info", "stderr"].contains(&words[1]),
             "{line:?}"
         );
-        // A line of a program names its request first.
+        // Lines from programs start with the id of the request.
         assert!(
             ours || words[1] != "stderr" || words[2].starts_with('['),
             "{line:?}"
@@ -248,7 +248,7 @@ fn no_line_is_forged() {
         );
         assert!(!line.starts_with("2026-01-01"), "{line:?}");
     }
-    // Each line of the access log is JSON, which `access` asserts, of the usual shape.
+    // Each line of the access log is JSON, which `access` asserts, and has the usual fields.
     for line in server.access() {
         assert_ne!(line["outcome"], "forged");
         assert!(line["id"].is_string() && line["total_ms"].is_number());
@@ -284,10 +284,10 @@ fn both_are_opened_again() {
         "{access:?}"
     );
     assert!(error.len() == 1 && error[0].contains("second"), "{error:?}");
-    // Nothing was lost, and nothing is written to the old ones any more.
+    // No line was lost, and the server writes no more to the old files.
     assert_eq!(lines(&at("a.old"), 2).len(), 2);
     assert_eq!(lines(&at("e.old"), 1).len(), 1);
-    // Where that fails the old file is kept.
+    // If the log cannot be opened again, the old file stays in use.
     fs::rename(at("a.log"), at("a.kept")).unwrap();
     fs::create_dir(at("a.log")).unwrap();
     reopen(&server);
@@ -316,13 +316,13 @@ fn a_full_disk_is_counted_and_said() {
         assert!(l.contains("No space left on device"), "{l}");
         l.split("log: ").nth(1)?.split(' ').next()?.parse().ok()
     };
-    // All of them, the request of the start among them, in few words.
+    // The few log lines count all lost lines, including that of the start-up request.
     let said = eventually("the count of lost lines", || {
         let said = lines(&path, 1);
         let lost: u64 = said.iter().filter_map(|l| lost(l)).sum();
         (lost >= 51).then_some(said)
     });
-    // One a second.
+    // At most one line a second.
     let most = 20 + began.elapsed().as_secs();
     assert!((said.len() as u64) < most, "{said:?}");
 }
@@ -333,7 +333,7 @@ fn an_access_log_that_is_off() {
     assert!(!server.path("off").exists());
 }
 
-/// Requests that are refused, their status, and the words for it.
+/// Returns requests that are refused, with their status and the words in the log.
 fn refused() -> [(String, u16, &'static str); 8] {
     let get =
         |target: &str, fields: &str| format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
@@ -369,7 +369,7 @@ fn refused() -> [(String, u16, &'static str); 8] {
 fn why_a_request_was_refused() {
     let server = new_site().defaults("max_body = 9").start();
     for (request, status, why) in refused() {
-        // Another one may have been told of in this second.
+        // The log may have reported another refused request in this second, so the request is repeated.
         eventually(why, || {
             let mut client = server.connect();
             client.try_send(&request);
@@ -419,20 +419,20 @@ fn a_developer_is_told_why_a_request_was_refused() {
     }
 }
 
-/// It neither stops a server that is told to write there, nor is it where lines go for ever.
+/// A FIFO without a reader does not stop a server that is told to log there, and a later reload can leave the FIFO.
 fn a_fifo_that_nobody_reads() {
     let server = new_site().start();
     let fifo = |name: &str| {
         let path = server.path(name);
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     };
-    // Named by the configuration, and put in the place of the file.
+    // The configuration names the FIFO; later a FIFO replaces the file.
     fifo("pipe");
     server.configure("access_log = \"pipe\"");
     assert!(server.reload());
     let filler = "x".repeat(4000);
     let mut client = server.connect();
-    // More than it holds.
+    // Writes more than the FIFO holds.
     for _ in 0..40 {
         client.get(&format!("/health?{filler}"));
         assert_eq!(client.reply().status, 200);
@@ -453,7 +453,7 @@ fn a_fifo_that_nobody_reads() {
     });
 }
 
-/// The threads that write logs.
+/// Returns how many threads write logs.
 fn log_threads(server: &Server) -> usize {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm"));
@@ -461,7 +461,7 @@ fn log_threads(server: &Server) -> usize {
     names.filter(|name| name == "log\n").count()
 }
 
-/// Two for the server's logs, one for all files, and one for a FIFO: its reader may be slow.
+/// Four threads: two for the server's logs, one for all files, and one for the FIFO, whose reader may be slow.
 fn logs_of_many_routes_share_a_thread() {
     let site = new_site().config("access_log = \"access.log\"");
     site.fifo("fifo.log");
@@ -483,7 +483,7 @@ fn logs_of_many_routes_share_a_thread() {
         let line = lines(&log, 1).concat();
         assert!(line.contains(&format!("/{n}")), "{line}");
     }
-    // The thread that writes a new one is the same, too.
+    // The same thread writes the log of a new route, too.
     server.configure(
         "[[route]]\npath = \"/1\"\nrespond = { body = \"1\" }\naccess_log = \"new1.log\"\n",
     );

@@ -1,12 +1,12 @@
 //! Behaviour tests: raw bytes over real sockets, against the real server.
 //!
-//! Started with `GATEWAY_INTERFACE` in its environment this binary is a program of a `cgi-bin`, whose
-//! steps stand in the query ([`harness::child`]). Otherwise it runs the tests.
+//! If `GATEWAY_INTERFACE` is in its environment, this binary acts as a CGI program: the query lists the steps to run
+//! ([`harness::child`]). Otherwise the binary runs the tests.
 //!
 //! A test that needs something this machine lacks calls [`harness::skip!`] and is reported as
 //! ignored, by name and with the reason.
 
-// A test that meets what it did not expect ends there.
+// A test ends at the first unexpected result.
 #![allow(
     clippy::unwrap_used,
     unreachable_pub,
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
     harness::raise_descriptors();
     let mut args = libtest_mimic::Arguments::from_args();
-    // Most of a test is waiting: for a clock, a program, a grace.
+    // Tests spend most of their time waiting: for a clock, a program, a grace period.
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     args.test_threads.get_or_insert(2 * processors);
     let tests = [

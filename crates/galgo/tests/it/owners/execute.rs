@@ -1,4 +1,4 @@
-//! A server whose programs are all started by helpers executes nothing itself, whoever has it under control.
+//! If helpers start all programs, the server itself can execute nothing, even under an attacker's control.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ list![
     everything_else_goes_on,
 ];
 
-/// Each route has a `user`: none but that is configured.
+/// Every route of this site has a `user`; the configuration has no other routes.
 pub(super) fn site() -> Site {
     needs_root();
     let site = new_site();
@@ -34,7 +34,7 @@ pub(super) fn site() -> Site {
     site
 }
 
-/// In the place of the route that every site of a test has.
+/// Replaces the route that every test site has.
 pub(super) const ROUTE: &str =
     "user = \"nobody\"\n[[route]]\npath = \"/cgi-bin/\"\ncgi = \"games\"\nuser = \"games\"\n";
 pub(super) const OWN: &str = "[[route]]\npath = \"/own/\"\ncgi = \"own\"\n";
@@ -64,7 +64,7 @@ fn whoever_controls_the_server_executes_nothing() {
         "-1"
     );
     assert_eq!(runs_as(&server, "/cgi-bin/who"), GAMES);
-    // The attack is one: a server that starts programs itself is another program behind it.
+    // Proves that the attack works: a server that starts programs itself becomes the other program.
     let mut server = site().config(ROUTE).config(OWN).start();
     assert_eq!(runs_as(&server, "/own/who"), NOBODY);
     let _ = taken::execute(&server, Path::new("/bin/true"));
@@ -80,7 +80,7 @@ fn a_reload_that_would_need_that_is_refused() {
     server.says("/own/: to start its programs itself takes a restart of galgo");
     assert_ne!(server.get("/own/who").status, 200);
     assert_eq!(runs_as(&server, "/cgi-bin/who"), GAMES);
-    // With a user it is no question.
+    // A route with a `user` needs no restart.
     for name in ["own", "own/who"] {
         own(&server.site, name, GAMES);
     }
@@ -89,7 +89,7 @@ fn a_reload_that_would_need_that_is_refused() {
     assert_eq!(runs_as(&server, "/own/who"), GAMES);
 }
 
-/// Cold and warm programs, a worker, a module, and another binary in the server's place.
+/// Cold and warm programs, a worker and a module still run, and an upgrade still replaces the binary.
 fn everything_else_goes_on() {
     wasm::host();
     let site = site()

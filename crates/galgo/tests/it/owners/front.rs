@@ -1,4 +1,4 @@
-//! A server under an attacker's control: a test that speaks with the spawner and its helpers in the server's place.
+//! A server under an attacker's control: the tests speak to the spawner and its helpers in the server's place.
 
 pub(super) mod connections;
 pub(super) mod hosts;
@@ -43,20 +43,20 @@ const CONFIG: &str = "shutdown_grace = \"1s\"\nlisten = [\"127.0.0.1:0\", \"127.
     [[route]]\npath = \"/w/\"\ncgi = \"games\"\nuser = \"games\"\nstart = \"warm\"\nenv = { FOO = \"bar\" }\n\
     [[route]]\npath = \"/m/\"\ncgi = \"games\"\nuser = \"games\"\nmemory = \"20M\"\npreopen = { \"/data\" = \"data\" }\n";
 
-/// The route of the worker.
+/// Index of the worker's route.
 const APP: usize = 2;
-/// The one whose programs start warm.
+/// Index of the route whose programs start warm.
 const WARM: usize = 4;
-/// The one whose modules see a folder.
+/// Index of the route whose modules see a folder.
 const MODULES: usize = 3;
 
-/// The folders of hosts, behind the routes.
+/// Index of the folders of hosts, after the routes.
 const HOSTS: usize = 5;
 
 struct Spawner {
     process: Child,
     socket: OwnedFd,
-    /// Of the routes, in their order: longer paths first.
+    /// Digests of the routes, in their order: longer paths first.
     digests: Vec<u64>,
     site: Site,
 }
@@ -112,7 +112,7 @@ impl Spawner {
         spawner
     }
 
-    /// An order that names no host: what came of it.
+    /// Sends an order that names no host, and returns the answer's descriptor or the reason for a refusal.
     fn order(&self, kind: u32, uid: u32, digest: u64) -> Result<Option<OwnedFd>, String> {
         self.order_for("", kind, uid, digest)
     }
@@ -134,7 +134,7 @@ impl Spawner {
         }
     }
 
-    /// Sends an order behind its number and its deadline: the answer, without the number.
+    /// Sends an order with its number and its deadline. Returns the answer without the number.
     fn ask(&self, order: &[u8], fds: &[BorrowedFd<'_>]) -> (Vec<u8>, Option<OwnedFd>) {
         send(&self.socket, &[b"1234", LATE, order].concat(), fds);
         let (mut answer, fd) = receive(&self.socket);
@@ -148,7 +148,7 @@ impl Spawner {
         Ok(made.expect("a socket"))
     }
 
-    /// A helper for the programs of a host.
+    /// Orders a helper for the programs of a host.
     fn helper_of(&self, uid: u32, host: &str) -> Result<OwnedFd, String> {
         let made = self.order_for(host, 1, uid, self.digests[HOSTS])?;
         Ok(made.expect("a socket"))
@@ -159,7 +159,7 @@ impl Spawner {
     }
 }
 
-/// A deadline that no test lives to see.
+/// A deadline far beyond the end of the test.
 const LATE: &[u8] = &[255; 8];
 
 fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
@@ -177,11 +177,11 @@ fn receive(socket: &OwnedFd) -> (Vec<u8>, Option<OwnedFd>) {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = vec![0; 4096];
     let mut parts = [IoSliceMut::new(&mut bytes)];
-    // A signal ends a wait that has a limit, whatever handles it (signal(7)).
+    // A signal interrupts a wait that has a time limit, even if a handler restarts calls (signal(7)).
     let got = retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC));
     let n = match got {
         Ok(got) => got.bytes,
-        // It was closed with something unread in it.
+        // The socket was closed with unread bytes in it.
         Err(Errno::CONNRESET) => 0,
         Err(e) => panic!("no answer came: {e}"),
     };
@@ -193,7 +193,7 @@ fn receive(socket: &OwnedFd) -> (Vec<u8>, Option<OwnedFd>) {
     (bytes, fd)
 }
 
-/// What a helper says of a start with these strings, and what the program wrote.
+/// Has a helper start a program with these strings. Returns the helper's report and the program's output.
 fn start(helper: &OwnedFd, args: u16, strings: &[&[u8]]) -> (String, String) {
     let (ours, theirs) = pair();
     let mut out = order(helper, (7, Some(theirs)), args, strings);
@@ -203,7 +203,8 @@ fn start(helper: &OwnedFd, args: u16, strings: &[&[u8]]) -> (String, String) {
     (report, written)
 }
 
-/// Sends the order for a start, behind the number of its connection and with the helper's end of a new one: its output.
+/// Sends the order for a start: the number of a connection, and optionally the helper's end of a new one. Returns the
+/// program's output.
 fn order(
     helper: &OwnedFd,
     (number, new): (u64, Option<OwnedFd>),
@@ -223,12 +224,12 @@ fn order(
     out
 }
 
-/// The next report of a program.
+/// Returns the next report about a program.
 fn heard(connection: &OwnedFd) -> String {
     let (report, _) = receive(connection);
     match report.split_first() {
         Some((b'S', _)) => "started".into(),
-        // It has ended by then.
+        // The program has ended by then.
         Some((b'X', how)) if how.starts_with(&[0; 16]) => "started".into(),
         Some((_, why)) => String::from_utf8_lossy(why).into_owned(),
         None => "closed".into(),
@@ -239,7 +240,7 @@ fn it_gets_helpers_of_configured_users_only() {
     let spawner = Spawner::start();
     for uid in (0..1000).chain([NOBODY, u32::MAX]) {
         assert_eq!(spawner.helper(uid, 0).is_ok(), uid == GAMES, "{uid}");
-        // Ids below `min_uid` have none.
+        // User ids below `min_uid` get no helper.
         assert_eq!(spawner.helper(uid, 1).is_ok(), uid == NOBODY, "{uid}");
     }
     for digest in [
@@ -267,7 +268,7 @@ fn it_gets_no_more_helpers_than_it_needs() {
         let why = why.unwrap_err();
         assert!(why.starts_with("too many helpers run"), "{why}");
     }
-    // Other routes and users have their own.
+    // Other routes and users have their own limits.
     assert!(spawner.helper(GAMES, WARM).is_ok() && spawner.helper(NOBODY, 1).is_ok());
     drop(helpers);
     wait_until("room for another helper", || {
@@ -288,7 +289,7 @@ fn a_helper_starts_what_is_configured_only() {
         (&*report, &*said),
         ("started", "5 /usr/local/bin:/usr/bin:/bin bar  1\n")
     );
-    // Not sent at all, they have their values all the same.
+    // Configured variables have their values even if the order omits them.
     let (_, said) = start(&helper, 0, &[&echo]);
     assert_eq!(said, "5 /usr/local/bin:/usr/bin:/bin bar  \n");
     let theirs = spawner.path("own/man");
@@ -308,7 +309,7 @@ fn a_helper_starts_what_is_configured_only() {
         let (report, said) = start(&helper, args, strings);
         assert!(report.contains(why) && said.is_empty(), "{report} {said}");
     }
-    // A file of root, as a user who is no owner of it.
+    // A file of root, started for another user.
     let nobodys = spawner.helper(NOBODY, 1).unwrap();
     let (report, said) = start(&nobodys, 0, &[&spawner.path("own/root")]);
     assert!(
@@ -327,7 +328,7 @@ fn a_helper_starts_what_is_configured_only() {
     );
 }
 
-/// An order for a template: the first that a helper says, and the template's socket.
+/// Orders a template. Returns the helper's first report and the template's socket.
 fn load(helper: &OwnedFd, program: &[u8], modules: &[u8]) -> (String, OwnedFd) {
     let since = [&u64::MAX.to_ne_bytes()[..], &0u32.to_ne_bytes()].concat();
     let bytes = [&[0; 8][..], b"TM", &since, program, b"\0", modules].concat();
@@ -340,7 +341,7 @@ fn load(helper: &OwnedFd, program: &[u8], modules: &[u8]) -> (String, OwnedFd) {
     (String::from_utf8_lossy(&said).into_owned(), ours)
 }
 
-/// A request for a template's next child: what is said of it, and what it wrote.
+/// Requests a template's next child. Returns the report about the child and the child's output.
 fn ask_template(template: &OwnedFd, strings: &[&[u8]]) -> (String, String) {
     let (ours, theirs) = pair();
     send(template, b"12345678C", &[theirs.as_fd()]);
@@ -376,7 +377,7 @@ fn a_helper_loads_what_is_configured_only() {
         let (said, _) = load(&helper, program, b"");
         assert!(said.starts_with('E') && said.contains(why), "{said}");
     }
-    // Modules count only where the helper itself knows that the program looks for them.
+    // Modules count only if the helper itself finds that the program searches for them there.
     std::fs::write(
         spawner.site.path("games/planted.py"),
         "open('../marks/planted', 'w')",
@@ -437,18 +438,18 @@ fn a_helper_starts_the_worker_as_configured() {
         let (report, said) = start(&helper, args, strings);
         assert!(report.contains(why) && said.is_empty(), "{report} {said}");
     }
-    // A route's helper starts no worker, and a worker's no program.
+    // A route's helper starts no worker, and a worker's helper starts no program.
     let cgi = spawner.helper(GAMES, 0).unwrap();
     let (_, said) = start(&cgi, 0, &[&echo]);
     assert_eq!(said, "5 /usr/local/bin:/usr/bin:/bin bar  \n");
-    // A socket for a worker: nothing that it could say about it.
+    // The spawner makes a socket for a worker, and an order cannot influence how.
     let made = spawner.order(3, 0, 0).unwrap().unwrap();
     assert!(rustix::net::sockopt::socket_acceptconn(&made).unwrap());
     assert!(spawner.order(3, GAMES, 0).is_err());
     assert!(spawner.order(3, 0, spawner.digests[0]).is_err());
 }
 
-/// Looks for the folder of each new socket, and for the socket in it, until it has met so many folders or one socket.
+/// Watches the folder of each new socket, and the socket in it, until it has seen enough folders or reached one socket.
 const WATCHES: &str = "import os, sys\nseen = set()\nfor _ in iter(int, 1):
     for name in os.listdir(sys.argv[1]):
         if not name.startswith('galgo-'): continue
@@ -459,7 +460,7 @@ const WATCHES: &str = "import os, sys\nseen = set()\nfor _ in iter(int, 1):
     if len(seen) >= 100: sys.exit(0)
 ";
 
-/// A program of the server's user could else ask a worker of another user for what it likes.
+/// Otherwise a program of the server's user could send any request to a worker of another user.
 fn sockets_of_workers_are_out_of_reach_while_they_are_made() {
     let spawner = Spawner::start();
     let mut watches = Command::new(UNPRIVILEGED[0]);
@@ -479,7 +480,7 @@ fn temporary(site: &Site) -> std::path::PathBuf {
     site.path("temporary")
 }
 
-/// Messages without sense to each of both; GALGO_TEST_MESSAGES asks for others.
+/// Returns how many random messages spawner and helper each get; GALGO_TEST_MESSAGES changes the number.
 fn messages() -> usize {
     let asked = std::env::var("GALGO_TEST_MESSAGES").ok();
     asked.map_or(1_000_000, |asked| asked.parse().unwrap())
@@ -497,18 +498,18 @@ fn messages_without_sense_do_nothing() {
         x ^= x << 17;
         let mut noise: Vec<u8> = (0..x % 40).map(|n| (x >> (n % 56)) as u8).collect();
         if x & 3 == 0 {
-            // As long as an order is, and of a kind that there is.
+            // The noise has the length of a real order and an existing kind.
             noise = [&1u32.to_ne_bytes()[..], &[(x >> 9) as u8; 12]].concat();
         }
         let (said, fd) = spawner.ask(&noise, &[]);
         assert!(said.starts_with(b"N") && fd.is_none(), "{said:?}");
-        // Without a number and a deadline, or too late, it is nothing to answer.
+        // A message without a number and a deadline, or past its deadline, gets no answer.
         if !noise.is_empty() {
             noise.truncate(11);
             send(&spawner.socket, &noise, &[]);
             send(&spawner.socket, &[0; 32], &[]);
         }
-        // With too few or too many descriptors, or some that are no socket; a count of arguments that is none.
+        // Too few or too many descriptors, descriptors that are no sockets, or an invalid count of arguments.
         let letter = [b'S', b'T', (x >> 48) as u8][round % 3];
         let number = (x >> 33).to_ne_bytes();
         let args = (x as u16).to_ne_bytes();
@@ -522,7 +523,7 @@ fn messages_without_sense_do_nothing() {
     assert_eq!(report, "started");
     assert!(spawner.helper(GAMES, 0).is_ok(), "the spawner is there");
     drop(helper);
-    // All that it held was let go.
+    // The spawner has released all that it held.
     wait_until("the end of the helpers", || {
         children(spawner.process.id()).is_empty()
     });

@@ -22,7 +22,7 @@ list![
     fifty_start_warm_beside_one_that_takes_the_processors,
 ];
 
-/// The configuration that gives each of them a home page and programs.
+/// Returns the configuration that gives each account a home page and programs.
 fn config(accounts: &Accounts) -> String {
     format!(
         "[userdir]\nfiles = \"public_html\"\ncgi = \"cgi-bin\"\nuser = \"owner\"\nusers = {:?}\n",
@@ -30,7 +30,7 @@ fn config(accounts: &Accounts) -> String {
     )
 }
 
-/// Puts a file into a home, as its owner's.
+/// Creates a file in a home, owned by the home's owner.
 fn put(site: &Site, home: &str, name: &str, content: &str, bits: u32) {
     let uid = uid(home);
     let path = site.write(&format!("{home}/{name}"), content);
@@ -41,7 +41,7 @@ fn put(site: &Site, home: &str, name: &str, content: &str, bits: u32) {
     mode(site, home, 0o711);
 }
 
-/// Puts a compiled program of the site into a home, as its owner's.
+/// Copies a compiled program of the site into a home, owned by the home's owner.
 fn put_program(site: &Site, home: &str, name: &str) {
     let target = format!("{home}/cgi-bin/{name}");
     put(site, home, &format!("cgi-bin/{name}"), "", 0o755);
@@ -79,7 +79,7 @@ fn each_runs_as_its_owner_and_reads_its_own() {
         .text();
     assert_eq!(said.matches("a secret").count(), 1, "{said}");
     assert_eq!(said.matches("Permission denied").count(), 49, "{said}");
-    // A file of one account in the folder of another runs as nobody.
+    // A file of one account in the folder of another is not run.
     let strange = format!("{}/cgi-bin/who", accounts.names()[3]);
     own(&server.site, &strange, uid(&accounts.names()[4]));
     assert_eq!(
@@ -90,7 +90,8 @@ fn each_runs_as_its_owner_and_reads_its_own() {
     );
 }
 
-/// Forks as often as the query says, or until it cannot, and says how often it could; it stays with all of them if those are many.
+/// Forks as often as the query says, or until fork(2) fails, and prints how often it succeeded. Stays with all children if
+/// there are many.
 const FORKS: &str = r#"
 #include <signal.h>
 #include <stdio.h>
@@ -144,11 +145,11 @@ fn one_that_takes_all_processes_leaves_the_others_alone() {
     let user = uid(&accounts.names()[0]).to_string();
     assert!(taken(&user) > 30);
     drop(client);
-    // Its helper is left.
+    // Only the account's helper is left.
     wait_until("the end of all that it has forked", || taken(&user) <= 1);
 }
 
-/// Takes what the query says until it gets no more, says so, and stays; without a query it ends at once.
+/// Takes the resource in the query until it gets no more, reports that, and stays. Without a query the program ends at once.
 const TAKES: &str = r#"
 #include <signal.h>
 #include <stdio.h>
@@ -173,7 +174,7 @@ int main(void) {
 }
 "#;
 
-/// Has a program run so often at once, until each has all that it can take.
+/// Runs a program `times` times at once, and waits until each instance has taken all that it can get.
 fn take_all(server: &Server, path: &str, times: usize) -> Vec<Client> {
     let mut clients: Vec<_> = (0..times).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.get(path));
@@ -208,7 +209,7 @@ fn one_that_takes_all_else_leaves_the_others_alone() {
     }
 }
 
-/// Each has a template of its own, and is its own user.
+/// Each account has its own template, and its programs run as its own user.
 fn fifty_start_warm_beside_one_that_takes_the_processors() {
     let site = site().compiled("takes", TAKES, &[]);
     let accounts = Accounts::new("galgo-d", 50, |name| site.path(name));

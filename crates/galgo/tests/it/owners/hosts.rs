@@ -1,4 +1,4 @@
-//! `sites` with `user = "owner"`: each host's programs run as their owner, without a word of the host in the configuration.
+//! `sites` with `user = "owner"`: each host's programs run as their owner, although the configuration names no host.
 
 pub(super) mod strict;
 pub(super) mod wrong;
@@ -35,7 +35,7 @@ list![
 
 const CONFIG: &str = "sites = { path = \"www\", user = \"owner\" }\n";
 
-/// Reads a file of another host.
+/// Reads the secret files of two hosts.
 const READ: &str = "#!/bin/sh\necho 'Content-Type: text/plain'\necho\nid -u\ncat ../../one.example/data/secret ../../two.example/data/secret 2>&1\n";
 
 /// Gives an account a host: a page, programs, and a secret.
@@ -54,7 +54,7 @@ fn host(site: &Site, host: &str, account: &str) {
     all_of(site, &format!("www/{host}"), uid(account));
 }
 
-/// Gives a folder and all in it to a user.
+/// Changes the owner of a folder and of everything in it.
 fn all_of(site: &Site, name: &str, uid: u32) {
     let path = site.path(name);
     let mut chown = Command::new("chown");
@@ -70,7 +70,7 @@ fn ask(server: &Server, host: &str, path: &str) -> Reply {
     server.ask(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
 }
 
-/// Whom a program runs as, or the status.
+/// Returns the user id that a program runs as. `Err(status)`: the response was not 200.
 fn runs_as(server: &Server, host: &str, path: &str) -> Result<u32, u16> {
     let reply = ask(server, host, path);
     match reply.status {
@@ -93,7 +93,7 @@ fn each_host_runs_as_its_owner() {
         let said = ask(&server, host, "/cgi-bin/read").text();
         assert!(said.contains(account) && !said.contains(other), "{said}");
         assert_eq!(said.matches("Permission denied").count(), 1, "{said}");
-        // Nobody is shown what lies beside both folders.
+        // No client can read the files beside both folders.
         for path in ["/data/secret", "/../data/secret", "/cgi-bin/../data/secret"] {
             assert_ne!(ask(&server, host, path).status, 200, "{path}");
         }
@@ -103,7 +103,7 @@ fn each_host_runs_as_its_owner() {
     let mut wanted = [one, two].map(|name| apart(uid(name)));
     wanted.sort();
     assert_eq!(users, wanted);
-    // Routes of the configuration beside it run as ever.
+    // The configured routes run as before.
     assert_eq!(runs_as(&server, "one.example", "/own/nobody"), Ok(NOBODY));
 }
 
@@ -113,7 +113,7 @@ fn a_new_host_and_a_new_owner_need_no_reload() {
     host(&site, "one.example", &before.names()[0]);
     let server = site.start();
     assert_eq!(runs_as(&server, "new.example", "/cgi-bin/read"), Err(404));
-    // The account, too, was not there when the server read its configuration.
+    // The account did not exist either when the server read its configuration.
     let after = accounts(&server.site, 1);
     host(&server.site, "new.example", &after.names()[0]);
     let new = uid(&after.names()[0]);
@@ -124,7 +124,7 @@ fn a_new_host_and_a_new_owner_need_no_reload() {
         server.errors()
     );
     assert_eq!(ask(&server, "new.example", "/").text(), "new.example");
-    // Another owner, with the next request.
+    // The next request runs as the new owner.
     let old = uid(&before.names()[0]);
     all_of(&server.site, "www/new.example", old);
     assert_eq!(
@@ -135,7 +135,7 @@ fn a_new_host_and_a_new_owner_need_no_reload() {
     );
 }
 
-/// Puts a link of an account in the place of what is there.
+/// Replaces a file or folder by a link that belongs to an account.
 fn link(site: &Site, to: &str, name: &str, account: &str) {
     let path = site.path("www").join(name);
     let _ = fs::rename(&path, path.with_extension("was"));
@@ -144,14 +144,14 @@ fn link(site: &Site, to: &str, name: &str, account: &str) {
     lchown(path, owner, owner).unwrap();
 }
 
-/// Links to hosts, to other places, and some that the first of two accounts has made.
+/// Creates links to hosts and to other places, and some links that belong to the first of two accounts.
 fn lay_links(site: &Site, one: &str, two: &str) {
     let www = site.path("www");
-    // Other names of a host, in a chain, too.
+    // Other names of a host, also in a chain.
     symlink("one.example", www.join("www.one.example")).unwrap();
     symlink("./www.one.example", www.join("www2.one.example")).unwrap();
     symlink(www.join("one.example"), www.join("far.one.example")).unwrap();
-    // To something that is not a host's folder.
+    // These links lead to folders that are not a host's folder.
     symlink("two.example/data", www.join("below.example")).unwrap();
     fs::create_dir_all(www.join("two.example/data/cgi-bin")).unwrap();
     fs::copy(
@@ -162,7 +162,7 @@ fn lay_links(site: &Site, one: &str, two: &str) {
     all_of(site, "www/two.example", uid(two));
     mode(site, "www/two.example/data", 0o755);
     symlink("../outside", www.join("outside.example")).unwrap();
-    // Of an account that would like to run another's program, or one of its own by another path.
+    // An account tries to run another account's program, or its own program by another path.
     link(
         site,
         "../../two.example/cgi-bin/who",
@@ -213,7 +213,7 @@ fn links_to_hosts_and_others() {
         assert_eq!(runs_as(&server, host, path), Err(403), "{host}{path}");
         server.says(why);
     }
-    // Within the host's folder the server follows a link, and the helper does not.
+    // Within the host's folder the server follows a link, but the helper does not.
     fs::remove_file(server.path("www/apart.example/cgi-bin")).unwrap();
     link(&server.site, "cgi-bin.was", "apart.example/cgi-bin", one);
     let _ = ask(&server, "apart.example", "/");
@@ -229,7 +229,7 @@ fn the_folder_of_the_hosts_is_roots() {
     let [one, two] = [0, 1].map(|n| accounts.names()[n].as_str());
     host(&site, "one.example", one);
     let server = site.start();
-    // Whoever may make folders beside those of the hosts decides what their programs are.
+    // A user with the right to create folders beside those of the hosts would decide which programs the hosts run.
     for (bits, why) in [
         (0o777, "www\" is writable for others"),
         (0o1777, "www\" is writable for others"),
@@ -249,7 +249,8 @@ fn the_folder_of_the_hosts_is_roots() {
     );
 }
 
-/// An account has its host's folder change places with links to another's, and its programs with links, while they are asked for.
+/// An account keeps swapping its host's folder with a link to another host, and its programs with links, while clients
+/// request them.
 fn folders_of_a_host_that_are_swapped_lead_nowhere() {
     let site = site().config(CONFIG).compiled("swap", SWAPS, &[]);
     let accounts = accounts(&site, 2);
@@ -261,7 +262,8 @@ fn folders_of_a_host_that_are_swapped_lead_nowhere() {
     site.write("www/two.example/cgi-bin/p", ran.replace("MARK", &mark));
     mode(&site, "www/two.example/cgi-bin/p", 0o755);
     all_of(&site, "www/two.example", uid(two));
-    // `d` and `mine` of the program that swaps: one has this account's program, and the other is a link to the other host's.
+    // The folders `d` and `mine` that the program swaps: `d` has this account's program, and `mine` is a link to the other
+    // host's.
     let home = site.path("www/one.example");
     fs::create_dir_all(home.join("cgi-bin/d")).unwrap();
     fs::copy(home.join("cgi-bin/who"), home.join("cgi-bin/d/p")).unwrap();
@@ -285,7 +287,7 @@ fn folders_of_a_host_that_are_swapped_lead_nowhere() {
         }
     };
     assert!(status.success());
-    // What it may read it may run, as itself.
+    // The account may run programs that it may read, but only as itself.
     let ran = fs::read_to_string(mark).unwrap_or_default();
     assert!(ran.lines().all(|line| line == id), "{ran}");
 }
@@ -330,7 +332,7 @@ fn modules_have_their_owners_too() {
         mode(&site, &file, 0o644);
         host(&site, name, account);
     }
-    // Another host's module is nobody's to name.
+    // A host cannot run the module of another host.
     link(
         &site,
         "../../one.example/cgi-bin/a.wasm",
@@ -441,7 +443,7 @@ fn what_is_refused_in_words() {
         let said = fails(&site, &["check"]);
         assert!(said.contains(words), "{words}: {said}");
     }
-    // Without root.
+    // Without root, galgo refuses to start.
     let config = format!("listen = [\"127.0.0.1:0\"]\n{CONFIG}");
     let site = written(site, &config);
     let mut galgo = Command::new("setpriv");

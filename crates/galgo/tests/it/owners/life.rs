@@ -1,4 +1,4 @@
-//! Helpers and what they have started: how each ends, and what becomes of requests meanwhile.
+//! Helpers and the programs they have started: how each ends, and how requests end meanwhile.
 
 use std::{
     fs,
@@ -45,14 +45,14 @@ list![
     programs_of_a_crowd_run_behind_those_of_others,
 ];
 
-/// Its helper lowers them: the server may not.
+/// The helper lowers the priority, because the server may not.
 fn programs_of_a_crowd_run_behind_those_of_others() {
     let site = site().file("games/waits", WAITS, 0o755);
     own(&site, "games/waits", GAMES);
     run_behind_others(site, "/games/waits");
 }
 
-/// Another user's request goes on.
+/// The request of another user goes on.
 fn a_helper_that_dies_is_replaced() {
     let site = site().compiled("own/attack", ATTACK, &[]);
     own(&site, "own/attack", NOBODY);
@@ -96,7 +96,7 @@ fn a_spawner_that_dies_ends_the_server() {
 
 const SPAWNER_ENDED: &str = "the process that starts programs of other users has ended, and with it this server: start it again";
 
-/// Where the parts of a process begin in memory.
+/// Returns the addresses at which the program and the stack of a process begin.
 fn layout(pid: u32) -> [String; 2] {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let begins = |name: &str| {
@@ -131,7 +131,7 @@ fn the_spawner_is_a_process_of_its_own_without_network() {
             .lines()
             .find(|line| line.split_whitespace().nth(6) == Some(&*socket));
         let line = line.unwrap_or_else(|| panic!("{socket} is none of a Unix socket's"));
-        // Nobody connects to it: it has no name.
+        // No process can connect to the socket, because it has no name.
         assert_eq!(line.split_whitespace().count(), 7, "{line}");
     }
     let [own, servers] = [layout(pid), layout(server.pid())];
@@ -157,7 +157,7 @@ fn users_change_with_the_configuration() {
     );
 }
 
-/// As one of the server's own (ETXTBSY), also where it cannot be executed twice in a row.
+/// Like with a program of the server's own user (ETXTBSY), even if two attempts in a row fail.
 fn one_that_is_being_written_is_waited_for() {
     let server = site().start();
     let path = server.path("games/who");
@@ -165,7 +165,7 @@ fn one_that_is_being_written_is_waited_for() {
         let busy = fs::File::options().append(true).open(&path).unwrap();
         let mut client = server.connect();
         client.get("/games/who");
-        // Long enough that the first attempts fail.
+        // Long enough for the first attempts to fail.
         thread::sleep(Duration::from_millis(60));
         drop(busy);
         move || client.reply()
@@ -189,7 +189,7 @@ fn what_a_program_leaves_running_ends() {
     }
 }
 
-/// The process that a request has left behind.
+/// Returns the pid of the process that a request left behind.
 fn left(server: &Server, name: &str) -> u32 {
     let mark = server.path("marks").join(name);
     fs::read_to_string(mark).unwrap().parse().unwrap()
@@ -199,7 +199,7 @@ pub(super) fn gone(pid: u32) {
     wait_until("the end of a process", || !pids().any(|p| p == pid));
 }
 
-/// Requests of each of four clients; GALGO_TEST_STAYS asks for others.
+/// Requests of each of four clients; GALGO_TEST_STAYS changes the number.
 fn rounds() -> usize {
     let asked = std::env::var("GALGO_TEST_STAYS").ok();
     asked.map_or(1250, |asked| asked.parse().unwrap())
@@ -209,7 +209,7 @@ fn many_that_leave_processes_running_leave_none() {
     leave_none("/games/");
 }
 
-/// In a PID namespace of theirs.
+/// Each program runs in a PID namespace.
 fn many_in_a_strict_sandbox_leave_none() {
     leave_none("/strict/");
 }
@@ -248,7 +248,7 @@ fn leave_none(path: &str) {
     });
 }
 
-/// Each process that ends leaves the next one to the spawner.
+/// Each process that ends leaves its child to the spawner.
 fn what_a_dead_helper_has_started_ends_with_its_children() {
     const CHAIN: &str = "#!/bin/sh
 [ ${N:=15} -gt 0 ] || { printf 'Content-Type: text/plain\\n\\nx'; exec sleep 1000; }
@@ -287,11 +287,11 @@ fn what_a_dead_helper_has_started_ends() {
     let helper = helpers(&server)[0];
     kill(helper);
     assert_eq!(waits.reply().status, 502);
-    // It may take orders until the last of its sockets is closed.
+    // The helper may take orders until the last of its sockets is closed.
     gone(helper);
     let reply = server.get("/games/who");
     assert!(reply.text().starts_with("5\n"), "{}", server.errors());
-    // It is in a session of its own, and had given up to die with what started it.
+    // The process is in its own session, and had turned off its parent-death signal.
     gone(left(&server, "stays"));
     assert!(server.get("/games/who").text().starts_with("5\n"));
 }
@@ -318,7 +318,7 @@ fn helpers_that_leave_lose_no_request() {
             let server = &server;
             scope.spawn(move || {
                 for round in 0..60 {
-                    // About as long as a helper waits.
+                    // About as long as a helper waits before it leaves.
                     thread::sleep(Duration::from_millis(8 + (round * 7 + client) % 6));
                     let said = server.get("/games/who");
                     assert!(said.text().starts_with("5\n"), "{}", server.errors());
@@ -355,7 +355,7 @@ fn helpers_that_have_left_take_no_descriptors() {
     let before = descriptors(server.pid());
     others.iter().for_each(asks);
     asks(first);
-    // Each had a socket for orders, and a connection without a program.
+    // Each helper had a socket for orders, and a connection without a program.
     wait_until("descriptors let go", || {
         descriptors(server.pid()) < before + others.len()
     });
@@ -443,7 +443,7 @@ fn who_may_change_the_configuration_is_root_alone() {
     mode(&own_site, ".", 0o777);
     refused(&own_site);
     mode(&own_site, ".", 0o755);
-    // A file that it includes names users, too: it is left out, and costs nothing else.
+    // An included file names users, too: the server ignores that file and still serves the rest.
     for (owner, folder) in [(MAN, 0o755), (0, 0o777)] {
         let site = site().config("include = \"sites/*.toml\"\n");
         site.write(
@@ -469,7 +469,7 @@ fn folders_that_are_swapped_lead_nowhere() {
         own(&site, &format!("games/open/{folder}"), user);
     }
     own(&site, "games/open", GAMES);
-    // Whoever may rename here decides what runs as games, whatever is looked at before.
+    // If another user may rename files here, no check can guarantee which program runs as games.
     mode(&site, "games/open", 0o757);
     let server = site.start();
     let mut swaps = std::process::Command::new("setpriv");

@@ -1,5 +1,5 @@
-//! Programs that run as other users than the server: who they are, what is checked before, what they cannot do, and what
-//! happens as helpers end. All of it as root, with accounts that every Debian has.
+//! Programs that run as other users than the server: which users these are, the checks before a start, the limits of such
+//! programs, and the end of helpers. All tests run as root, with accounts that every Debian has.
 
 mod execute;
 mod front;
@@ -71,11 +71,11 @@ const GAMES: u32 = 5;
 const MAN: u32 = 6;
 const NOBODY: u32 = 65534;
 
-/// Who it is, what it is confined to, and the descriptors it has.
+/// Prints the program's user and groups, its confinement and its descriptors.
 const WHO: &str = "#!/bin/sh\necho 'Content-Type: text/plain'\necho\nid -u\nid -g\nid -G\n\
     grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status\nls /proc/self/fd\npwd -P\numask\n";
 
-/// Moves a folder of the user that programs run as away, and one of its own into its place, and back, so often.
+/// Swaps a folder of the user that programs run as with its own folder, and back, as often as the argument says.
 const SWAPS: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -95,7 +95,7 @@ int main(void) {
 }
 "#;
 
-/// Ends a test of what a strict sandbox shows, where the checkout is in a folder of which programs have their own.
+/// Skips a test of strict sandboxes if the checkout is in a folder that strict programs see their own version of.
 fn needs_a_lasting_place() {
     let here = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .canonicalize()
@@ -109,7 +109,7 @@ fn needs_a_lasting_place() {
     }
 }
 
-/// The server is `nobody`; `games/` belongs to `games`, and `own/` to root.
+/// Returns a site whose server runs as `nobody`; `games/` belongs to `games`, and `own/` to root.
 fn site() -> Site {
     needs_root();
     let site = new_site();
@@ -128,7 +128,7 @@ fn site() -> Site {
             "user = \"nobody\"\n[[route]]\npath = \"/games/\"\ncgi = \"games\"\nuser = \"games\"\n",
         )
         .config("[[route]]\npath = \"/own/\"\ncgi = \"own\"\nuser = \"owner\"\n")
-        // Also where the tests ask for warm starts: these start cold.
+        // These programs start cold, even if the tests ask for warm starts.
         .config("[defaults]\nstart = \"cold\"\n");
     for name in ["", "/who", "/attack", "/stays"] {
         own(&site, &format!("games{name}"), GAMES);
@@ -151,7 +151,8 @@ fn mode(site: &Site, name: &str, mode: u32) {
     fs::set_permissions(site.path(name), fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// The helpers of a server: children of its spawner that serve. Others read the configuration or look something up, for a moment.
+/// Returns the helpers of a server: long-lived children of its spawner. Other children read the configuration or look up a
+/// name, and end soon.
 fn helpers(server: &Server) -> Vec<u32> {
     let is_helper = |pid: &u32| {
         fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name == b"galgo-helper\n")
@@ -177,7 +178,7 @@ fn signal(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(galgo_testkit::process::pid(pid), signal).unwrap();
 }
 
-/// Its user ids, but for a process that has ended.
+/// Returns the four user ids of a process, or nothing if the process has ended.
 fn uid_of(pid: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find(|l| l.starts_with("Uid:"));
@@ -188,7 +189,7 @@ fn uid_of(pid: u32) -> String {
         .join(" ")
 }
 
-/// The user ids of what starts programs as that user.
+/// Returns the user ids of a helper that starts programs as `user`.
 fn apart(user: u32) -> String {
     let own = 0x7000_0000 + user;
     format!("{own} {own} {user} {user}")
@@ -201,7 +202,7 @@ fn fails(site: &Site, args: &[&str]) -> String {
     String::from_utf8(done.stderr).unwrap() + &String::from_utf8(done.stdout).unwrap()
 }
 
-/// What is served is in the file already.
+/// Writes a configuration into the site. The file already holds everything to serve.
 fn written(site: Site, config: &str) -> Site {
     site.write("galgo.toml", config);
     site

@@ -1,4 +1,4 @@
-//! WebAssembly modules that run as other users, and in strict sandboxes: in workers of their own, which helpers start.
+//! WebAssembly modules that run as other users, and in strict sandboxes: helpers start separate workers for them.
 
 pub(super) mod life;
 
@@ -41,8 +41,8 @@ list![
     run_becomes_the_user,
 ];
 
-/// `/games/` as `games`, `/own/` as the files' owners; and `/strict/` is `/games/` in a strict sandbox. In `data` modules of
-/// `games` may write.
+/// Returns a site with `/games/` as `games`, `/own/` as the files' owners, and `/strict/`, which is `/games/` in a strict
+/// sandbox. Modules of `games` may write into `data`.
 fn site() -> Site {
     host();
     let route = |path: &str, keys: &str| {
@@ -62,7 +62,7 @@ fn site() -> Site {
     with(site, "a.wasm", &programs::hello())
 }
 
-/// A module of `games`.
+/// Adds a module of `games`.
 fn with(site: Site, name: &str, module: &[u8]) -> Site {
     let name = format!("games/{name}");
     let site = site.file(&name, module, 0o644);
@@ -70,7 +70,7 @@ fn with(site: Site, name: &str, module: &[u8]) -> Site {
     site
 }
 
-/// The workers that run modules below helpers: each is the child of its keeper.
+/// Returns the workers that run modules below helpers: each is the child of its keeper.
 fn workers(server: &Server) -> Vec<u32> {
     let helpers = helpers(server);
     let is_worker = |pid: &u32| {
@@ -131,7 +131,7 @@ fn they_run_as_their_user() {
             "{status}"
         );
     }
-    // Nothing of theirs runs in the server's own worker, and no code is in its cache.
+    // The server's own worker runs none of these modules, and its cache has no code of them.
     let of_server = children(server.pid());
     let of_server = of_server.into_iter().map(command_line);
     assert!(
@@ -218,7 +218,7 @@ fn what_is_checked_before() {
     }
 }
 
-/// Also of one whose code is known.
+/// The file is checked even if the module's code is already compiled.
 fn what_is_checked_is_the_file_of_each_request() {
     let server = site().start();
     fine(&server, "/games/a.wasm");
@@ -250,7 +250,7 @@ fn in_a_strict_sandbox() {
     }
 }
 
-/// Without `user`: its file may belong to anybody.
+/// Without `user`, the module's file may belong to any user.
 fn strict_ones_of_the_servers_user() {
     host();
     let site = plain()
@@ -262,7 +262,7 @@ fn strict_ones_of_the_servers_user() {
     assert_eq!(uid_of(worker(&server)), "65534 65534 65534 65534");
 }
 
-/// The server's own worker, which runs the modules of all other routes, is told nothing of them.
+/// The server's own worker, which runs the modules of all other routes, does not learn of these folders.
 fn folders_of_a_route_are_its_workers_alone() {
     let site = site().file("cgi-bin/a.wasm", programs::hello(), 0o644);
     let server = site.file("more/note", "x", 0o600).start();
@@ -277,7 +277,7 @@ fn folders_of_a_route_are_its_workers_alone() {
     for route in ["cgi-bin", "games"] {
         fine(&server, &format!("/{route}/a.wasm"));
     }
-    // One that is told something else is another one.
+    // A changed folder needs another worker.
     assert_eq!(crate::wasm::worker(&server), shared);
     assert!(workers(&server).iter().any(|pid| *pid != own));
 }
@@ -372,7 +372,7 @@ fn limits_hold_for_each_instance() {
             "{name}"
         );
     }
-    // Nothing of it runs on.
+    // No endless module keeps running.
     let time = workers(&server);
     assert_eq!(time.len(), 3);
 }
@@ -398,7 +398,7 @@ fn programs_of_their_user_do_not_reach_them() {
     assert_eq!(workers(&server), [worker]);
 }
 
-/// And once it is there the next request finds it.
+/// When `galgo-wasm` has been installed, the next request finds it.
 fn where_nothing_runs_them_it_is_said() {
     let site = site().copied("bin/galgo");
     let server = site.start();

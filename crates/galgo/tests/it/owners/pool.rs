@@ -1,4 +1,4 @@
-//! How many helpers a user has: one, and more where all have much to do.
+//! The number of helpers of a user: one, and more if all of them are busy.
 
 use std::{fs, thread};
 
@@ -16,10 +16,10 @@ list![
     where_processes_are_counted_there_is_one_helper,
 ];
 
-/// A helper has so many programs before there is another one.
+/// Number of programs at which a helper counts as busy and another may be started.
 const BUSY: usize = 4;
 
-/// As many as want it wait for the same one.
+/// The first requests all wait for the same helper.
 fn many_first_requests_make_one_helper() {
     let server = site().start();
     let mut clients: Vec<_> = (0..BUSY).map(|_| server.connect()).collect();
@@ -27,7 +27,7 @@ fn many_first_requests_make_one_helper() {
         for client in &mut clients {
             client.get("/games/who");
         }
-        // None is read before all are there: a second helper would be busy still.
+        // No response is read before all requests are sent: a second helper would still be there.
         let made = helpers(&server);
         assert!(made.len() <= 1, "{made:?} in round {round}");
         for client in &mut clients {
@@ -40,7 +40,7 @@ fn many_first_requests_make_one_helper() {
     }
 }
 
-/// Asks for programs until so many run, which wait; `named`: what their marks are called. The clients, and the programs.
+/// Starts `count` programs that wait, with marks that begin with `named`. Returns the clients and the pids of the programs.
 fn many_wait(server: &Server, path: &str, named: &str, count: usize) -> (Vec<Client>, Vec<u32>) {
     let asks = |n| {
         let mut client = server.connect();
@@ -56,7 +56,7 @@ fn many_wait(server: &Server, path: &str, named: &str, count: usize) -> (Vec<Cli
     (clients, (0..count).map(pid).collect())
 }
 
-/// They share the work, and those without any leave.
+/// The helpers share the work, and helpers without work leave.
 fn where_helpers_have_much_to_do_there_are_more() {
     let processors = thread::available_parallelism().unwrap().get();
     if processors < 2 {
@@ -73,7 +73,7 @@ fn where_helpers_have_much_to_do_there_are_more() {
         panic!("{:?}", helpers(&server))
     };
     assert!(programs.iter().all(|pid| parent(*pid) == Some(first)));
-    // The next one has another made, and does not wait for it.
+    // The next request starts another helper, but does not wait for it.
     let others = |pid: &u32| parent(*pid) != Some(first);
     wait_until("a program of the other one", || {
         let name = format!("b{}", clients.len());
@@ -81,10 +81,10 @@ fn where_helpers_have_much_to_do_there_are_more() {
         clients.extend(more);
         programs.iter().any(others)
     });
-    // However many there are.
+    // The limit also holds for many requests at once.
     let (more, _) = many_wait(&server, "/games/waits", "c", BUSY * (processors + 2));
     clients.extend(more);
-    // One that has left may be there still.
+    // A helper that is leaving may still be there.
     wait_until("as many as there are processors, or fewer", || {
         (2..=processors).contains(&helpers(&server).len())
     });
@@ -98,7 +98,8 @@ fn where_helpers_have_much_to_do_there_are_more() {
     assert!(server.get("/games/who").text().starts_with("5\n"));
 }
 
-/// Where the kernel counts helpers among the user's processes, they take no room of programs.
+/// If the kernel counts helpers among the user's processes, galgo starts no more of them, because they would take room from
+/// programs.
 fn where_processes_are_counted_there_is_one_helper() {
     let site = site().file("games/waits", WAITS, 0o755);
     own(&site, "games/waits", GAMES);

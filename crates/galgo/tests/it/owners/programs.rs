@@ -1,4 +1,4 @@
-//! Who programs run as, and what is checked before.
+//! Users that programs run as, and the checks before a start.
 
 use std::{fs, os::unix::fs::symlink, process::Command};
 
@@ -40,7 +40,7 @@ fn a_user_of_defaults_holds_where_a_route_has_none() {
         ("/cgi-bin/who", "5"),
         ("/games/who", "5"),
         ("/own/man", ""),
-        // It names the server's.
+        // `user` of this route names the server's own user.
         ("/mine/nobody", "65534"),
     ] {
         let said = server.get(path);
@@ -76,7 +76,7 @@ fn programs_run_as_their_user() {
     assert_eq!(uid_of(helpers[0]), apart(5));
 }
 
-/// With settings of root's in that folder; other hosts' programs run as the server's user.
+/// The settings in that host's folder belong to root. Programs of other hosts run as the server's user.
 fn programs_in_the_folder_of_a_host() {
     let settings = "host = \"a.example\"\n[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\nuser = \"owner\"\n";
     let site = site()
@@ -92,7 +92,7 @@ fn programs_in_the_folder_of_a_host() {
         let said = reply.text();
         assert!(said.starts_with(user), "{host}: {said}{}", server.errors());
     }
-    // The owner of the settings could have programs run as others: they are left out, and count for nothing.
+    // If another user owned the settings, that user could run programs as others: the server ignores the settings.
     own(&server.site, "www/a.example/site.toml", GAMES);
     assert!(server.reload());
     server.says("site.toml: it would say how programs are started with root's rights");
@@ -114,7 +114,7 @@ fn the_owner_of_the_file_decides() {
     server.says("min_gid = 100");
 }
 
-/// Server and spawner have read the same: `pass_env`, `env_file`, and what is told of an error's page.
+/// Server and spawner read the same values: `pass_env`, `env_file`, and the variables for an error page.
 fn variables_from_elsewhere_reach_them() {
     let program = "#!/bin/sh\necho 'Content-Type: text/plain'\necho\n\
         echo $GALGO_PASSED $SECRET $REDIRECT_STATUS $REDIRECT_URL\n";
@@ -182,7 +182,7 @@ fn what_is_checked_before() {
     }
     // Root may install programs for users.
     assert!(server.get("/games/roots").text().starts_with("5\n"));
-    // With the folder itself open to others nothing runs.
+    // If others may write to the folder itself, nothing in it runs.
     mode(&server.site, "games", 0o777);
     assert_eq!(server.get("/games/who").status, 403);
 }
@@ -218,7 +218,7 @@ fn bodies_arguments_and_ends() {
     assert_eq!(helpers(&server).len(), 1);
 }
 
-/// The child that fails ends before its helper can tell.
+/// The child that fails to execute ends before its helper can report.
 fn what_is_not_executed_says_why() {
     let site = site()
         .file("games/lost", "#!/nowhere/sh\n", 0o755)
@@ -239,7 +239,7 @@ fn what_is_not_executed_says_why() {
     assert!(server.get("/games/busy").text().starts_with("5\n"));
 }
 
-/// What a program leaves running prints the rest. Where it is silent, the response is cut.
+/// A leftover process of the program prints the rest. If the process prints nothing, the response is cut.
 fn what_holds_the_output_open_belongs_to_the_response() {
     const LEAVES: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
         case $QUERY_STRING in rest) (sleep 1; echo rest) & ;; *) sleep 1000 & ;; esac\n";
@@ -257,7 +257,7 @@ fn what_holds_the_output_open_belongs_to_the_response() {
     server.says("start such a process with \">/dev/null &\"");
 }
 
-/// Started by a helper, also in a strict sandbox, cold and warm.
+/// A helper starts the program, with and without a strict sandbox, cold and warm.
 fn a_cut_body_never_looks_whole() {
     let strict = "sandbox = { write = [\"marks\"] }\n";
     let site = site()
@@ -284,7 +284,7 @@ fn a_cut_body_never_looks_whole() {
     }
 }
 
-/// They belong to the server's user.
+/// The standard streams belong to the server's user.
 fn standard_streams_have_names() {
     const NAMES: &str = "#!/bin/sh\n{ echo 'Content-Type: text/plain'; echo; cat /dev/stdin; } >/dev/stdout\n\
         echo told >/dev/stderr\n";
@@ -309,7 +309,7 @@ fn standard_streams_have_names() {
     }
 }
 
-/// One byte is also what a child that fails writes.
+/// A child that fails to execute also writes a single byte.
 fn the_first_byte_of_an_output_may_come_alone() {
     const SLOWLY: &str = "#!/bin/sh\nprintf C\nwhile ! [ -e ../marks/go ]; do :; done\n\
         printf 'ontent-Type: text/plain\\n\\nall of it\\n'\n";

@@ -1,4 +1,4 @@
-//! What `sandbox = "strict"`, and a table, keep programs from; and what works all the same.
+//! Accesses that `sandbox = "strict"` and a sandbox table forbid to programs, and accesses that still work.
 
 pub(super) mod links;
 pub(super) mod refused;
@@ -39,7 +39,7 @@ list![
     the_servers_own_programs_need_no_owner,
 ];
 
-/// Tries what its query names, a word each, and says of each what came of it.
+/// Tries each action in the query, and prints one word about the result of each.
 const TRIES: &str = r#"#!/usr/bin/python3
 import ctypes, errno, os, socket, sys
 def said(what):
@@ -106,7 +106,8 @@ for word in os.environ['QUERY_STRING'].split('&'):
     print(what, said(lambda: globals()[what](of)), flush=True)
 "#;
 
-/// The server is `nobody`. `/strict/` is strict, `/table/` has a table: both as the server's user, `/games/` as another.
+/// The server runs as `nobody`. `/strict/` is strict and `/table/` has a table, both as the server's user; `/games/` runs as
+/// another user.
 fn site(table: &str) -> Site {
     files()
         .config("user = \"nobody\"\n[defaults]\nstart = \"cold\"\n")
@@ -254,7 +255,7 @@ fn networks() {
 
 fn calls_that_are_not_listed_are_refused() {
     let server = site("\"strict\"").start();
-    // ptrace is refused to all; vhangup with it; lookup_dcookie, and one that there is not, are on no list.
+    // ptrace, and setns with it, are refused to all programs; lookup_dcookie, and a call that does not exist, are on no list.
     let calls = [libc_number("ptrace"), libc_number("setns"), 212, 100_000];
     let tries = calls.map(|number| format!("call={number}"));
     let said = says(&server, "/strict/p", &tries);
@@ -274,7 +275,7 @@ fn places_for_temporary_files_are_its_own() {
     let server = site("\"strict\"").start();
     let mark = format!("/tmp/galgo-test-{}", server.pid());
     fs::write(&mark, "").unwrap();
-    // The same files wherever they are looked for.
+    // These folders all show the same files.
     let name = format!("galgo-test-put-{}", server.pid());
     let put = format!("/tmp/{name}");
     let tries = [
@@ -288,12 +289,12 @@ fn places_for_temporary_files_are_its_own() {
     assert_eq!(said, ["ENOENT", "written", "open", "open", "EACCES"]);
     fs::remove_file(&mark).unwrap();
     assert!(!fs::exists(&put).unwrap());
-    // Another user's are others.
+    // Another user has other files.
     assert_eq!(
         says(&server, "/games/p", &[format!("file={put}")]),
         ["ENOENT"]
     );
-    // A service's socket that everybody may use.
+    // Any user may connect to this socket of a service.
     let path = format!("/run/galgo-test-{}", server.pid());
     let listens = UnixListener::bind(&path).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
@@ -305,7 +306,7 @@ fn places_for_temporary_files_are_its_own() {
     fs::remove_file(path).unwrap();
 }
 
-/// What is listed there is found, also where the folder above begins empty.
+/// A listed folder can be found even if its parent folder is empty in the sandbox.
 fn folders_in_places_for_temporary_files() {
     for parent in ["/tmp", "/run", "/dev/shm"] {
         let site = Site::within(Path::new(parent), env!("CARGO_BIN_EXE_galgo"));
@@ -398,7 +399,7 @@ fn without_landlock_it_is_said() {
         format!("look={}", server.pid()),
     ];
     let said = says(&server, "/table/p", &tries);
-    // Its own helper is number one, and of the same user; nothing else is seen.
+    // The program sees its own helper as process 1, run by the same user, and no other process.
     assert_eq!(said[..3], ["written", "EACCES", "ENOSYS"]);
     assert_eq!(said[4], "hidden");
 }
@@ -432,7 +433,7 @@ fn the_servers_own_programs_need_no_owner() {
     let tries = ["look=self".to_owned()];
     assert_eq!(says(&server, "/strict/p", &tries), ["seen"]);
     assert_eq!(says(&server, "/strict/link", &tries), ["seen"]);
-    // All the same they are kept from the server.
+    // The programs still cannot reach the server.
     let met = server
         .get(&format!("/strict/attack?{}", server.pid()))
         .text();

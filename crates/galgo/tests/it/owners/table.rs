@@ -1,5 +1,5 @@
-//! The tables `attack x configuration x result` of docs/security.md: made here, and held against what stands there. To write
-//! them anew, run the test with GALGO_WRITE_TABLE=1.
+//! The tables `attack x configuration x result` of docs/security.md: the test makes them and compares them with the page. To
+//! write them anew, run the test with GALGO_WRITE_TABLE=1.
 
 mod attacks;
 mod modules;
@@ -32,7 +32,7 @@ use sites::{FOLDERS, Users};
 
 list![the_tables_are_what_happens];
 
-/// An attack of each line that the program prints.
+/// The attack behind each line that the program prints.
 const ROWS: [&str; 36] = [
     "signals, looks into, traces or changes the server, or takes a descriptor of it",
     "the spawner",
@@ -71,9 +71,9 @@ const ROWS: [&str; 36] = [
     "writes a larger file than `file_size`",
     "computes longer than `cpu`, deaf to SIGXCPU",
 ];
-/// What WASI has no call for.
+/// Result of an attack for which WASI has no call.
 const NO_CALL: &str = "no call";
-/// Processes that are left running, in the order of the attacks' numbers.
+/// Leftover processes, in the order of the attacks' numbers.
 const STAYS: [&str; 5] = [
     "keeps a process running, in a session of its own",
     "by two forks",
@@ -82,7 +82,7 @@ const STAYS: [&str; 5] = [
     "by more forks, each in a session, and tries to lower RLIMIT_LOCKS",
 ];
 
-/// A configuration, and what asks for its attacks, below a folder.
+/// (configuration, path of its attacks below a folder)
 const COLUMNS: [(&str, &str); 8] = [
     ("program", "cold/attacks"),
     ("strict", "strict/attacks"),
@@ -101,7 +101,7 @@ const TITLES: [&str; 4] = [
     "Root starts galgo without `user`, and all runs as root",
 ];
 
-/// What makes the attacks: programs of one folder of a server, with what they are told of.
+/// The attacking programs of one folder on a server, and the arguments for them.
 struct Attackers<'a> {
     server: &'a Server,
     folder: &'a str,
@@ -110,7 +110,7 @@ struct Attackers<'a> {
     _same: Client,
 }
 
-/// A program that runs as long as the client is there, and its process.
+/// Starts a program that runs until its client disconnects, and returns its pid.
 fn stays(server: &Server, path: &str) -> (Client, u32) {
     let mut client = server.connect();
     client.get(&format!("{path}?stay"));
@@ -129,7 +129,7 @@ fn with_argument(argument: &str) -> Vec<u32> {
         .collect()
 }
 
-/// The templates of a warm program, and their children that wait.
+/// Returns the templates of the warm programs, and their waiting children.
 fn kept_loaded(server: &Server, folder: &str) -> (Vec<u32>, Vec<u32>) {
     let program = server.path(folder).join("bystander");
     let program = program.canonicalize().unwrap().display().to_string();
@@ -165,7 +165,7 @@ impl<'a> Attackers<'a> {
     fn new(server: &'a Server, folder: &'a str, told: &str) -> Self {
         let (templates, waiting) = kept_loaded(server, folder);
         let (_same, same) = stays(server, &format!("/{folder}/cold/bystander"));
-        // A helper of their user.
+        // A helper for the same user.
         let helper = eventually("a helper", || {
             let user = |pid| uid_of(pid).rsplit(' ').next().map(str::to_owned);
             let of_same = |pid: &u32| user(*pid) == user(same);
@@ -196,7 +196,7 @@ impl<'a> Attackers<'a> {
         }
     }
 
-    /// What came of each attack in one configuration.
+    /// Returns the results of each attack in one configuration.
     fn column(&self, at: usize) -> Vec<String> {
         if is_module(at) {
             return modules::column(self, at);
@@ -215,7 +215,7 @@ impl<'a> Attackers<'a> {
             client.reply().text()
         } else {
             let said = server.get(&format!("{path}?{told}")).text();
-            // Templates are made of the first requests of their kind, which start cold unless they wait.
+            // The first requests of a kind start cold, unless they wait for the template.
             assert!(server.errors().contains("attacks: loaded") || !path.contains("warm"));
             said
         };
@@ -235,19 +235,19 @@ impl<'a> Attackers<'a> {
         said
     }
 
-    /// What is in the arguments of the processes that an attack leaves running.
+    /// Returns a number that marks the arguments of the processes that an attack leaves behind.
     fn mark(&self, at: usize) -> String {
         let folder = FOLDERS.iter().position(|f| *f == self.folder).unwrap();
         format!("{}{folder}{at}", 1_000_000 + self.server.pid())
     }
 
-    /// Those that an attack left running, or all.
+    /// Returns how many processes an attack has left behind: by this way, or by any way.
     fn left(&self, at: usize, way: Option<usize>) -> usize {
         let way = way.map_or(String::new(), |way| way.to_string());
         with_argument(&format!("sleep {}{way}", self.mark(at))).len()
     }
 
-    /// What becomes of the processes that were left running, in each configuration.
+    /// Returns, for each configuration, how the leftover processes end.
     fn ends(&self) -> Vec<[&'static str; STAYS.len()]> {
         for at in (0..COLUMNS.len()).filter(|at| is_worker(*at)) {
             let name = COLUMNS[at].0;
@@ -258,7 +258,7 @@ impl<'a> Attackers<'a> {
         let app = self.server.path(self.folder).join("app");
         let app = app.display().to_string();
         for worker in with_argument(&app) {
-            // It may be about to end by itself, as the next one begins.
+            // The worker may be about to end by itself, because the next one begins.
             let _ = rustix::process::kill_process(process::pid(worker), Signal::KILL);
         }
         wait_until("the end of what was left running", || {
@@ -274,13 +274,13 @@ impl<'a> Attackers<'a> {
             .collect()
     }
 
-    /// All of its columns, with those whom it has attacked as they were.
+    /// Returns all columns of this folder, and checks that the attacked processes still work.
     fn columns(&self) -> Vec<Vec<String>> {
         let mut columns: Vec<_> = (0..COLUMNS.len()).map(|at| self.column(at)).collect();
         for (column, end) in columns.iter_mut().zip(self.ends()) {
             column.extend(end.map(String::from));
         }
-        // They answer as before, and none has ended by itself.
+        // The templates answer as before, and none has ended by itself.
         kept_loaded(self.server, self.folder);
         let said = self.server.errors();
         assert!(!said.contains("replaced"), "{said}");
@@ -323,7 +323,7 @@ fn the_tables_are_what_happens() {
         (&without_root, own),
         (&all_root, own),
     ];
-    // Each takes as much of its processor as it may, and no two have the same user.
+    // Each folder uses all the processor time that it may, and no two folders have the same user.
     let columns = thread::scope(|scope| {
         let told = &told;
         let attack =
@@ -346,7 +346,7 @@ fn table((title, columns): (&&str, &Vec<Vec<String>>)) -> String {
     table
 }
 
-/// With what stands in the documentation.
+/// Compares the tables with those in the documentation.
 fn compare(tables: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
     let page = fs::read_to_string(&path).unwrap();

@@ -1,10 +1,10 @@
-//! A server under an attacker's control: each of its threads makes a system call, as code that runs in it would.
+//! A server under an attacker's control: each of its threads makes a system call, like malicious code in the server would.
 
 use std::{path::Path, process::Command};
 
 use galgo_testkit::Server;
 
-/// Has each thread of a process make one call, whose first argument is a path, and says what each was answered.
+/// Makes each thread of a process execute one system call with a path as its first argument, and prints each result.
 const CONTROLS: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -46,16 +46,16 @@ pid, call, path, flags, mode = sys.argv[1:]
 print(*{controls(int(tid), int(call), path, int(flags), int(mode)) for tid in os.listdir(f'/proc/{pid}/task')})
 "#;
 
-/// open(2) and execve(2), for x86_64.
+/// Numbers of open(2) and execve(2) on x86_64.
 const OPEN: i32 = 2;
 const EXECVE: i32 = 59;
 
-/// What the threads are answered that execute this program: of equal answers one. None comes back from one that succeeds.
+/// Makes the threads execute this program. Returns their distinct results. A successful execve(2) returns no result.
 pub(super) fn execute(server: &Server, program: &Path) -> Result<String, String> {
     call(server, EXECVE, program, [0, 0])
 }
 
-/// What they are answered that open this file: 0 where they may.
+/// Makes the threads open this file. Returns their distinct results: 0 if open(2) succeeds.
 pub(super) fn open(server: &Server, file: &Path, flags: i32) -> String {
     call(server, OPEN, file, [flags, 0o644]).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Another binary takes the place of a server whose programs run as other users: its spawner starts that, with root's rights.
+//! An upgrade of a server whose programs run as other users: the spawner starts the new binary with root's rights.
 
 use std::{
     fs,
@@ -37,7 +37,7 @@ list![
     without_roots_rights_the_server_starts_it_itself,
 ];
 
-/// Its binary is one that a test may replace.
+/// Returns a site whose binary the test may replace.
 fn replaceable() -> Site {
     site().copied("bin/galgo")
 }
@@ -60,7 +60,7 @@ fn asks(server: &Server, path: &str, user: u32, asked: &Arc<AtomicUsize>) -> Rep
     })
 }
 
-/// Upgrades; `GALGO_TEST_UPGRADES` has it make more.
+/// Number of upgrades; `GALGO_TEST_UPGRADES` changes it.
 const ROUNDS: usize = 4;
 
 fn no_request_fails() {
@@ -92,7 +92,7 @@ fn no_request_fails() {
     loads.into_iter().for_each(Repeated::end);
     gone.into_iter().for_each(assert_gone);
     let (before, after) = (before.unwrap(), settled());
-    let slack = 4; // connections and programs of the load that was there
+    let slack = 4; // connections and programs of the load at that moment
     assert!(
         after.iter().zip(before).all(|(a, b)| *a <= b + slack),
         "{before:?} {after:?}"
@@ -104,8 +104,8 @@ fn no_request_fails() {
     );
 }
 
-/// The first server has a request still. What the second one leaves at its end, the third server among it, becomes a child of
-/// the first one's spawner, which ends what its helpers leave.
+/// The first server still has a request. When the second server ends, its leftover processes, including the third server,
+/// become children of the first server's spawner. That spawner ends leftover processes of its helpers only.
 fn one_that_ends_before_an_older_one_takes_none_along() {
     let site = site().compiled("games/attack", ATTACK, &[]);
     own(&site, "games/attack", GAMES);
@@ -122,7 +122,7 @@ fn one_that_ends_before_an_older_one_takes_none_along() {
     assert!(server.upgrade(), "{}", server.errors());
     kill(second[0]);
     second.into_iter().for_each(assert_gone);
-    // Its spawner looks once more, as a helper ends.
+    // The first server's spawner looks for leftover processes again, because a helper ends.
     let helper = children(oldest)
         .into_iter()
         .find(|pid| children(*pid).contains(&running));
@@ -195,7 +195,7 @@ fn requests_of_the_old_one_are_answered() {
     client.get("/games/waits");
     server.wait_for("on");
     assert!(server.upgrade(), "{}", server.errors());
-    // Helpers of both are there.
+    // The helpers of both servers are there.
     assert!(server.get("/games/who").text().starts_with("5\n"));
     server.set("go");
     let reply = client.reply();
@@ -203,7 +203,7 @@ fn requests_of_the_old_one_are_answered() {
     old.into_iter().for_each(assert_gone);
 }
 
-/// It serves as before, and nothing is left of what was tried.
+/// Asserts that the server serves as before, and that nothing of the failed upgrade is left.
 fn goes_on(server: &Server, [pid, spawner_pid]: [u32; 2], why: &str) {
     let errors = server.errors();
     let line = errors
@@ -232,7 +232,7 @@ fn what_does_not_get_ready_leaves_the_old_one() {
     let bad = format!("{good}\nlisen = 1\n");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap();
-    // What the spawner finds itself, and what only the new process does.
+    // The spawner finds the first error itself; only the new process finds the second.
     let busy = good.replace("\"unix:s\"", &format!("\"unix:s\", \"{at}\""));
     assert_ne!(busy, good);
     for (text, why) in [(&bad, "unknown key \"lisen\""), (&busy, "cannot listen on")] {
@@ -298,7 +298,7 @@ fn one_that_hangs_is_the_only_one() {
     kill(pid);
     server.says("this galgo goes on serving");
     goes_on(&server, all, "it ended by signal 9");
-    // The end of the old one is that of the new one.
+    // If the old server ends, the new one ends, too.
     fs::remove_file(server.mark("pid")).unwrap();
     let pid = hangs();
     server.signal(Signal::TERM);
@@ -309,7 +309,7 @@ fn what_others_may_change_is_not_started() {
     let server = replaceable().start();
     let all = [server.pid(), spawner(&server)];
     let binary = server.path("bin/galgo");
-    // It would leave a mark.
+    // This binary would leave a mark if it ran.
     fs::remove_file(&binary).unwrap();
     let text = format!("#!/bin/sh\necho >{}\n", server.mark("ran").display());
     file::script(&server.path("bin"), "galgo", &text);
@@ -375,7 +375,7 @@ fn who_is_the_main_process_is_told() {
     manager.is_told("READY=1");
     assert_gone(first);
     holds(server.pid());
-    // One that fails: nothing has moved.
+    // A failed upgrade does not change the main process.
     server.configure("workers = 9999");
     assert!(!server.upgrade());
     manager.is_told("RELOADING=1");
@@ -403,7 +403,7 @@ fn sockets_of_a_service_manager_move() {
     ask();
 }
 
-/// A strict sandbox takes a spawner, which has no more rights than the server here.
+/// A strict sandbox needs a spawner, which has no more rights here than the server.
 fn without_roots_rights_the_server_starts_it_itself() {
     let site = crate::harness::new_site()
         .file("cgi-bin/who", super::WHO, 0o755)

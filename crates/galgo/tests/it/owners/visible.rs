@@ -1,4 +1,4 @@
-//! A server whose programs are all started by helpers sees what it is configured to serve, and what it needs itself.
+//! If helpers start all programs, the server sees only the files that it is configured to serve, and its own.
 
 use std::{
     fs,
@@ -37,11 +37,11 @@ const READ: i32 = 0;
 const WRITE: i32 = 1;
 const MAKE: i32 = 0o101;
 
-/// Answers of open(2).
+/// Results of open(2).
 const OPENED: &str = "0";
 const REFUSED: &str = "-13";
 
-/// A folder of its own, which all may read.
+/// Creates a separate folder that all users may read.
 fn elsewhere() -> Site {
     let other = new_site()
         .file("page", "a page elsewhere", 0o644)
@@ -55,12 +55,12 @@ fn files(path: &str, folder: &Path) -> String {
     format!("[[route]]\npath = \"/{path}/\"\nfiles = \"{folder}\"\n")
 }
 
-/// A site whose service manager hears which process serves.
+/// Returns a site whose service manager is told which process serves.
 fn managed() -> Site {
     site().env("NOTIFY_SOCKET", "@galgo-nobody")
 }
 
-/// Has it read a configuration that takes another process.
+/// Reloads a configuration that only another process can serve.
 fn moves_on(server: &Server) {
     let before = server.pid();
     assert!(
@@ -117,7 +117,7 @@ fn whoever_controls_the_server_sees_what_is_configured() {
         assert_eq!(taken::open(&server, file, *flags), OPENED, "{file:?}");
     }
     assert_eq!(runs_as(&server, "/cgi-bin/who"), GAMES);
-    // The attack is one: who starts programs itself sees what its user may.
+    // Proves that the attack works: a server that starts programs itself sees all that its user may see.
     let server = configured().config(OWN).start();
     for (file, flags) in hidden.iter().filter(|(file, _)| file.exists()).take(5) {
         assert_eq!(taken::open(&server, file, *flags), OPENED, "{file:?}");
@@ -147,7 +147,7 @@ fn a_reload_to_other_places_is_an_upgrade() {
     server.says(
         "this galgo sees only what was configured as it started: so another galgo takes over",
     );
-    // What it cannot even read.
+    // The server cannot even read this file.
     let more = elsewhere();
     let passwords = more.path("site.htpasswd");
     server.configure(&format!(
@@ -172,7 +172,7 @@ fn a_reload_to_other_places_is_an_upgrade() {
     assert!(server.reload(), "{}", server.errors());
 }
 
-/// Whoever waits for the end of a process alone would take an upgrade for the end of the service.
+/// A parent that only waits for the process to end would take an upgrade for the end of the service.
 fn without_a_manager_no_reload_is_an_upgrade() {
     let other = elsewhere();
     let server = site().config(ROUTE).start();
@@ -208,7 +208,7 @@ fn a_configuration_that_is_wrong_stays_unused() {
     assert_eq!(server.pid(), before);
 }
 
-/// Logs, passwords, the configuration, what it includes.
+/// Logs, passwords, the configuration and its included files.
 fn what_is_replaced_by_another_of_its_name_is_seen() {
     const LETS_IN: &str = "ada:$2y$05$24lW8A7dOzsf9qZZCQsBT.m9ScqVK9QTiO2UyklS4gMhvP9v2nqlS\n";
     let etc = elsewhere();
@@ -255,7 +255,7 @@ fn what_is_replaced_by_another_of_its_name_is_seen() {
     assert_eq!(server.pid(), before);
 }
 
-/// A release is another folder behind the same link; or has the same name.
+/// A release is another folder behind the same link, or has the same name.
 fn folders_that_are_replaced_are_seen_after_a_reload() {
     let other = elsewhere();
     for release in ["one", "two"] {
@@ -278,7 +278,7 @@ fn folders_that_are_replaced_are_seen_after_a_reload() {
     assert!(server.reload(), "{}", server.errors());
 }
 
-/// Two accounts whose homes are in a folder, each with a page that says its name.
+/// Creates two accounts with homes in a folder; each has a page with its name.
 fn accounts_in(homes: &Site) -> Accounts {
     let accounts = Accounts::new("galgo-v", 2, |name| homes.path(name));
     for name in accounts.names() {
@@ -311,7 +311,7 @@ fn homes_and_new_hosts_are_served() {
     wait_until("the new host", || {
         of("two.example").as_deref() == Some("two")
     });
-    // More accounts, of which the system's files are other ones then.
+    // More accounts: the system's account files are then replaced.
     let toml = server.path("galgo.toml");
     let of_first = fs::read_to_string(&toml).unwrap();
     let users = |more: &[String]| {
@@ -323,7 +323,7 @@ fn homes_and_new_hosts_are_served() {
     users(beside.names());
     assert!(server.reload(), "{}", server.errors());
     assert!(beside.names().iter().all(|name| has(name)));
-    // Where it does not see their homes, they are not left out in silence.
+    // If the server cannot see their homes, it reports an error instead of leaving them out.
     let others = elsewhere();
     let far = accounts_in(&others);
     users(far.names());
@@ -337,7 +337,7 @@ fn homes_and_new_hosts_are_served() {
     assert!(far.names().iter().all(|name| has(name)));
 }
 
-/// In the folder for temporary files, where none can be made that has a name.
+/// Bodies are stored in the folder for temporary files, in which the server can create no file with a name.
 fn bodies_wait_in_files() {
     let site = site()
         .file(

@@ -1,4 +1,4 @@
-//! Programs that are kept loaded as another user, and in strict sandboxes: helpers have their templates.
+//! Programs that are kept loaded as another user, and in strict sandboxes: their helpers hold the templates.
 
 use std::{fs, path::Path};
 
@@ -44,13 +44,13 @@ list![
     variables_of_loading_are_those_configured,
 ];
 
-/// Prints whose process it is.
+/// Returns a program that prints its user id and its parent's pid.
 fn whose() -> String {
     python("import os", "os.getuid(), os.getppid()")
 }
 
-/// Routes that start warm: `/warm/` as `games`, `/warm-strict/` the same in a strict sandbox, `/warm-own/` as the files'
-/// owners.
+/// Returns a site with routes that start warm: `/warm/` as `games`, `/warm-strict/` the same in a strict sandbox,
+/// `/warm-own/` as the files' owners.
 fn site() -> Site {
     let route = |path: &str, folder: &str, keys: &str| {
         format!("[[route]]\npath = \"/{path}/\"\ncgi = \"{folder}\"\nstart = \"warm\"\n{keys}\n")
@@ -64,7 +64,7 @@ fn site() -> Site {
         .with_same_accounts()
 }
 
-/// A program of `games`.
+/// Adds a program of `games`.
 fn with(site: Site, name: &str, text: &str) -> Site {
     let name = format!("games/{name}");
     let site = site.file(&name, text, 0o755);
@@ -75,7 +75,7 @@ fn with(site: Site, name: &str, text: &str) -> Site {
 fn each_kind_is_forked_as_its_user() {
     let site = with(site(), "python", &whose());
     let site = with(site, "perl", &perl("", "' ', $<, ' ', getppid"));
-    // It writes where its first environment was. Siblings have one origin of time.
+    // node overwrites its first environment. Children of the same template have the same time origin.
     let node = "#!/usr/bin/env node\nconsole.log('Content-Type: text/plain\\n\\n' + \
         performance.timeOrigin, process.getuid(), process.ppid);\n";
     let site = with(site, "node", node);
@@ -97,7 +97,7 @@ fn each_kind_is_forked_as_its_user() {
             let asked = || server.get(&format!("/{route}/{name}")).text();
             let words =
                 |said: &str| -> Vec<String> { said.split_whitespace().map(String::from).collect() };
-            // Templates take turns, and one that has learned takes the place of another.
+            // Templates take turns, and a template that has learned modules replaces another.
             let mut all = Vec::new();
             wait_until("two requests of one template", || {
                 all = (0..3).map(|_| words(&asked())).collect();
@@ -106,7 +106,7 @@ fn each_kind_is_forked_as_its_user() {
             });
             for said in &all {
                 assert_eq!(said[1], "5", "{route} {name} {all:?}");
-                // Its parent is its helper; in a PID namespace that is the first process.
+                // The parent of the process is its helper; in a PID namespace that is process 1.
                 let parent: u32 = said[2].parse().unwrap();
                 match route {
                     "warm" => assert!(helpers(&server).contains(&parent)),
@@ -122,7 +122,7 @@ fn each_kind_is_forked_as_its_user() {
     );
 }
 
-/// What helpers have started, and keep.
+/// Returns the processes that helpers have started and keep.
 fn kept(server: &Server) -> Vec<u32> {
     let helpers = helpers(server);
     let of_helper = |pid: &u32| parent(*pid).is_some_and(|of| helpers.contains(&of));
@@ -136,15 +136,15 @@ fn each_owner_has_templates_of_its_own() {
     own(&site, "own/of-man", MAN);
     own(&site, "own/of-nobody", super::NOBODY);
     let server = site.start();
-    // Below min_uid nobody's programs run as their owner.
+    // Programs of accounts below min_uid do not run as their owner.
     assert_eq!(server.get("/warm-own/of-man").status, 403);
     becomes(&server, "/warm-own/of-nobody", "warm 65534");
-    // Whom the file belongs to now.
+    // The current owner of the file counts.
     own(&server.site, "own/of-nobody", MAN);
     assert_eq!(server.get("/warm-own/of-nobody").status, 403);
 }
 
-/// Nor watch it for changes.
+/// The server cannot watch such a program for changes either.
 fn a_program_that_the_server_may_not_read() {
     let site = with(site(), "private", &whose());
     mode(&site, "games/private", 0o700);
@@ -159,7 +159,7 @@ fn a_program_that_the_server_may_not_read() {
     becomes(&server, "/warm/private", "warm anew");
 }
 
-/// Its package starts a thread.
+/// The package of the program starts a thread.
 fn what_cannot_be_forked_is_parked() {
     let package = "const { Worker } = require('worker_threads');\n\
         exports.told = new Promise((tell) => new Worker('require(\"worker_threads\").parentPort.postMessage(process.env.QUERY_STRING)',\n\
@@ -178,7 +178,7 @@ fn what_cannot_be_forked_is_parked() {
             said(if route == "warm" { 1 } else { 2 })
         });
         for n in 0..3 {
-            // In a PID namespace they have other numbers, and another parent.
+            // In a PID namespace the processes have other numbers, and another parent.
             let seen = route == "warm";
             let before = if seen {
                 have_parked(&helpers(&server), 2)
@@ -235,7 +235,7 @@ fn modules_are_learned_and_code_is_not() {
     }
 }
 
-/// Of a module that is part of the template.
+/// The compared module is part of the template.
 fn modules_are_those_of_a_cold_start() {
     let site = with_python(site(), "games");
     own(&site, "games/t.py", GAMES);
@@ -275,7 +275,7 @@ fn the_next_request_sees_a_change() {
     let module = |n| format!("package Says; our $says = {n}; 1;\n");
     let site = with(site, "Says.pm", &module(0));
     let server = site.start();
-    // In one step: a template that is being loaded meanwhile would meet half a module, and the program be cold for a while.
+    // In one step, because a template that is loading could read half a module, and the program would be cold for a while.
     let change = |n| {
         let new = server.site.write("games/new", module(n));
         std::fs::rename(new, server.path("games/Says.pm")).unwrap();
@@ -291,7 +291,7 @@ fn the_next_request_sees_a_change() {
         }
         change(0);
     }
-    // That is no failure of the template.
+    // This does not count as a failure of the template.
     let said = server.errors();
     assert!(!said.contains("gave no child"), "{said}");
 }
@@ -314,7 +314,7 @@ fn a_helper_that_dies_takes_its_templates_along() {
     }
 }
 
-/// A strict one leaves when a listed file is another: a template that it was loading then is no failure of the program's.
+/// A strict helper leaves if a listed file is replaced. If it was loading a template, that is no failure of the program.
 fn a_helper_that_leaves_has_the_next_one_load() {
     let site = super::site()
         .with_same_accounts()
@@ -365,7 +365,7 @@ fn helpers_leave_when_their_templates_have() {
         .config("template_idle = \"2s\"\n");
     let server = site.start();
     becomes(&server, "/warm/p", "warm");
-    // It stays as long as they do.
+    // The helper stays as long as its templates.
     assert_eq!(helpers(&server).len(), 1);
     assert!(server.get("/warm/p").text().starts_with("warm"));
     wait_until("the end of a helper that nobody asks", || {
@@ -398,7 +398,7 @@ fn what_a_child_leaves_running_ends() {
         }
     }
     let folder = server.path("games").display().to_string();
-    // Templates and children that wait are no more than these.
+    // At most templates and waiting children are left.
     wait_until("the end of what was left running", || {
         let left = pids().filter(|pid| command_line(*pid).contains(&folder));
         let kept = kept(&server);
@@ -439,20 +439,20 @@ fn limits_hold_for_children() {
     let of_processes = if groups { "-1 -1" } else { "314572800 200" };
     let expected = format!("warm 2 {of_processes} 1048576");
     assert_eq!(server.get("/limited/limits").text(), expected);
-    // Seconds of its own, not of the template.
+    // Each child has its own limit of seconds, apart from the template's.
     let mut ended = 0;
     wait_until("a warm process that is ended for its seconds", || {
         let said = server.get("/limited/burns");
         ended += 1;
         said.text().starts_with("warm")
     });
-    // The log is written behind the response.
+    // The log is written after the response.
     wait_until("a line for each that was ended", || {
         crate::warm::says(&server, "burns", "SIGXCPU") == ended
     });
 }
 
-/// Also where the sandbox is one that handles rights to files.
+/// The same holds in a sandbox that controls access to files.
 fn files_are_renamed_from_folder_to_folder() {
     let moves = "import os\nfor name in 'ab': os.makedirs('/tmp/moves-' + str(os.getpid()) + name)\n\
         a, b = ('/tmp/moves-' + str(os.getpid()) + name for name in 'ab')\n\
@@ -491,7 +491,7 @@ fn a_crash_replaces_the_template() {
     becomes(&server, "/warm/p", "warm");
 }
 
-/// And `load_env` stands for those of a request.
+/// `load_env` sets a variable that otherwise only requests have.
 fn variables_of_loading_are_those_configured() {
     let module = "import os\nfound = [os.environ.get(n) for n in ('FOO', 'PATH_INFO', 'HTTP_X')]\n";
     let site = with(site(), "seen.py", module);
@@ -510,7 +510,7 @@ fn variables_of_loading_are_those_configured() {
     let server = site.start();
     becomes(&server, "/variables/p/here", "warm bar");
     let said = server.get("/variables/p/here").text();
-    // A module that reads a request's variable is left to each child.
+    // A module that reads a request's variable is not kept in the template; each child loads it.
     assert!(said.ends_with("bar /here"), "{said}");
     let loaded = fs::read_to_string(server.path("galgo.toml")).unwrap();
     assert!(loaded.contains("load_env"));

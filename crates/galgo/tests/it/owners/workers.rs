@@ -1,5 +1,5 @@
-//! Workers of `fastcgi = { run = … }` that run as other users, and in strict sandboxes: who they are, who reaches them, what
-//! they reach, and how they end.
+//! Workers of `fastcgi = { run = … }` that run as other users, and in strict sandboxes: their users, the processes that can
+//! reach them, the resources they can reach, and how they end.
 
 pub(super) mod strict;
 
@@ -38,8 +38,8 @@ list![
     what_may_not_run_is_said,
 ];
 
-/// A FastCGI application that has a shell run the body of each request, and answers with what that prints. With `judge` and
-/// a command as arguments that command's output is the whole answer.
+/// A FastCGI application that runs the body of each request in a shell, and answers with the shell's output. With `judge` and
+/// a command as arguments, that command's output is the whole answer.
 pub(super) const SHELL: &str = r#"
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -90,7 +90,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Tries to connect to every Unix socket that has a name, and to every descriptor of the processes that it is told of.
+/// Tries to connect to every Unix socket with a name, and to every descriptor of the processes in the query.
 const CONNECTS: &str = r#"#!/usr/bin/python3
 import os, socket
 print('Content-Type: text/plain\n')
@@ -132,7 +132,7 @@ fn site() -> Site {
     files().config(APP)
 }
 
-/// What a shell in the worker prints.
+/// Runs a command in the worker's shell.
 fn ask(server: &Server, command: &str) -> Reply {
     let mut client = server.connect();
     client.post("/app", command.as_bytes());
@@ -146,7 +146,7 @@ fn runs(server: &Server, command: &str) -> String {
     said
 }
 
-/// The worker that answers.
+/// Returns the pid of the worker that answers.
 fn worker(server: &Server) -> u32 {
     runs(server, "echo $PPID").trim().parse().unwrap()
 }
@@ -174,8 +174,8 @@ fn they_run_as_their_user() {
     let pid = worker(&server);
     assert_eq!(uid_of(pid), "5 5 5 5");
     assert_eq!(helpers(&server), [parent(pid).unwrap()]);
-    // Its listener and the pipe to the log; the connection, and the pipe from the shell, whose other end it closes once the
-    // shell runs.
+    // Descriptors 0 to 4: listener, log pipe, connection, and the pipe from the shell. The worker closes the other end of
+    // that pipe as soon as the shell runs.
     wait_until("no other descriptor", || {
         runs(&server, "ls /proc/$PPID/fd") == "0\n1\n2\n3\n4\n"
     });
@@ -214,7 +214,7 @@ fn no_other_process_connects() {
         let tried = server.get(&format!("/{folder}/connects?{}", all.join("&")));
         assert_eq!(tried.text(), "tried True\n", "{folder} {}", server.errors());
     }
-    // One whose socket was made while the server ran.
+    // The socket of this worker was made while the server was running.
     fs::rename(server.path("games/app"), server.path("games/old")).unwrap();
     kill(pid);
     wait_until("no worker for requests", || {
@@ -274,7 +274,7 @@ fn they_are_replaced() {
     gone(first);
     kill(second);
     gone(second);
-    // The request after the crash may meet the spare.
+    // The spare worker may answer the request after the crash.
     let third = worker(&server);
     assert!(third != second && uid_of(third) == "5 5 5 5");
     let helper = helpers(&server)[0];
@@ -282,7 +282,7 @@ fn they_are_replaced() {
     kill(helper);
     gone(helper);
     gone(third);
-    // One answer: after two it would be replaced.
+    // Asks for one answer only: after two answers the worker would be replaced.
     let fourth: u32 = eventually("a worker of another helper", || {
         let reply = ask(&server, "echo $PPID");
         (reply.status == 200).then(|| reply.text().trim().parse().unwrap())
@@ -293,7 +293,7 @@ fn they_are_replaced() {
     });
 }
 
-/// Sooner than their helper tells that they run.
+/// The workers end before their helper can report that they run.
 fn ones_that_end_at_once_are_replaced() {
     const LATER: &str =
         "#!/bin/sh\n[ -e twice ] && exec ./app\n[ -e once ] && : >twice\n: >once\nexit 3\n";
@@ -336,7 +336,7 @@ fn what_they_leave_running_ends() {
         mark.unwrap().parse().unwrap()
     });
     let worker = worker(&server);
-    // What it has lowered its limit for is ended by that; the rest is the worker's, as long as that runs.
+    // A process that lowered its own limit is ended at once; the others stay as long as the worker runs.
     let all = left.iter().zip(ways).filter(|(_, way)| *way != "lower");
     assert!(all.into_iter().all(|(pid, _)| pids().any(|p| p == *pid)));
     kill(worker);
@@ -352,7 +352,7 @@ fn a_server_that_ends_ends_them() {
     server.kill();
 }
 
-/// A route with a worker that says what it meets, and takes a while to end by TERM, or does not.
+/// Returns a site with a worker that logs the signals it gets, and that is slow to end by TERM or ignores it.
 fn slow_to_end(keys: &str, on_term: &str) -> Site {
     let slow = format!(
         "#!/usr/bin/perl\n$| = 1;\n$SIG{{TERM}} = sub {{ {on_term} }};\nprint \"is up\\n\";\nsleep 1 while 1;\n"
@@ -373,7 +373,7 @@ const EACH_KIND: [&str; 4] = [
     "user = \"games\"\nsandbox = \"strict\"",
 ];
 
-/// What the log says of the worker once the server has ended.
+/// Returns the log lines about the worker after the server has ended.
 fn said_at_the_end(site: Site) -> Vec<String> {
     let mut server = site.start();
     server.says("is up");
@@ -468,7 +468,7 @@ fn what_may_not_run_is_said() {
     wait_until("the refusal", || server.get("/app").status == 502);
     server.says(why);
     assert_eq!(children(helpers(&server)[0]), [0; 0]);
-    // It is tried again.
+    // The server tries again.
     mode(&server.site, "games/app", 0o755);
     wait_until("a worker", || server.get("/app").status == 200);
     let site = written(files(), &format!("user = \"nobody\"\n{APP}"));

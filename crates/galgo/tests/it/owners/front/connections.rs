@@ -12,7 +12,7 @@ fn a_connection_has_one_program_at_a_time() {
     let helper = spawner.helper(GAMES, 0).unwrap();
     let (echo, attack) = (spawner.path("games/echo"), spawner.path("games/attack"));
     let (ours, theirs) = pair();
-    // Of a number that is nobody's no connection is known.
+    // The helper knows no connection with this number.
     assert_eq!(written(order(&helper, (7, None), 0, &[&echo])), "");
     let stays = [&attack[..], b"QUERY_STRING=stay"];
     let runs = order(&helper, (7, Some(theirs)), 0, &stays);
@@ -21,18 +21,18 @@ fn a_connection_has_one_program_at_a_time() {
     send(&ours, &[15], &[]);
     drop(runs);
     ends(&ours);
-    // One after the other.
+    // Several programs may use the connection, each after the previous one has ended.
     for _ in 0..3 {
         let out = order(&helper, (7, None), 0, &[&echo]);
         assert!(written(out).starts_with("5 "));
         ends(&ours);
     }
-    // What is said where no program runs is about the next one: its order may come later.
+    // A message while no program runs applies to the next program, whose order may arrive later.
     send(&ours, &[9], &[]);
     let out = order(&helper, (7, None), 0, &stays);
     ends(&ours);
     drop(out);
-    // One that is closed is forgotten. Shut down: a process that another test starts may hold a copy of it for a moment.
+    // The helper forgets a closed connection. Shut down, because a process that another test starts may hold a copy.
     rustix::net::shutdown(&ours, rustix::net::Shutdown::Both).unwrap();
     assert_eq!(written(order(&helper, (7, None), 0, &[&echo])), "");
 }
@@ -43,7 +43,7 @@ fn written(mut out: std::io::PipeReader) -> String {
     written
 }
 
-/// Waits for the end of its program.
+/// Waits for the end of the connection's program.
 fn ends(connection: &OwnedFd) {
     loop {
         let (report, _) = receive(connection);

@@ -1,4 +1,4 @@
-//! The same with the folders of hosts: what a server may have their helper start.
+//! An attacker in the server's place, and the folders of hosts: programs that the server may order from their helper.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use galgo_testkit::Site;
 
 list![a_helper_starts_programs_of_one_host_only];
 
-/// Programs in and beside the folders of hosts, and links.
+/// Creates programs in and beside the folders of hosts, and links.
 fn lay_hosts(site: &Site) {
     let echo = fs::read(site.path("games/echo")).unwrap();
     for name in [
@@ -54,7 +54,7 @@ const BELOW: &str = "is not below";
 const LINK: &str = "is a symbolic link";
 const NOTHING: &str = "cannot be looked at";
 
-/// Hosts whose helper is asked, for what below the folder of all, and why it is not started.
+/// (host of the helper, path below the folder of hosts, reason why the helper does not start it)
 const DENIED: &[(&str, &str, &str)] = &[
     ("a.example", "echo", BELOW),
     ("a.example", "a.example", BELOW),
@@ -103,7 +103,7 @@ fn a_helper_starts_programs_of_one_host_only() {
     for uid in [0, GAMES, MAN, 12_345_678] {
         assert!(spawner.helper_of(uid, "a.example").is_err(), "{uid}");
     }
-    // Of all hosts, and of a host of a route.
+    // A helper for all hosts at once, and one for a host on a route, are refused.
     assert!(spawner.helper(NOBODY, HOSTS).is_err());
     let others = spawner.order_for("a.example", 1, NOBODY, spawner.digests[1]);
     assert!(others.is_err());
@@ -137,7 +137,7 @@ fn a_helper_starts_programs_of_one_host_only() {
             "{host} {name}: {report} {said}"
         );
     }
-    // The program of a host by the helper of a route.
+    // A route's helper does not start a host's program.
     let others = spawner.helper(NOBODY, 1).unwrap();
     let (report, _) = self::start(&others, 0, &[&spawner.path("www/a.example/cgi-bin/echo")]);
     assert!(report.contains(BELOW), "{report}");

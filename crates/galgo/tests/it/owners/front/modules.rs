@@ -1,4 +1,4 @@
-//! The same with the worker that runs modules: what a server may have it do.
+//! An attacker in the server's place, and the worker that runs modules: runs that the server may order from it.
 
 use std::{
     io::{Read, Write},
@@ -33,15 +33,15 @@ list![
 
 const ID: u16 = 1;
 
-/// A worker that a server has had started, and the socket to it.
+/// A worker that was started on the server's order, and the socket to it.
 struct Worker {
     socket: OwnedFd,
-    /// Of the helper: it ends with this one.
+    /// Connection to the helper; the worker ends when this is closed.
     _program: OwnedFd,
 }
 
 impl Worker {
-    /// As [`Spawner::start`], with some modules.
+    /// Starts a worker on a [`Spawner`] whose site has some modules.
     fn start() -> (Self, Spawner) {
         host();
         let spawner = Spawner::start();
@@ -94,7 +94,7 @@ impl Worker {
         ours
     }
 
-    /// What comes of a run: how it ends, and all that it writes.
+    /// Runs a module. Returns how the run ended, and all of its output.
     fn run(&self, change: impl FnOnce(&mut Run)) -> (RunOutcome, String) {
         let mut run = Run {
             key: [7; 32],
@@ -161,7 +161,7 @@ fn a_helper_starts_their_worker_as_configured() {
         let (report, said) = start(&helper, args, strings);
         assert!(report.contains(why) && said.is_empty(), "{report} {said}");
     }
-    // The helper of a FastCGI worker runs none.
+    // The helper of a FastCGI worker runs no modules.
     let app = spawner.helper(GAMES, APP).unwrap();
     let (report, said) = start(&app, 0, &[b"modules"]);
     assert!(report.contains("no modules run on this route") && said.is_empty());
@@ -202,7 +202,7 @@ fn their_worker_runs_what_is_configured_only() {
             "{ended:?} {said}"
         );
     }
-    // No more memory, nor another folder, than configured, whatever is asked for.
+    // A run never gets more memory, or another folder, than configured, whatever the order says.
     for memory in [1 << 30, u64::MAX] {
         let end = worker.run(|run| {
             run.module = module("games/bomb.wasm");
@@ -219,7 +219,7 @@ fn their_worker_runs_what_is_configured_only() {
             is_fine(end, want);
         }
     }
-    // It ends with the server's socket to it.
+    // The worker ends when the server's socket to it is closed.
     let helpers = children(spawner.process.id());
     drop(worker);
     wait_until("the end of the worker", || {
@@ -245,7 +245,7 @@ fn their_worker_takes_messages_without_sense() {
         x ^= x >> 7;
         x ^= x << 17;
         let noise: Vec<u8> = (0..1 + x % 60).map(|n| (x >> (n % 57)) as u8).collect();
-        // In place of the connection's records, and of what is to run.
+        // Noise in place of the connection's records, and in place of the order to run.
         let mut conn = worker.connect();
         let _ = conn.write_all(&noise);
         drop(conn);
@@ -258,11 +258,11 @@ fn their_worker_takes_messages_without_sense() {
         params.finish();
         let mut conn = worker.connect();
         let _ = conn.write_all(&bytes);
-        // It has been read, whatever came of it.
+        // The worker has read the bytes, whatever happened then.
         let _ = conn.shutdown(std::net::Shutdown::Write);
         let _ = conn.read_to_end(&mut Vec::new());
     }
-    // Orders that a worker of the server's own takes.
+    // Messages that the server's own worker would accept.
     for message in [
         Message::Wanted(b"/etc/passwd".to_vec()),
         Message::Found(wire::CodeReply::Short),

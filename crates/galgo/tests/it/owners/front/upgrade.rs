@@ -1,4 +1,4 @@
-//! The same with an upgrade: what a server may have the spawner start, and hand over.
+//! An attacker in the server's place, and an upgrade: processes and descriptors that the server may get started and handed over.
 
 use std::{
     fs::{self, File},
@@ -33,14 +33,14 @@ list![
     an_old_server_that_stays_and_speaks_is_not_waited_for_long,
 ];
 
-/// The order for an upgrade: the socket to the new server.
+/// Orders an upgrade, and returns the socket to the new server.
 fn upgrade(spawner: &Spawner) -> Result<OwnedFd, String> {
     let line = spawner.order(4, 0, 0)?.expect("a socket");
     set_socket_timeout(&line, Timeout::Recv, Some(Duration::from_secs(60))).unwrap();
     Ok(line)
 }
 
-/// What the new server says to what it is handed.
+/// Hands descriptors over, and returns the new server's answer.
 fn says(line: &OwnedFd, handed: &[(&str, BorrowedFd<'_>)]) -> String {
     for (words, fd) in handed {
         send(line, words.as_bytes(), &[*fd]);
@@ -49,33 +49,33 @@ fn says(line: &OwnedFd, handed: &[(&str, BorrowedFd<'_>)]) -> String {
     String::from_utf8(receive(line).0).unwrap()
 }
 
-/// The processes that the spawner has started with root's rights.
+/// Returns the servers that the spawner has started with root's rights.
 fn servers(spawner: &Spawner) -> Vec<u32> {
     let mut all = children(spawner.process.id());
     all.retain(|pid| command_line(*pid).contains("serve"));
     all
 }
 
-/// The only one, which may not have been executed yet.
+/// Waits for the only new server, which may not have been executed yet.
 fn server(spawner: &Spawner) -> u32 {
     eventually("the new server", || servers(spawner).first().copied())
 }
 
-/// What the configuration listens on.
+/// The listener of the configuration.
 const CONFIGURED: &str = "queue 127.0.0.1:0";
 
 fn listener(at: &str) -> TcpListener {
     TcpListener::bind(at).unwrap()
 }
 
-/// What a process has open.
+/// Returns the paths of a process's open files.
 fn open_files(pid: u32) -> Vec<PathBuf> {
     let all = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let all = all.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
     all.collect()
 }
 
-/// A server under an attacker's control hands over what it likes.
+/// A server under an attacker's control hands over arbitrary descriptors.
 fn an_upgrade_takes_listeners_of_the_configuration_only() {
     let spawner = Spawner::start();
     let [ours, other] = ["127.0.0.1:0", "127.0.0.3:0"].map(listener);
@@ -116,7 +116,7 @@ fn an_upgrade_takes_listeners_of_the_configuration_only() {
     }
 }
 
-/// What is not configured is closed, and so is what no file or folder of root's should come from another.
+/// The new server closes listeners that are not configured, and files or folders of root that no other process should provide.
 fn an_upgrade_is_of_what_was_started_and_configured() {
     let spawner = Spawner::start();
     let [ours, other] = ["127.0.0.1:0", "127.0.0.3:0"].map(listener);
@@ -133,14 +133,14 @@ fn an_upgrade_is_of_what_was_started_and_configured() {
     ];
     assert_eq!(says(&line, &handed), "ready");
     let pid = server(&spawner);
-    // It is the configured server, with its own arguments, and root no more.
+    // The new process is the configured server with its own arguments, and no longer root.
     let command = command_line(pid);
     assert!(command.ends_with("serve . "), "{command}");
     assert_eq!(uid_of(pid), apart(65534));
     let is =
         |fd: BorrowedFd<'_>| fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
     send(&line, b"go", &[]);
-    // From here on it is out of reach.
+    // From here on the old server cannot influence the new one.
     wait_until("the word of the new server", || {
         upgrade(&spawner).is_err_and(|why| why == "another galgo has taken over already")
     });
@@ -160,11 +160,12 @@ fn an_upgrade_is_of_what_was_started_and_configured() {
     drop(site);
 }
 
-/// It keeps the new server waiting, lets it hang, ends it, or goes.
+/// The attacker keeps the new server waiting, lets it hang, ends it, or leaves.
 fn of_an_upgrade_nothing_is_the_servers_to_say() {
     let spawner = Spawner::start();
     let null = File::open("/dev/null").unwrap();
-    // Neither a path nor arguments nor variables nor descriptors: that is no order, or nobody looks at it.
+    // The order carries no path, arguments, variables or descriptors: extra bytes make it invalid, and extra descriptors are
+    // ignored.
     let order = 4u32.to_ne_bytes();
     for noise in [
         &b"/bin/sh"[..],
@@ -183,7 +184,7 @@ fn of_an_upgrade_nothing_is_the_servers_to_say() {
     }
     assert_eq!(servers(&spawner), first);
     assert!(spawner.helper(GAMES, 0).is_ok());
-    // It claims what only the new server can say.
+    // The attacker sends messages that only the new server may send.
     for words in ["ready", "go", "failed"] {
         send(&line, words.as_bytes(), &[]);
     }
@@ -192,14 +193,14 @@ fn of_an_upgrade_nothing_is_the_servers_to_say() {
     assert!(said.contains("was ended"), "{said}");
     assert_gone(first[0]);
     assert!(spawner.order(5, 0, 0).is_err());
-    // It never says "go".
+    // The attacker never sends "go".
     let line = upgrade(&spawner).unwrap();
     assert_eq!(says(&line, &[]), "ready");
     let second = server(&spawner);
     drop(line);
     assert_gone(second);
     assert!(spawner.order(5, 0, 0).is_err());
-    // It has gone meanwhile.
+    // The attacker's server disappears in the middle of the upgrade.
     let _line = upgrade(&spawner).unwrap();
     let third = server(&spawner);
     let all = [spawner.process.id(), third];
@@ -207,7 +208,7 @@ fn of_an_upgrade_nothing_is_the_servers_to_say() {
     all.into_iter().for_each(assert_gone);
 }
 
-/// A new server that is told to end waits for the old one, which does not end, and says more than it can take.
+/// The new server is told to end and waits for the old one, which does not end, and which sends more than the new one can read.
 fn an_old_server_that_stays_and_speaks_is_not_waited_for_long() {
     let spawner = Spawner::start();
     let line = upgrade(&spawner).unwrap();

@@ -1,4 +1,4 @@
-//! Programs and modules of hosts in strict sandboxes: each host's see their own folder of programs.
+//! Programs and modules of hosts in strict sandboxes: each sees only its own host's folder of programs.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -19,7 +19,7 @@ list![
 
 const STRICT: &str = "[defaults]\nsandbox = \"strict\"\n";
 
-/// Says of each file that its query names whether it can be read, and of its own whether its variables name it.
+/// Prints whether the program can read the file that its variables name, and each file in the query.
 const SEES: &str = "#!/bin/sh\necho Content-Type: text/plain\necho\nid -u\n\
     for file in \"$SCRIPT_FILENAME\" $(echo $QUERY_STRING | tr '&' ' '); do\n\
     cat \"$file\" >/dev/null 2>&1 && echo yes || echo no\ndone\n";
@@ -30,7 +30,7 @@ fn with(site: &Site, host: &str) {
     mode(site, &file, 0o755);
 }
 
-/// What a program says of its own file, and of these in the folder of hosts.
+/// Returns whether a program can read its own file, and each of these in the folder of hosts.
 fn sees(server: &Server, host: &str, files: &[&str]) -> Vec<String> {
     let files = files.iter().map(|file| server.path(&format!("www/{file}")));
     let files: Vec<_> = files.map(|file| file.display().to_string()).collect();
@@ -44,7 +44,7 @@ fn they_see_their_own_host() {
     let site = site().config(CONFIG).config(STRICT);
     let accounts = accounts(&site, 1);
     let one = accounts.names()[0].as_str();
-    // Both are the same user's.
+    // Both hosts belong to the same user.
     for name in ["one.example", "two.example"] {
         with(&site, name);
         host(&site, name, one);
@@ -63,7 +63,7 @@ fn they_see_their_own_host() {
     }
     let said = sees(&server, "two.example", &files);
     assert_eq!(said, [&*user, "yes", "no", "no", "yes"]);
-    // A host that comes later needs no reload.
+    // A host that is added later needs no reload.
     with(&server.site, "late.example");
     host(&server.site, "late.example", one);
     let said = sees(&server, "late.example", &files);
@@ -83,7 +83,7 @@ fn a_folder_that_is_a_link_is_nobodys() {
         "apart.example/cgi-bin",
         one,
     );
-    // Within the folder of the host the server itself follows it.
+    // Within the folder of the host the server itself follows the link.
     link(&site, "cgi-bin.was", "two.example/cgi-bin", two);
     let server = site.start();
     assert_eq!(
@@ -109,7 +109,7 @@ fn those_of_the_servers_user() {
         site.write(&name, "x");
         mode(&site, &name, 0o644);
     }
-    // Whoever owns it.
+    // The owner of the program does not matter.
     own(&site, "www/two.example/cgi-bin/who", MAN);
     with(&site, "two.example");
     symlink("releases/5", site.path("www/one.example/cgi-bin")).unwrap();

@@ -70,7 +70,7 @@ fn whose_folders_may_not_be() {
     server.says(&format!("two.example\" belongs to the user {}", uid(two)));
 }
 
-/// Two accounts have programs in them.
+/// Root owns the folders, and two accounts have programs in them.
 fn who_has_folders_of_roots() {
     let site = site().config(CONFIG);
     let accounts = accounts(&site, 2);

@@ -1,4 +1,4 @@
-//! Their workers, keepers and helpers: how each ends, and what becomes of requests meanwhile.
+//! Workers, keepers and helpers of modules: how each ends, and how requests end meanwhile.
 
 use std::{
     fs,
@@ -36,7 +36,7 @@ fn gone(pid: u32) {
     wait_until("the end of a process", || !pids().any(|p| p == pid));
 }
 
-/// Until it is compiled the one before serves; so it does where it is none.
+/// Until the new module is compiled, the previous one serves; if the new file is no module, too.
 fn a_replaced_module_is_the_next_one() {
     let server = with(site(), "m.wasm", &programs::prints("0")).start();
     let module = |bytes: &[u8]| {
@@ -74,7 +74,7 @@ fn a_worker_that_dies_is_replaced() {
             assert_eq!(client.reply().status, 502, "{of}");
         }
         [before, keeper].into_iter().for_each(gone);
-        // What comes next waits for the next worker; it is not refused.
+        // The next request waits for the next worker; it is not refused.
         fine(&server, "/games/a.wasm");
         assert_ne!(worker(&server), before);
     }
@@ -112,7 +112,7 @@ fn workers_leave_when_nobody_asks() {
             helpers(&server).is_empty()
         });
     }
-    // A worker that has something to do stays.
+    // A worker with a running request stays.
     let mut asleep = server.connect();
     asleep.get("/games/sleeps.wasm");
     server.says("begun");
@@ -137,7 +137,7 @@ fn workers_that_leave_lose_no_request() {
             let server = &server;
             scope.spawn(move || {
                 for round in 0..40 {
-                    // About as long as a worker waits.
+                    // About as long as a worker waits before it leaves.
                     thread::sleep(Duration::from_millis(8 + (round * 7 + client) % 6));
                     fine(server, "/games/a.wasm");
                 }
@@ -174,7 +174,7 @@ fn a_reload_changes_their_user_and_loses_no_request() {
     });
 }
 
-/// It may have ended.
+/// Returns whether a process has these user ids. The process may have ended already.
 fn is_of(pid: u32, uid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.contains(&format!("\nUid:\t{}\n", uid.replace(' ', "\t")))

@@ -1,4 +1,4 @@
-//! Whoever owns a folder of a strict sandbox may put a link in the place of what is listed: nothing is opened by that.
+//! The owner of a folder in a strict sandbox may replace a listed file by a link: the sandbox opens nothing by that link.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -15,7 +15,7 @@ list![
     a_link_within_its_folder_is_followed,
 ];
 
-/// `home/` belongs to `games`, with programs and data.
+/// Returns a site where `home/` belongs to `games`, with programs and data.
 fn site(folder: &str) -> Site {
     needs_a_lasting_place();
     let site = files()
@@ -39,7 +39,7 @@ fn site(folder: &str) -> Site {
     site
 }
 
-/// It reads what is listed, and nothing else.
+/// Asserts that the program can read the listed files, and nothing else.
 fn is_closed(server: &Server) {
     let tries = ["secret", "home/data/note"].map(|name| at(&server.site, "file", name));
     let said = says(server, "/p/p", &tries);
@@ -60,7 +60,7 @@ fn a_link_to_everything_opens_nothing() {
             fs::remove_file(&place).unwrap();
             fs::rename(&was, &place).unwrap();
             is_closed(&server);
-            // The next request has another one. Some leave by themselves: when somebody else on this machine gets an account.
+            // The next request gets another helper. Helpers also leave by themselves if an account is added to this machine.
             for helper in helpers(&server) {
                 let _ = kill_process(process::pid(helper), Signal::KILL);
             }
@@ -69,7 +69,7 @@ fn a_link_to_everything_opens_nothing() {
     }
 }
 
-/// As those have it who put each version into a folder of its own.
+/// A common layout: each version is in its own folder, and a link names the current one.
 fn a_link_within_its_folder_is_followed() {
     let site = site("home/current");
     fs::create_dir_all(site.path("home/versions/5")).unwrap();

@@ -1,4 +1,4 @@
-//! A kernel, a container or a filter refuses a call that a strict sandbox needs: galgo serves with what there is, and never panics.
+//! A kernel, a container or a filter refuses a call that a strict sandbox needs: galgo serves with the rest, and never panics.
 
 use crate::{
     harness::{
@@ -31,7 +31,7 @@ fn strict() -> Site {
     new_site().defaults("sandbox = \"strict\"\nstart = \"cold\"")
 }
 
-/// As in a rootless container with the machine's PID namespace, which no process there may enter again.
+/// Like a rootless container with the machine's PID namespace, which no process in it may enter again.
 fn in_a_user_namespace_of_its_own() {
     needs_root();
     let site = new_site().defaults("sandbox = \"strict\"");
@@ -44,7 +44,7 @@ fn in_a_user_namespace_of_its_own() {
     assert!(!server.errors().contains("without namespaces"));
 }
 
-/// The start finds that out.
+/// The server finds that out when it starts.
 fn namespaces_that_are_refused_are_not_used() {
     needs_root();
     for name in ["+unshare", "+mount"] {
@@ -56,7 +56,7 @@ fn namespaces_that_are_refused_are_not_used() {
     }
 }
 
-/// The server starts, or says why not.
+/// The server starts, or logs why not.
 fn a_start_with_a_call_that_fails() {
     needs_root();
     for name in [
@@ -118,7 +118,7 @@ fn a_start_with_a_call_that_fails() {
     }
 }
 
-/// Each of these calls fails in server, spawner, helpers and programs while a helper and a program are started.
+/// Makes each of these calls fail in the server, the spawner, the helpers and the programs while a helper and a program start.
 fn each_fails(calls: &'static str) {
     needs_root();
     let all = Calls::all(calls);
@@ -128,7 +128,7 @@ fn each_fails(calls: &'static str) {
         for error in [Errno::PERM, Errno::NOSYS, Errno::INVAL] {
             end_helpers(&server);
             fail_each(&server.site, name, error);
-            // Whatever it answers. The server may end, in words.
+            // Any of these statuses will do. The server may end if it logs a reason.
             let mut client = server.connect();
             client.get("/cgi-bin/t?head&out=a");
             let status = client.head().status;
@@ -144,7 +144,7 @@ fn each_fails(calls: &'static str) {
     }
 }
 
-/// Whether a program answers again.
+/// Returns whether programs answer again; false if the server has ended.
 fn serves(server: &Server) -> bool {
     eventually("an answer, or the end of the server", || {
         if std::net::TcpStream::connect(server.address()).is_err() {
@@ -156,7 +156,7 @@ fn serves(server: &Server) -> bool {
     })
 }
 
-/// The next request has a helper made.
+/// Ends all helpers, so that the next request starts another.
 fn end_helpers(server: &Server) {
     for helper in helpers(server) {
         let pid = Pid::from_raw(helper as i32).unwrap();

@@ -1,4 +1,4 @@
-//! Something else comes in the place of what a strict sandbox lists.
+//! Files and folders that a strict sandbox lists are replaced by others.
 
 use std::{fs, os::unix::fs::symlink, path::Path, thread};
 
@@ -20,7 +20,7 @@ list![
     a_link_to_the_next_release_is_followed,
 ];
 
-/// Landlock goes by the file that was there.
+/// Landlock still knows only the previous file.
 fn a_file_that_is_replaced_is_read() {
     let server = site("{ read = [\"secret\"] }").start();
     let tries = [at(&server.site, "file", "secret")];
@@ -28,14 +28,14 @@ fn a_file_that_is_replaced_is_read() {
         assert_eq!(says(&server, "/table/p", &tries), ["open"]);
         let new = server.site.write("new", "another");
         fs::rename(new, server.path("secret")).unwrap();
-        // The helper hears of it before the next order, or with it.
+        // The helper hears of the change before the next order, or together with it.
         wait_until("the next helper", || {
             says(&server, "/table/p", &tries) == ["open"]
         });
     }
 }
 
-/// A listed file, a listed folder, that of the programs, and what lies above them.
+/// A listed file, a listed folder, the folder of the programs, and the folders above them.
 fn what_is_replaced_is_found_everywhere() {
     needs_root();
     let make = |site: &Site, of: &str, to: &str| {
@@ -85,7 +85,7 @@ fn what_is_replaced_is_found_everywhere() {
     }
 }
 
-/// Where the kernel has no inotify instance left (128 on Debian): helpers are replaced often instead.
+/// If the kernel has no inotify instance left (128 on Debian), helpers are replaced often instead.
 fn what_cannot_be_watched_is_found_all_the_same() {
     let site = site("{ write = [\"data/kept\"] }").env("GALGO_TEST_HELPER_IDLE", "10");
     let server = Calls::all("+inotify_init1").of(site).start();
@@ -107,7 +107,7 @@ fn what_cannot_be_watched_is_found_all_the_same() {
 fn a_link_to_the_next_release_is_followed() {
     needs_a_lasting_place();
     let site = files().config("user = \"nobody\"\n[[route]]\npath = \"/strict/\"\ncgi = \"current\"\nsandbox = \"strict\"\n");
-    // No scripts: those are opened once more by their interpreter, which may find the other release.
+    // Scripts will not do: their interpreter opens them again, and may find the other release.
     let program = |release: &str| {
         format!(
             "#include <stdio.h>\nint main(void) {{ puts(\"Content-Type: text/plain\\n\\n{release}\"); }}"
@@ -128,7 +128,7 @@ fn a_link_to_the_next_release_is_followed() {
                 wait_until(release, || says().starts_with(release));
             }
         });
-        // Requests that come just then have another helper: none is lost.
+        // Requests at this moment get another helper, and none is lost.
         while !turns.is_finished() {
             let said = says();
             let whole = ["first\n", "second\n"].contains(&&*said);

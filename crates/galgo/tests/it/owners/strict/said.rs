@@ -1,4 +1,4 @@
-//! What galgo says of strict sandboxes, and what `galgo run` does in one.
+//! Messages of galgo about strict sandboxes, and `galgo run` in a strict sandbox.
 
 use std::process::Command;
 

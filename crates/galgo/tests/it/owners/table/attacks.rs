@@ -1,6 +1,6 @@
 //! The programs that make the attacks.
 
-/// Makes each attack, and says in a line what came of it: `refused`, or what was done.
+/// Makes each attack, and prints one line about each: `refused`, or a description of the success.
 pub(super) const ATTACKS: &str = r#"#!/usr/bin/python3
 import ctypes, errno, os, platform, resource, socket, struct, subprocess
 libc = ctypes.CDLL(None, use_errno=True)
@@ -115,8 +115,8 @@ for what in ['memory', 'processes', 'disk', 'cpu']: print(takes(what), flush=Tru
 for way in range(5): stay(way, of['stays'] + str(way))
 "#;
 
-/// Takes more of something than its route allows: says whether it got that. A process that takes the processor is deaf to
-/// what tells it that this is enough.
+/// Takes more of a resource than its route allows, and prints whether it succeeded. A process that takes processor time
+/// ignores the signal that announces the limit.
 pub(super) const TAKES: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>

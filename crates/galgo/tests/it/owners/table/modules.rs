@@ -1,27 +1,26 @@
-//! The same attacks by a module, as far as WASI has calls for them. One folder is opened for it, so that it has something to
-//! begin with.
+//! The same attacks by a module, as far as WASI has calls for them. The module has one open folder as a starting point.
 
 use std::{fmt::Write as _, fs, os::unix::fs::MetadataExt};
 
 use super::{super::own, Attackers, COLUMNS, NO_CALL, ROWS};
 use crate::wasm::{host, programs, replace_in};
 
-/// What an attack tries.
+/// A way in which a module tries an attack.
 enum Way {
-    /// Opening one of these files, to read or, if it is true, to write.
+    /// Opens any of these files, for writing if the flag is true, else for reading.
     Files(Vec<String>, bool),
-    /// Finding an open descriptor behind the folder's.
+    /// Finds an open descriptor with a higher number than the folder's.
     Descriptors,
-    /// Having more linear memory than it may.
+    /// Gets more linear memory than its limit.
     Memory,
-    /// Writing so much into a file of the folder.
+    /// Writes more than the limit into a file of the folder.
     Disk,
-    /// Computing without an end: another module does.
+    /// Computes endlessly; a separate module does that.
     Processor,
     NoCall,
 }
 
-/// Leads out of the folder, if anything does.
+/// Returns paths that would lead out of the folder.
 fn ways_to(path: &str) -> Vec<String> {
     let up = "../".repeat(20);
     let relative = path.trim_start_matches('/');
@@ -32,7 +31,7 @@ fn ways_to(path: &str) -> Vec<String> {
     ]
 }
 
-/// Those of the rows, in their order; `told` is what a program is told.
+/// Returns the way for each row, in the order of the rows; `told` has the arguments that a program would get.
 fn ways(told: &str, program: &str, left: &str) -> Vec<Way> {
     let of = |name: &str| {
         let mut words = told.split('&').filter_map(|word| word.split_once('='));
@@ -57,7 +56,7 @@ fn ways(told: &str, program: &str, left: &str) -> Vec<Way> {
         "same",
     ];
     let mut all: Vec<_> = processes.map(process).into();
-    // Their limits and priority.
+    // Limits and priority of these processes.
     all.extend(processes.map(|_| Way::NoCall));
     let files = ["users", "servers", "key", "config", "log", "open"];
     all.extend(files.map(|file| read(of(file))));
@@ -84,7 +83,7 @@ const DISK: &str = "
       (br_if $again (i32.lt_u (local.get $fd) (i32.const 64)))))
     (call $verdict (i32.eq (local.get $fd) (i32.const 64)))";
 
-/// A module that says of each whether it went well.
+/// Builds a module that prints for each way whether it succeeded.
 fn module(ways: &[Way], large: &str) -> Vec<u8> {
     assert_eq!(large.len(), 11);
     const CREATE: u32 = 1;
@@ -132,7 +131,7 @@ fn module(ways: &[Way], large: &str) -> Vec<u8> {
     programs::command(&start, &data)
 }
 
-/// Calls that programs make for what stands as [`NO_CALL`], by the names that they would have.
+/// Calls that programs make for the rows with [`NO_CALL`], by the names that WASI would give them.
 const CALLS: [&str; 5] = [
     "sock_open",
     "sock_connect",
@@ -155,7 +154,7 @@ pub(super) fn column(of: &Attackers<'_>, at: usize) -> Vec<String> {
     let program = server.path(folder).join("attacks.wasm");
     let mut ways = ways(&of.told, &program.display().to_string(), &left);
     assert_eq!(ways.len(), ROWS.len());
-    // What it begins with is there: else nothing would be found anywhere.
+    // The module must find this file in its folder; otherwise the other results would mean nothing.
     ways.push(Way::Files(vec!["note".into()], false));
     put("attacks.wasm", &module(&ways, &large));
     let reply = server.get(&path);

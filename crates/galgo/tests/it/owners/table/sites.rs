@@ -15,19 +15,19 @@ use super::{
 };
 use crate::secrets::ATTACK;
 
-/// Of programs that run as the server's user, and of those that run as another one.
+/// Folders: of programs that run as the server's user, and of programs that run as another user.
 pub(super) const FOLDERS: [&str; 2] = ["own", "other"];
 
-/// Accounts, so that no other process counts for `processes`.
+/// Accounts for the attacks, so that no other process counts for `processes`.
 #[derive(Clone, Copy)]
 pub(super) struct Users<'a> {
-    /// What the server becomes that root has started.
+    /// User of a server that root has started.
     pub server: &'a str,
-    /// What its other programs run as.
+    /// User of that server's other programs.
     pub other: &'a str,
-    /// Whose program and file are attacked.
+    /// Owner of the program and the file that are attacked.
     pub third: &'a str,
-    /// Who starts a server, too.
+    /// User that starts another server.
     pub starts: &'a str,
 }
 
@@ -45,10 +45,10 @@ impl<'a> Users<'a> {
     }
 }
 
-/// Less than the attacks take.
+/// Limits below the amounts that the attacks take.
 const LIMITS: &str = "[defaults]\nstart = \"cold\"\nmemory = \"256M\"\nprocesses = 200\nfile_size = \"2M\"\ncpu = \"1s\"\nidle_timeout = \"1h\"\nfirst_byte_timeout = \"1h\"\n";
 
-/// A route of each kind, of the programs of a folder.
+/// Returns a route of each kind for the programs of a folder.
 fn routes(folder: &str, keys: &str) -> String {
     let cgi = |kind: &str, more: &str| {
         format!("[[route]]\npath = \"/{folder}/{kind}/\"\ncgi = \"{folder}\"\n{keys}{more}")
@@ -71,7 +71,7 @@ fn routes(folder: &str, keys: &str) -> String {
     .concat()
 }
 
-/// The programs of a folder, which belong to the user that they run as.
+/// Adds the programs of a folder, owned by the user that they run as.
 fn programs(mut site: Site, folder: &str, user: u32) -> Site {
     site = site
         .file(&format!("{folder}/attacks"), ATTACKS, 0o755)
@@ -84,7 +84,7 @@ fn programs(mut site: Site, folder: &str, user: u32) -> Site {
     site
 }
 
-/// With the server's own programs, as `server`; the files that are attacked belong to those whose they are everywhere.
+/// Returns a site with the server's own programs, owned by `server`. The attacked files have the same owners on each site.
 fn site(users: Users<'_>, starts: u32, server: u32) -> Site {
     needs_root();
     let (pem, key) = certificate(&["localhost"]);
@@ -125,7 +125,7 @@ fn site(users: Users<'_>, starts: u32, server: u32) -> Site {
     site.waiting()
 }
 
-/// One that root has started, and that has become another user.
+/// Starts a server that begins as root and becomes another user.
 pub(super) fn by_root(users: Users<'_>) -> Server {
     let site = site(users, 0, uid(users.server));
     let site = programs(site, FOLDERS[1], uid(users.other));
@@ -139,7 +139,7 @@ pub(super) fn by_root(users: Users<'_>) -> Server {
         .start()
 }
 
-/// One that an ordinary user has started.
+/// Starts a server as an ordinary user.
 pub(super) fn without_root(users: Users<'_>) -> Server {
     let id = uid(users.starts);
     let (user, group) = (format!("--reuid={id}"), format!("--regid={id}"));
@@ -148,7 +148,7 @@ pub(super) fn without_root(users: Users<'_>) -> Server {
         .start()
 }
 
-/// One that root has started, and that stays root.
+/// Starts a server as root that stays root.
 pub(super) fn all_root(users: Users<'_>) -> Server {
     site(users, 0, 0).start()
 }

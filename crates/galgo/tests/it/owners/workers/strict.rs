@@ -1,4 +1,4 @@
-//! Workers and authorizers in strict sandboxes: what they see.
+//! Workers and authorizers in strict sandboxes: files and processes that they see.
 
 use std::{fs, net::TcpListener};
 
@@ -46,14 +46,14 @@ fn they_see_what_is_listed() {
     let [processes, network, filter] = lines[..] else {
         panic!("{said}");
     };
-    // Itself and what it has started, not its helper.
+    // The worker sees itself and its own children, but not its helper.
     assert!(processes.parse::<u32>().unwrap() <= 5, "{said}");
     assert_eq!((network, filter), ("Permission denied", "Seccomp:\t2"));
     assert!(!fs::exists(format!("/tmp/{name}")).unwrap());
     assert_eq!(helpers(&server).len(), 1);
 }
 
-/// Without `user`: its file may belong to anybody.
+/// Without `user`, the program's file may belong to any user.
 fn those_of_the_servers_user() {
     needs_a_lasting_place();
     let route = "[defaults]\nsandbox = \"strict\"\n[[route]]\npath = \"/app\"\n\
