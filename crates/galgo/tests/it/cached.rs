@@ -250,8 +250,8 @@ fn other_requests_have_other_answers() {
     );
 }
 
-/// The program could write these fields into a page that other clients are shown, so it is not told
-/// them.
+/// A program could copy these fields into a page for other clients, so the server does not pass
+/// them on.
 fn what_the_program_is_not_told() {
     let server = serve("printf 'Content-Type: a/b\\n\\n'; env", "");
     let fields = "X-Forwarded-Host: evil\r\nX-Original-URL: /evil\r\nForwarded: host=evil\r\n\

@@ -1,4 +1,4 @@
-//! docs/migration/apache.md: each galgo.toml of it, run as it stands there.
+//! Runs each galgo.toml of docs/migration/apache.md as it stands there.
 
 use crate::harness::{list, new_site};
 use galgo_testkit::{Client, Reply, Server};
@@ -16,7 +16,7 @@ list![
     s10_password_or_address,
 ];
 
-/// A server of the galgo.toml in chapter `n`.
+/// Starts a server with the galgo.toml in chapter `n`.
 fn serve(n: usize) -> Server {
     let page = include_str!("../../../../docs/migration/apache.md");
     let mut blocks = page.split("```toml\n").skip(n);
@@ -186,7 +186,7 @@ fn s10_password_or_address() {
     let server = serve(10);
     let status = |fields: &str| ask(&server, "GET /intern/a.txt", fields).status;
     assert_eq!((status(""), status(ADA)), (401, 200));
-    // An address that needs none: the server believes what this one says of itself.
+    // An address that needs no password: the server believes the address that this proxy reports.
     server.configure("trusted_proxies = [\"127.0.0.1\"]");
     assert!(server.reload());
     let mut client = Client::connect(server.address());

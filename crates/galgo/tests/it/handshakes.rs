@@ -1,4 +1,4 @@
-//! Handshakes of TLS that fail, stop, or ask for what is not given.
+//! Handshakes of TLS that fail, stop, or ask for features that the server refuses.
 
 use std::{
     io::{Read, Write},
@@ -26,7 +26,7 @@ fn site() -> Site {
     ))
 }
 
-/// Says `bytes`, and takes in what comes.
+/// Sends `bytes`, and reads the answer to its end.
 fn say(server: &Server, bytes: &[u8]) {
     let mut tcp = TcpStream::connect(server.listens(1)).unwrap();
     tcp.write_all(bytes).unwrap();
@@ -47,7 +47,8 @@ fn the_log_says_why_and_no_more_than_once_a_second() {
             server.errors().contains(&words)
         });
     }
-    // Nothing is said of who only looks whether somebody is there.
+    // A client that connects and sends nothing gets no line: it may only check whether the server
+    // is there.
     let began = Instant::now();
     let before = server.errors().matches(failed).count();
     for _ in 0..200 {
@@ -69,10 +70,10 @@ fn a_thousand_that_stop_hold_up_nobody() {
         client.get("/health");
         assert_eq!(client.reply().status, 200);
     };
-    // Once it answers, it has all descriptors that it keeps.
+    // Once the server answers, it has all descriptors that it keeps.
     asks();
     let before = galgo_testkit::process::descriptors(server.pid());
-    // The beginning of a hello.
+    // The beginning of a ClientHello.
     let stop = |_| {
         let mut tcp = TcpStream::connect(server.listens(1)).unwrap();
         tcp.write_all(b"\x16\x03\x01\x02\x00\x01\x00").unwrap();
@@ -96,7 +97,7 @@ fn openssl(server: &Server, more: &[&str], input: &[u8]) -> Done {
     Done::of(&mut command, input)
 }
 
-/// A request in it could be sent again by whoever has recorded it (RFC 8446, 8).
+/// An attacker with a recording could send the request in early data again (RFC 8446, 8).
 fn early_data_is_not_taken() {
     let server = site().start();
     let request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -115,7 +116,7 @@ fn early_data_is_not_taken() {
     openssl(&server, &more, request).has_out("Early data was not sent");
 }
 
-/// Whatever the client prefers.
+/// The server takes the strongest cipher, whatever the client prefers.
 fn the_strongest_cipher_is_taken() {
     let server = site().start();
     let (strong, weaker) = (
@@ -129,7 +130,7 @@ fn the_strongest_cipher_is_taken() {
     done.has_out("Cipher is TLS_AES_256_GCM_SHA384");
 }
 
-/// `R` asks openssl for one.
+/// `R` makes openssl ask for a renegotiation.
 fn renegotiation_is_refused() {
     let server = site().start();
     let done = openssl(&server, &["-tls1_2"], b"R\n");

@@ -1,4 +1,4 @@
-//! Clients that leave, with one end of the connection or with both.
+//! Clients that close one direction of their connection, or both.
 
 use super::exchange;
 use crate::harness::{encode, list, new_site, watch::Watch};

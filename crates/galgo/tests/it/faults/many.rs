@@ -99,7 +99,7 @@ fn a_thousand_pipelined_requests() {
     let server = new_site().start();
     let watch = Watch::begin(&server).memory(24 << 20);
     let mut client = server.connect();
-    // All the requests together fit into the buffers of a socket that is not read.
+    // The requests together fit into the buffers of a socket that is not read.
     for n in 0..MANY {
         client.get(&format!("/cgi-bin/t?alone&head&out={n}"));
     }

@@ -1,4 +1,4 @@
-//! How files are sent.
+//! Sending of files.
 
 use std::{fs::File, io::Read};
 
@@ -12,7 +12,7 @@ fn large() -> Vec<u8> {
     pattern(0, 1_000_000).repeat(LARGE / 1_000_000)
 }
 
-/// One read finds all of it, each time: two writes would sometimes be seen apart.
+/// A single read gets the whole response each time; two writes would sometimes arrive apart.
 fn a_small_file_is_one_write() {
     let server = site().file("public/s", pattern(0, 3000), 0o644).start();
     let mut client = server.connect();
@@ -40,7 +40,8 @@ fn a_large_file_arrives_whole() {
     client.get("/large");
     let head = client.head();
     assert_eq!(head.field("content-length"), Some("104857600"));
-    // The pattern repeats itself in each block: compared block by block, not all in memory.
+    // The pattern repeats itself in each block, so the test compares block by block, not all in
+    // memory.
     let mut at = 0;
     while at < HUGE {
         let piece = client.take(block.len().min(HUGE - at));
@@ -60,7 +61,7 @@ fn a_file_that_is_cut_while_it_is_sent() {
     let mut client = server.connect();
     client.get("/large");
     assert_eq!(client.head().status, 200);
-    // The server cannot have sent it all: nobody has read it.
+    // The server cannot have sent the whole file, because the client has not read it.
     let path = server.path("public/large");
     File::options()
         .write(true)
@@ -70,7 +71,7 @@ fn a_file_that_is_cut_while_it_is_sent() {
         .unwrap();
     let got = client.rest();
     assert!(got.len() < LARGE, "{}", got.len());
-    // What was queued beyond the new end the kernel may have set to zeros.
+    // The kernel may have set queued bytes beyond the new end to zeros.
     let kept = got.len().min(1 << 20);
     assert!(got[..kept] == large()[..kept]);
     drop(client);

@@ -12,14 +12,14 @@ use std::{
 use crate::harness::{Test, child::pattern, new_site};
 use galgo_testkit::{Reply, Server, Site};
 
-/// The tests of this module and those below it.
+/// Returns the tests of this module and of its submodules.
 pub fn tests() -> Vec<Test> {
     [requests::tests(), large::tests(), routes::tests()].concat()
 }
 
 const SIZE: usize = 200_000;
 
-/// With `public/f`, last changed long ago, so that its validators are strong.
+/// Returns a site with `public/f`, last changed long ago, so that its validators are strong.
 fn site() -> Site {
     let site = new_site().file("public/f", pattern(0, SIZE), 0o644);
     age(&site, "public/f");
@@ -38,7 +38,7 @@ fn with(server: &Server, method: &str, target: &str, fields: &str) -> Reply {
         "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"
     ));
     let reply = client.reply_to(method);
-    // Whatever was answered, the next request finds its place.
+    // Whatever the answer was, the connection is still in step.
     client.get("/health");
     assert_eq!(client.reply().text(), "fine", "{method} {target} {fields}");
     reply

@@ -1,4 +1,4 @@
-//! What is asked for of a file: methods, ranges, preconditions, codings.
+//! Requests for a file: methods, ranges, preconditions, codings.
 
 use super::{SIZE, age, site, with};
 use crate::harness::{child::pattern, list, new_site, watch::Watch};
@@ -30,7 +30,7 @@ fn s14_2_ranges() {
         let wanted = format!("bytes */{SIZE}");
         assert_eq!(reply.field("content-range"), Some(wanted.as_str()));
     }
-    // What is no range of bytes is no range at all; nor is one asked of HEAD.
+    // A malformed range, a range of another unit and a range with HEAD are ignored.
     for range in [
         "bytes=",
         "bytes=a-b",
@@ -198,7 +198,7 @@ fn s9_methods() {
             "{method}"
         );
     }
-    // RFC 9110, 15.6.2: what no server knows is not implemented.
+    // RFC 9110, 15.6.2: a method that no server knows is not implemented.
     let watch = Watch::begin(&server);
     for method in ["get", "FROB", "X-Y"] {
         let reply = with(&server, method, "/f", "Content-Length: 0\r\n");
@@ -214,7 +214,7 @@ fn s9_methods() {
         (reply.status, reply.field("allow")),
         (204, Some("GET, HEAD, OPTIONS"))
     );
-    // A body with a GET means nothing and hides nothing.
+    // A body with a GET has no meaning and does not change the answer.
     let reply = server.ask("GET /f HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(reply.body.len(), SIZE);
 }

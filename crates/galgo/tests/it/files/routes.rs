@@ -126,8 +126,8 @@ fn constant_answers() {
     assert_eq!((reply.status, reply.text().as_str()), (410, "gone"));
 }
 
-/// The home is that of an account, so this looks at what any machine has: `daemon`, whose home has no
-/// such folders; the server starts, says so, and serves nothing there.
+/// The test needs an account that any machine has: `daemon`, whose home has no such folders. The
+/// server starts, says so, and serves nothing there.
 fn homes() {
     let server = new_site()
         .config("[userdir]\nfiles = \"no-such-public_html\"\ncgi = \"no-such-cgi-bin\"\nusers = [\"daemon\"]")
@@ -164,7 +164,7 @@ fn headers_are_on_every_response() {
         let reply = with(&server, method, target, "");
         assert_eq!(reply.status, status, "{method} {target}");
         assert_eq!(reply.field("x-a"), Some("b"), "{method} {target}");
-        // An error is not kept.
+        // Caches must not keep an error.
         let kept = if status < 400 {
             "max-age=9"
         } else {

@@ -18,7 +18,7 @@ list![
 fn a_slow_head_is_a_408() {
     let server = site().config("head_timeout = \"1s\"").start();
     let watch = Watch::begin(&server);
-    // Each byte is in time; all of them are not.
+    // Each byte is in time, but the whole head is not.
     let mut client = server.connect();
     client
         .stream
@@ -57,7 +57,7 @@ fn a_reader_that_stops_is_cut_off() {
     let mut client = server.connect();
     client.get("/cgi-bin/t?head&endless");
     assert_eq!(client.head().status, 200);
-    // Not a byte more is read until the server has given up.
+    // The client does not read another byte until the server has given up.
     let lines = eventually("the end of the request", || {
         let lines = server.access();
         let ended = lines

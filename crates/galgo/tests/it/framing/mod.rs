@@ -1,4 +1,4 @@
-//! HTTP/1 framing: what is ambiguous is refused, and nothing behind it is taken for a request.
+//! HTTP/1 framing: an ambiguous request is refused, and no byte after it is taken for a request.
 
 mod clocks;
 mod order;
@@ -8,7 +8,7 @@ mod shapes;
 use crate::harness::{Test, new_site};
 use galgo_testkit::{Client, Site};
 
-/// The tests of this module and those below it.
+/// Returns the tests of this module and of its submodules.
 pub fn tests() -> Vec<Test> {
     [
         refused::tests(),
@@ -25,7 +25,7 @@ fn site() -> Site {
 
 const MARKER: &str = "GET /marker HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// A request line and fields for a program that reads its input to the end.
+/// Returns the head of a request to a program that reads its input to the end.
 fn post(fields: &str) -> String {
     format!("POST /cgi-bin/t?take=5&take=5&head HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n")
 }
@@ -38,7 +38,7 @@ fn get(target: &str, fields: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n")
 }
 
-/// Everything the server sends until it closes the connection.
+/// Returns all bytes that the server sends until it closes the connection.
 fn everything(client: &mut Client) -> String {
     String::from_utf8_lossy(&client.rest()).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Requests one after the other: persistence, pipelining, who may still send.
+//! Requests one after the other: persistence, pipelining, and when a client may still send.
 
 use super::{MARKER, everything, get, site, statuses};
 use crate::harness::{child::pattern, list, new_site, watch::Watch};
@@ -38,7 +38,8 @@ fn s9_3_persistence() {
                 "GET {target} HTTP/{version}\r\nHost: localhost\r\n{connection}\r\n"
             ));
             let reply = client.reply();
-            // Without chunks only the end of the connection can end what a program streams.
+            // Without chunks, only the end of the connection can end the output that a program
+            // streams.
             let until_close = reply.end == End::Close;
             assert!(!until_close || version == "1.0", "{about}");
             assert!(reply.field("transfer-encoding").is_none() || version == "1.1");
@@ -55,7 +56,8 @@ fn s9_3_persistence() {
     }
 }
 
-/// Files with a digit each, and now and then a program.
+/// Returns requests for files with a digit each, and now and then for a program, and the digits to
+/// expect.
 fn digits(n: usize) -> (String, String) {
     let mut requests = String::new();
     let mut wanted = String::new();
@@ -81,7 +83,7 @@ fn s9_3_2_pipelining_in_order() {
     let watch = Watch::begin(&server);
     let (requests, wanted) = digits(1000);
     let mut client = server.connect();
-    // The answers are short: they all fit into what a socket takes that nobody reads.
+    // The answers are short: they all fit into the buffers of a socket that is not read.
     client.send(requests);
     let got: String = (0..1000).map(|_| client.reply().text()).collect();
     assert_eq!(got, wanted);
@@ -91,7 +93,8 @@ fn s9_3_2_pipelining_in_order() {
 
 fn s9_3_2_a_half_close_behind_pipelined_requests() {
     let server = site_of_digits();
-    // More than is read ahead while a program runs: the end is seen before the last request is.
+    // More than the server reads ahead while a program runs, so it sees the end before the last
+    // request.
     let (requests, wanted) = digits(300);
     let long = format!("\r\nX: {}\r\nHost", "x".repeat(2000));
     let requests = requests.replace("\r\nHost", &long);
@@ -108,7 +111,7 @@ fn s9_3_2_a_half_close_behind_pipelined_requests() {
     assert!(client.is_over());
 }
 
-/// While a request waits for its permit nothing is read, but the end is noticed.
+/// While a request waits for its permit, the server reads nothing but notices the end.
 fn s9_3_2_a_half_close_seen_before_what_is_unread() {
     let server = site().config("max_running = 1").start();
     let mut busy = server.connect();
@@ -170,7 +173,7 @@ fn s10_1_1_at_most_one_continue() {
         )
     };
     let reads = "/cgi-bin/t?take=5&take=5&head";
-    // A client that waits for it gets it, once.
+    // A client that waits for the 100 gets it, once.
     for twice in ["", "Expect: 100-Continue\r\n"] {
         let mut client = server.connect();
         client.send(expect(
@@ -183,7 +186,7 @@ fn s10_1_1_at_most_one_continue() {
         let reply = client.reply();
         assert_eq!((reply.interim, reply.body), (vec![], b"5".to_vec()));
     }
-    // A body that came along needs none; nor does one that is not there; nor does HTTP/1.0 know it.
+    // A body that came along needs no 100, a missing body gets none, and HTTP/1.0 does not know it.
     for (version, fields, body) in [
         ("1.1", "Content-Length: 5\r\n", "hello"),
         ("1.1", "Content-Length: 0\r\n", ""),
@@ -199,7 +202,8 @@ fn s10_1_1_at_most_one_continue() {
             "{version} {fields}"
         );
     }
-    // Who does not want the body says so, and closes: whether it comes now is not known.
+    // A route that does not want the body refuses and closes the connection, because the server
+    // cannot know whether the body comes now.
     for target in ["/nothing", "/marker", "/cgi-bin/nothing"] {
         let mut client = server.connect();
         client.send(expect(target, "1.1", "Content-Length: 5\r\n"));
@@ -211,7 +215,7 @@ fn s10_1_1_at_most_one_continue() {
         client.try_send(MARKER);
         assert!(client.is_over());
     }
-    // Too much is refused before it is sent.
+    // A body that is too large is refused before it is sent.
     let mut client = server.connect();
     client.send(expect(reads, "1.1", "Content-Length: 99999999999\r\n"));
     let reply = client.reply();
@@ -236,7 +240,7 @@ fn s9_3_a_small_unread_body_is_read_over() {
             client.reply();
             client.send(MARKER);
             assert_eq!(client.reply().text(), "MARKED", "{target} {size}");
-            // The same in chunks; a program's input ends it as well.
+            // The same in chunks, which end a program's input as well.
             client.send(format!(
                 "POST {target} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
             ));
@@ -256,7 +260,7 @@ fn s9_6_a_response_to_a_client_that_still_sends() {
         client.begin_post(target, 50_000_000);
         let mut sending = client.stream.try_clone().unwrap();
         let sender = std::thread::spawn(move || {
-            // Refused at some point, for nobody reads all of it.
+            // The write fails at some point, because the server does not read all of it.
             let _ = sending.write_all(&pattern(0, 50_000_000));
             let _ = sending.write_all(MARKER.as_bytes());
         });
@@ -267,7 +271,7 @@ fn s9_6_a_response_to_a_client_that_still_sends() {
         drop(client);
         sender.join().unwrap();
     }
-    // The same where the head is refused: the words arrive although megabytes follow.
+    // The same for a head that is refused: the answer arrives although megabytes follow.
     let mut client = server.connect();
     client.try_send("GET / HTTP/1.1\r\n\r\n");
     client.try_send(pattern(0, 1_000_000));

@@ -1,4 +1,4 @@
-//! What has more than one reading.
+//! Requests that have more than one reading.
 
 use super::{MARKER, chunked, everything, get, post, site, statuses};
 use crate::harness::list;
@@ -6,7 +6,7 @@ use galgo_testkit::Client;
 
 list![refused_and_nothing_behind_it_is_answered,];
 
-/// Values of Content-Length.
+/// Values of Content-Length that are refused.
 const LENGTHS: [(&str, &str); 13] = [
     ("plus", "+5"),
     ("minus zero", "-0"),
@@ -23,7 +23,7 @@ const LENGTHS: [(&str, &str); 13] = [
     ("digits of Unicode", "\u{665}"),
 ];
 
-/// Values of Transfer-Encoding, and the status.
+/// Values of Transfer-Encoding, and the status of the answer.
 const CODINGS: [(&str, &str, u16); 14] = [
     ("other coding", "gzip", 501),
     ("other coding first", "gzip, chunked", 501),
@@ -41,7 +41,7 @@ const CODINGS: [(&str, &str, u16); 14] = [
     ("vertical tab", "\u{b}chunked", 400),
 ];
 
-/// Bodies in chunks.
+/// Chunked bodies that are refused.
 const CHUNKS: [(&str, &str); 31] = [
     ("size empty", "\r\nhello\r\n0\r\n\r\n"),
     ("size signed", "+5\r\nhello\r\n0\r\n\r\n"),
@@ -110,10 +110,10 @@ fn long_chunks() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What is wrong, the status, and the request.
+/// Name of the defect, status, and request.
 type Head = (&'static str, u16, String);
 
-/// More than one length.
+/// Returns requests whose body has more than one length.
 #[rustfmt::skip] // a row is a line
 fn bodies_of_two_readings() -> Vec<Head> {
     vec![
@@ -126,7 +126,7 @@ fn bodies_of_two_readings() -> Vec<Head> {
     ]
 }
 
-/// Fields.
+/// Returns requests with malformed fields.
 #[rustfmt::skip] // a row is a line
 fn fields() -> Vec<Head> {
     vec![
@@ -157,7 +157,7 @@ fn fields() -> Vec<Head> {
     ]
 }
 
-/// Request lines, line ends and sizes.
+/// Returns requests with wrong request lines, line ends and sizes.
 #[rustfmt::skip] // a row is a line
 fn lines() -> Vec<Head> {
     vec![
@@ -242,7 +242,7 @@ fn refused_and_nothing_behind_it_is_answered() {
         let mut whole = server.connect();
         whole.try_send(&request);
         check_refused(name, status, &mut whole);
-        // Byte by byte: what decides may not depend on where a read ends.
+        // Byte by byte: the decision must not depend on where a read ends.
         if request.len() < 1000 {
             let mut bytes = server.connect();
             for byte in request.chunks(1) {

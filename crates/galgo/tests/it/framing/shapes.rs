@@ -1,4 +1,4 @@
-//! The forms a request may have.
+//! The forms that a request may have.
 
 use super::{MARKER, site};
 use crate::harness::list;

@@ -1,4 +1,4 @@
-//! How requests and connections of a front end.
+//! Ends of requests and connections of a front.
 
 use super::*;
 use crate::faults::cut;
@@ -36,7 +36,7 @@ fn a_front_that_leaves_ends_the_program() {
         front.send(scgi_head("GET", &silent, "0"));
         server.wait_for("on");
         leave(&mut front, 2);
-        // While its body is still to come.
+        // The front leaves while a part of its body is still to come.
         let mut front = Front::connect(&fcgi);
         let all = request(
             1,
@@ -74,7 +74,7 @@ fn a_part_of_a_body_never_passes_for_the_whole() {
             let mut front = Front::connect(&fcgi);
             let params = params("POST", &target, &[("CONTENT_LENGTH", "1000000")]);
             let all = request(1, false, &params, &part);
-            // Without the record that ends STDIN.
+            // The record that ends STDIN is missing.
             front.send(&all[..all.len() - 8 - 7]);
             server.wait_for("up");
             leave(&mut front, way);
@@ -113,7 +113,7 @@ fn a_cut_response_looks_cut() {
             b"",
         ));
         let reply = front.reply(1);
-        // What died before anything was sent is a 502.
+        // If the program died before the server sent anything, the answer is a 502.
         assert!(
             reply.end.is_none() || reply.head.starts_with("Status: 502"),
             "{steps}: {reply:?}"
@@ -122,7 +122,7 @@ fn a_cut_response_looks_cut() {
     watch.after(&["script_error"; 3]);
 }
 
-/// Whatever marks the end of the body.
+/// The front gets the exit status whichever way the end of the body is marked.
 fn the_front_is_told_the_exit_status() {
     let (server, fcgi, _) = serve(new_site());
     let watch = Watch::begin(&server);
@@ -146,7 +146,8 @@ fn the_front_is_told_the_exit_status() {
         let reply = front.reply(1);
         assert_eq!(reply.end, Some((status, 0)), "{query}");
     }
-    // A program that is ended before its response has begun gets none.
+    // A program that dies of a signal after its whole body: the status is 128 plus the number of
+    // the signal.
     let mut front = Front::connect(&fcgi);
     let target = format!("/cgi-bin/t?out={length}&out=abc&await=seen&die=15");
     front.send(request(1, false, &params("GET", &target, &[]), b""));
@@ -176,13 +177,14 @@ fn one_request_at_a_time_on_a_connection() {
         front.record().unwrap(),
         (11, 0, vec![99, 0, 0, 0, 0, 0, 0, 0])
     );
-    // Another role.
+    // A role other than FCGI_RESPONDER is refused.
     front.send(record(BEGIN, 3, &[0, 3, 1, 0, 0, 0, 0, 0], 0));
     assert_eq!(
         front.record().unwrap(),
         (END, 3, vec![0, 0, 0, 0, 3, 0, 0, 0])
     );
-    // A second request while one runs: refused once that is over, and its records mean nothing.
+    // A second request while the first runs is refused once the first is over, and the records of
+    // the second are ignored.
     let mut outcomes = vec!["ok"];
     let mut turn = 0;
     eventually("one that is read while another runs", || {
@@ -201,7 +203,7 @@ fn one_request_at_a_time_on_a_connection() {
         if record == (END, 2, vec![0, 0, 0, 0, 1, 0, 0, 0]) {
             return Some(());
         }
-        // What was still unread by then is the next request, as on any connection.
+        // If the second request was still unread by then, it is served next, as on any connection.
         assert_eq!((record.0, record.1), (STDOUT, 2));
         assert_eq!(front.reply(2).end, DONE);
         outcomes.push("ok");

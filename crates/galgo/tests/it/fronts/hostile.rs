@@ -1,32 +1,32 @@
-//! What a hostile front sends, and who is none.
+//! Requests of a hostile front, and of a client that is not permitted to be a front.
 
 use super::*;
 
 list![what_a_hostile_front_sends, a_stranger_is_no_front,];
 
-/// What is sent, and the status of an answer (0: the connection is closed).
+/// Name, bytes that are sent, and status of the answer (0: the connection is closed).
 type Row = (&'static str, Vec<u8>, u16);
 
 fn post(more: &[(&str, &str)]) -> Vec<u8> {
     params("POST", "/cgi-bin/t?take=9&head", more)
 }
 
-/// Variables that promise a body of five bytes.
+/// Returns variables that promise a body of five bytes.
 fn five() -> Vec<u8> {
     post(&[("CONTENT_LENGTH", "5")])
 }
 
-/// A request that has begun.
+/// Returns a request that has begun.
 fn begun(rest: &[Vec<u8>]) -> Vec<u8> {
     [begin(1, true), rest.concat()].concat()
 }
 
-/// All of the variables.
+/// Returns the records of all variables.
 fn head(params: &[u8]) -> Vec<u8> {
     [record(PARAMS, 1, params, 0), record(PARAMS, 1, b"", 0)].concat()
 }
 
-/// Records that are none, or not now.
+/// Returns rows with records that are malformed or come at the wrong time.
 fn frames() -> Vec<Row> {
     vec![
         ("garbage", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 0),
@@ -44,7 +44,7 @@ fn frames() -> Vec<Row> {
     ]
 }
 
-/// Variables.
+/// Returns rows with wrong variables.
 fn variables() -> Vec<Row> {
     let five = five();
     let large = vec![b'x'; 60_000];
@@ -83,7 +83,7 @@ fn variables() -> Vec<Row> {
     ]
 }
 
-/// Bodies.
+/// Returns rows with wrong bodies.
 fn bodies() -> Vec<Row> {
     let five = five();
     vec![
@@ -121,7 +121,7 @@ fn bodies() -> Vec<Row> {
 
 fn what_a_hostile_front_sends() {
     let clocks = new_site().config("head_timeout = \"1s\"\nrate_grace = \"1s\"");
-    // What is no test of these clocks does not meet them.
+    // Only the tests of these clocks set them; other rows must not meet them on a slow machine.
     let (late, plain) = (serve(clocks), serve(new_site()));
     let rows = [frames(), variables(), bodies()].concat();
     for (name, bytes, status) in rows {
@@ -142,7 +142,7 @@ fn what_a_hostile_front_sends() {
         drop(front);
         watch.after(&["client_error"]);
     }
-    // Ids of no request are not answered and do no harm.
+    // Records with the id of no request get no answer and do no harm.
     let (server, fcgi, _) = plain;
     let watch = Watch::begin(&server);
     let mut front = Front::connect(&fcgi);
@@ -157,13 +157,13 @@ fn what_a_hostile_front_sends() {
     ));
     assert_eq!(front.reply(0xffff).text(), "a");
     watch.after(&["ok"]);
-    // Nor does silence.
+    // A connection without any record does no harm either.
     let watch = Watch::begin(&server);
     drop(Front::connect(&fcgi));
     watch.after(&[]);
 }
 
-/// An address of this machine beyond loopback. No packet is sent to find it.
+/// Returns an address of this machine beyond loopback. No packet is sent to find it.
 fn address() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -171,15 +171,16 @@ fn address() -> Option<std::net::IpAddr> {
     (!own.is_loopback() && !own.is_unspecified()).then_some(own)
 }
 
-/// What `/health` answers over FastCGI on TCP.
+/// Returns the answer to `/health` over FastCGI on TCP.
 fn over_tcp(server: &Server) -> Vec<u8> {
     let mut client = Client::connect(server.listens(1));
-    // A connection that is refused may be reset before all of it is written.
+    // A connection that is refused may be reset before the whole request is written.
     client.try_send(request(1, false, &params("GET", "/health", &[]), b""));
     client.rest()
 }
 
-/// Over TCP a front says who users are: loopback and `trusted_proxies` may, nobody else.
+/// A front tells the server which clients ask. Over TCP, only loopback and `trusted_proxies` may be
+/// fronts.
 fn a_stranger_is_no_front() {
     let fine = |all: &[u8]| all.windows(4).any(|w| w == b"fine");
     let site = new_site().arguments(&["-l", "127.0.0.1:0", "-l", "fastcgi+127.0.0.1:0"]);
@@ -193,7 +194,7 @@ fn a_stranger_is_no_front() {
             .config(&format!("trusted_proxies = [{trusted}]"))
             .arguments(&["-l", "127.0.0.1:0", "-l", &listen]);
         if rustix::process::geteuid().is_root() {
-            // Root serves this machine only.
+            // As root, galgo serves this machine only.
             site = site.config("user = \"nobody\"");
         }
         let server = site.start();

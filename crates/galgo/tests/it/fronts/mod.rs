@@ -1,4 +1,4 @@
-//! galgo behind a web server that speaks FastCGI or SCGI, and what a hostile one sends.
+//! galgo behind a web server that speaks FastCGI or SCGI, and requests of a hostile front.
 
 mod ends;
 mod hostile;
@@ -21,7 +21,7 @@ use crate::harness::{
 };
 use galgo_testkit::{Client, Server, Site, eventually};
 
-/// The tests of this module and those below it.
+/// Returns the tests of this module and of its submodules.
 pub fn tests() -> Vec<Test> {
     [
         requests::tests(),
@@ -64,7 +64,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<u8> {
     out
 }
 
-/// The variables of a request for `target`, and others.
+/// Returns the variables of a request for `target`, and those in `more`.
 fn params<'a>(method: &'a str, target: &'a str, more: &[(&'a str, &'a str)]) -> Vec<u8> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let usual = [
@@ -87,7 +87,7 @@ fn params<'a>(method: &'a str, target: &'a str, more: &[(&'a str, &'a str)]) -> 
     pairs(&all)
 }
 
-/// A whole request.
+/// Returns the records of a whole request.
 fn request(id: u16, keep: bool, params: &[u8], body: &[u8]) -> Vec<u8> {
     let mut out = begin(id, keep);
     for piece in params.chunks(60_000) {
@@ -101,7 +101,7 @@ fn request(id: u16, keep: bool, params: &[u8], body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The site with both listeners, and their sockets.
+/// Starts the site with both listeners, and returns their sockets, too.
 fn serve(site: Site) -> (Server, PathBuf, PathBuf) {
     let (fcgi, scgi) = (site.path("f"), site.path("s"));
     let listen =
@@ -112,7 +112,7 @@ fn serve(site: Site) -> (Server, PathBuf, PathBuf) {
 
 struct Front(Client<UnixStream>);
 
-/// A response: what was on STDOUT, and how the request ended (`None`: it did not).
+/// A response: its output on STDOUT, and the end of the request (`None`: there was no end).
 #[derive(Debug)]
 struct Reply {
     head: String,
@@ -169,7 +169,7 @@ impl Front {
         }
     }
 
-    /// Nothing but the end of the connection comes.
+    /// Checks that the connection ends without another byte.
     fn closed(&mut self) {
         let rest = self.0.rest();
         assert!(rest.is_empty(), "{}", rest.escape_ascii());

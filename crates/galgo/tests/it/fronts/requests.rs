@@ -1,4 +1,4 @@
-//! What a front asks for, and how it is answered.
+//! Requests of a front, and their answers.
 
 use super::*;
 
@@ -82,7 +82,7 @@ fn a_request_and_its_variables() {
     assert_eq!(watch.after(&["ok"])[0]["remote"], "203.0.113.7");
 }
 
-/// Fields arrive as variables here. What no name of a field becomes is dropped, as that field is over HTTP: Caddy
+/// A front sends fields as variables. A name that cannot come from a field is dropped, as such a field is over HTTP: Caddy
 /// sends `HTTP_X.REMOTE.USER`.
 fn names_that_no_front_may_make_variables_of() {
     let (server, fcgi, scgi) = serve(new_site());
@@ -159,8 +159,8 @@ fn a_user_whom_no_front_has_verified_is_told_to_no_program() {
     watch.after(&["ok"; 6]);
 }
 
-/// nginx sends both, where a `fastcgi_param` stands beside an include that has it. Fields are lists (RFC 3875, 4.1.18). What
-/// frames the body must be said once.
+/// nginx sends a variable twice if a `fastcgi_param` stands beside an include that sets it. Fields are lists (RFC 3875,
+/// 4.1.18). A variable that frames the body must come only once.
 fn the_last_of_equal_variables_counts() {
     let (server, fcgi, _) = serve(new_site().config("workers = 1"));
     let watch = Watch::begin(&server);
@@ -191,7 +191,7 @@ fn the_last_of_equal_variables_counts() {
     watch.after(&["ok", "client_error"]);
 }
 
-/// fcgiwrap's contract, within the folders of `cgi` routes.
+/// The front names the program by its file, as for fcgiwrap, but only in the folders of `cgi` routes.
 fn the_program_is_named_by_its_file() {
     let (server, fcgi, _) = serve(new_site().own_binary("cgi-bin/nph-t").own_binary("beside"));
     let watch = Watch::begin(&server);
@@ -269,7 +269,7 @@ fn the_program_is_named_by_its_file() {
     watch.after(&outcomes);
 }
 
-/// Files, constants, ranges, HEAD and 304 stand in records as programs do, on a connection that is kept.
+/// Files, constants, ranges, HEAD and 304 come in records as output of programs does, on a connection that is kept.
 fn everything_else_on_a_kept_connection() {
     let site = new_site()
         .file("public/f", pattern(0, 300_000), 0o644)
@@ -373,7 +373,7 @@ fn bodies_stream_in_both_directions() {
     front.0.stream.read_to_end(&mut all).unwrap();
     sending.join().unwrap();
     assert!(all.starts_with(b"Status: 200 OK\r\n") && all.ends_with(&body));
-    // A piece arrives before the next is printed.
+    // A piece arrives before the program prints the next.
     let mut front = Front::connect(&fcgi);
     front.send(request(
         1,
@@ -390,11 +390,11 @@ fn bodies_stream_in_both_directions() {
     watch.after(&["ok", "ok", "ok", "ok"]);
 }
 
-/// The front stops reading where it has been told how long the next piece is, and has been sent none of it yet: what waits
-/// from then on comes behind that piece. Where it stops is for the kernel's buffers to say, so there are several.
+/// The front stops reading after it got the length of the next piece and before the first byte of it. Output that waits from
+/// then on must come after that piece. The kernel's buffers decide where a front stops, so there are several fronts.
 fn what_was_announced_comes_first() {
     const PIECES: usize = 150;
-    // Beside other programs of this machine those of a crowd would run last.
+    // Programs of a crowd would run after the other programs of this machine; `cpu_share = 0` prevents that.
     let config = "rate_grace = \"1h\"\ncpu_share = 0";
     let (server, fcgi, _) = serve(new_site().config(config));
     let watch = Watch::begin(&server);
@@ -423,7 +423,7 @@ fn scgi() {
     let (server, _, scgi) = serve(new_site());
     let watch = Watch::begin(&server);
     let request = scgi_head("POST", "/cgi-bin/t?head&env&count", "5");
-    // At every byte.
+    // The head arrives in two pieces, cut at each of these bytes.
     for cut in [1, 2, 3, 4, 10, request.len() - 1, request.len()] {
         let mut front = Front::connect(&scgi);
         front.send(&request[..cut]);

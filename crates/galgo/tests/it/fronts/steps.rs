@@ -1,4 +1,4 @@
-//! The steps of a route, where a front names a program by its file.
+//! The steps of a route if a front names a program by its file.
 
 use super::*;
 
@@ -8,8 +8,8 @@ list![
     of_equal_folders_the_path_counts,
 ];
 
-/// A front that names a program's file gets no further than a client: the authorizer of its route is asked, and before
-/// anything is looked for.
+/// A front that names a program's file gets no further than a client: the server asks the authorizer of the route
+/// before it looks for any file.
 fn a_program_named_by_its_file_is_guarded() {
     let site = new_site()
         .config("[[route]]\npath = \"/in/\"\ncgi = \"guarded\"\nauthorizer = \"unix:app.sock\"\n");
@@ -41,7 +41,7 @@ fn a_program_named_by_its_file_is_guarded() {
         assert_eq!(reply.text(), "no");
     }
     let text = ask(&file("t"), &[("HTTP_X_KEY", "1")]).text();
-    // The authorizer's word is the last one.
+    // The authorizer's REMOTE_USER replaces that of the front.
     assert!(text.contains("REMOTE_USER=ada\n"), "{text}");
     assert!(!text.contains("eve"), "{text}");
     let reply = ask(&file("none"), &[("HTTP_X_KEY", "1")]);
@@ -49,14 +49,14 @@ fn a_program_named_by_its_file_is_guarded() {
     watch.after(&["ok", "ok", "ok", "not_found"]);
 }
 
-/// The site with a program in `own`, and these routes.
+/// Returns a site with a program in `own`, and these routes.
 fn own(routes: &str) -> Site {
     let site = new_site().config(routes);
     std::fs::create_dir(site.path("own")).unwrap();
     site.own_binary("own/t")
 }
 
-/// What the front is told of `own/t`, for which `target` was asked.
+/// Asks for `target` with `own/t` as the program's file.
 fn ask(server: &Server, fcgi: &Path, method: &str, target: &str, more: &[(&str, &str)]) -> Reply {
     let file = format!("{}/own/t", server.site.folder().display());
     let named = [&[("SCRIPT_FILENAME", &file[..])], more].concat();
@@ -81,13 +81,13 @@ cors = { origins = ["https://app.example.org"] }
         let text = ask("GET", target, &[("HTTP_X_GONE", "gone")]).text();
         assert!(text.contains("HTTP_X_SET=set\n"), "{target}: {text}");
         assert!(!text.contains("HTTP_X_GONE"), "{target}: {text}");
-        // As for a path, whoever asks is sent on.
+        // Clients are redirected, as for a program that is found by its path.
         let plain = [("HTTPS", "off"), ("REMOTE_ADDR", "203.0.113.9")];
         let head = ask("GET", target, &plain).head;
         assert!(head.starts_with("Status: 302 "), "{target}: {head}");
         let to = "Location: https://www.example.org:8443/go/t?head&env\r\n";
         assert!(head.contains(to), "{target}: {head}");
-        // A browser asks without saying who it is for.
+        // Browsers send a preflight without credentials, so the server answers it before it checks the access rules.
         let asks = [
             ("HTTP_ORIGIN", "https://app.example.org"),
             ("HTTP_ACCESS_CONTROL_REQUEST_METHOD", "GET"),
@@ -118,7 +118,7 @@ cgi = "own"
         ("//adm//t?head", 403),
         ("/x/../adm/t?head", 400),
         ("/public-cgi/t?head", 200),
-        // Of neither: the longest path.
+        // Neither route has this path, so the route with the longest path counts.
         ("/elsewhere?head", 200),
     ] {
         let head = ask(&server, &fcgi, "GET", target, &[]).head;

@@ -383,7 +383,7 @@ fn site(
     (application, site.start())
 }
 
-/// Starts a site with one event loop, so that a connection is kept exactly before the next request is looked at.
+/// Starts a site with one event loop. That loop keeps a finished connection before it looks at the next request.
 fn one_worker(
     answer: impl Fn(usize, &mut UnixStream) + Send + Sync + 'static,
 ) -> (Application, Server) {
