@@ -1,4 +1,4 @@
-//! Authorizers with the libraries they are written with.
+//! Authorizers written with the usual libraries.
 
 use std::{path::Path, process::Command};
 
@@ -44,7 +44,8 @@ while ($request->Accept() >= 0) {
 const PROGRAM: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
                        echo \"$REMOTE_USER $AUTH_TYPE ${HTTP_AUTHORIZATION-none}\"; wc -c\n";
 
-/// Nobody comes in without the password; who does is known to the program, and the body is the program's.
+/// Checks that no client gets in without the password. With the password, the program knows the user and
+/// gets the body.
 fn guards(site: Site, authorizer: &str) {
     site.program("who", PROGRAM);
     site.write("kept/a.txt", "kept");

@@ -1,4 +1,4 @@
-//! Programs that name what runs them in their first line.
+//! Programs that name their interpreter in their first line.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -67,7 +67,7 @@ fn ruby_tcl_shell_and_awk() {
     }
 }
 
-/// A program that is copied in is there for the next request, and a replaced one too.
+/// A program that is copied in or replaced is used by the next request.
 #[test]
 fn copied_and_replaced_while_the_server_runs() {
     let server = serve_programs(new_site(), "");
@@ -85,7 +85,8 @@ fn copied_and_replaced_while_the_server_runs() {
     }
 }
 
-/// Clients that ask while a program is being replaced get the old one or the new one, never a failure.
+/// Clients that ask while a program is being replaced get the old program or the new one, never a
+/// failure.
 #[test]
 fn no_request_fails_during_a_replacement() {
     let site = new_site();
@@ -106,7 +107,8 @@ fn no_request_fails_during_a_replacement() {
             }
         });
         let asked = std::panic::catch_unwind(|| {
-            // One connection, many requests; again where nothing was replaced meanwhile.
+            // Many requests over a single connection. They are repeated if no replacement happened
+            // meanwhile.
             let urls = [url.as_str()].repeat(100);
             wait_until("a replacement", || {
                 let reply = curl_with(&[&["-f", "-w", "\\n"], &urls[..]].concat(), b"").ok();

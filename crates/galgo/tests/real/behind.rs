@@ -17,7 +17,7 @@ use crate::{
     site::{demo, needed, new_site},
 };
 
-/// A front, and galgo behind it.
+/// A front server, and galgo behind it.
 struct Behind {
     _front: Beside,
     at: SocketAddr,
@@ -25,10 +25,10 @@ struct Behind {
     folder: tempfile::TempDir,
 }
 
-/// A server's own part of its configuration, and how it is started.
+/// Returns the server's own part of the configuration, and the command that starts the server.
 type Kind = fn(at: SocketAddr, folder: &Path, block: &str) -> (String, Command);
 
-/// Its configuration belongs into `front.conf` in that folder.
+/// nginx. The configuration belongs in `front.conf` in that folder.
 pub(crate) fn nginx(at: SocketAddr, folder: &Path, block: &str) -> (String, Command) {
     let folder = folder.display();
     let temp = ["client_body", "fastcgi", "scgi", "proxy", "uwsgi"]
@@ -114,10 +114,11 @@ const FRONTS: [(&str, Kind); 3] = [("nginx", nginx), ("apache", apache), ("light
 
 const STREAM: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
                       while [ ! -e go ]; do sleep 0.01; done\necho second\n";
-/// Prints on and on: Apache and lighttpd notice that a client left when they write to it.
+/// Prints forever: Apache and lighttpd only notice that a client left when they write to it.
 const HANG: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\nfirst\\n'\n\
                     trap '' PIPE\nwhile :; do echo more; sleep 0.05; done\n";
-/// Reads all before it answers: nginx sends no more of a body that it has collected once a response begins.
+/// Reads the whole body before it answers. Once a response begins, nginx sends no more of a body that it
+/// has collected.
 const COUNT: &str = "#!/bin/sh\nn=$(wc -c)\nprintf 'Content-Type: text/plain\\n\\n%s\\n' \"$n\"\n";
 const FACTS: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
                      echo \"$REMOTE_ADDR $SERVER_PROTOCOL $SCRIPT_NAME $PATH_INFO $QUERY_STRING $REQUEST_URI\"\n";
@@ -155,7 +156,7 @@ impl Behind {
             site.path("repos").display(),
         );
         let listen = format!("{scheme}+unix:{}", socket.display());
-        // The front may run as somebody else.
+        // The front may run as another user.
         let site = site.config("socket_mode = \"666\"\n[defaults]\nstart = \"cold\"");
         let galgo = site
             .config(&config)
@@ -170,7 +171,7 @@ impl Behind {
         let output = std::fs::File::create(folder.path().join("output")).unwrap();
         command.stdout(output.try_clone().unwrap()).stderr(output);
         let front = Beside::start(&mut command, || {
-            // Apache opens its socket twice: only an answer counts.
+            // Apache opens its socket twice, so only an answer counts.
             let url = format!("http://{at}/cgi-bin/facts");
             let mut curl = curl::command();
             let asked = curl.args(["-o", "/dev/null", &url]).stderr(Stdio::null());
@@ -201,9 +202,9 @@ impl Drop for Behind {
     }
 }
 
-/// Everything a front passes on, with the block of the recipe.
+/// Checks everything that a front passes on, with the block of the recipe.
 fn all_of_it(behind: &Behind, mark: &str, chunks: bool) {
-    // What the program is told.
+    // Variables that the program gets.
     let facts = curl(&[&behind.url("/cgi-bin/facts/in%20fo?a=b")])
         .ok()
         .text();
@@ -263,7 +264,7 @@ fn push(behind: &Behind) {
     assert!(git(&copy, &["ls-remote", "origin", "main"]).starts_with(&head));
 }
 
-/// A line that was flushed arrives before the program ends.
+/// A line that the program flushed arrives before the program ends.
 fn streams(behind: &Behind) {
     let begun = Begun::ask(&behind.url("/cgi-bin/stream"));
     assert_eq!(begun.first, "first\n");
@@ -271,14 +272,14 @@ fn streams(behind: &Behind) {
     assert_eq!(rest, "second\n");
 }
 
-/// The front's client leaves: the front closes, and the program ends.
+/// If the front's client leaves, the front closes its connection and the program ends.
 fn abort(behind: &Behind, mark: &str) {
     let mut client = curl::command()
         .args(["-N", &behind.url("/cgi-bin/hang")])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // Kept open: who cannot write leaves by itself.
+    // The pipe stays open: a client that cannot write would leave by itself.
     let mut output = client.stdout.take().unwrap();
     let mut first = [0; 6];
     output.read_exact(&mut first).unwrap();
@@ -315,7 +316,8 @@ fn behind_caddy() {
     let mark = mark("caddy");
     let front = Behind::start(caddy, &block("behind.md", "caddy", &[]), "fastcgi", &mark);
     all_of_it(&front, &mark, false);
-    // It says CONTENT_LENGTH=0 of a body that came in chunks, and sends it: more than one reading is none.
+    // Caddy says CONTENT_LENGTH=0 for a body that came in chunks, and sends the body. Because this is
+    // ambiguous, galgo refuses the request.
     let url = front.url("/cgi-bin/count");
     let chunks = ["-H", "Transfer-Encoding: chunked", "--data-binary", "@-"];
     curl_with(&[&chunks[..], &[&url]].concat(), b"body").is(400);
@@ -333,19 +335,19 @@ fn behind_haproxy() {
         facts,
         "127.0.0.1 HTTP/1.1 /cgi-bin/facts /in fo a=b /cgi-bin/facts/in%20fo?a=b\n"
     );
-    // Of known length: HAProxy passes on no other body.
+    // The body has a known length, because HAProxy passes on no other body.
     let body = noise(20_000_000);
     let url = front.url("/cgi-bin/count");
     let plain = ["-H", "Expect:", "--data-binary", "@-", &url];
     assert_eq!(curl_with(&plain, &body).ok().text().trim(), "20000000");
-    // Redirects are what HAProxy makes of them.
+    // HAProxy turns a redirect with 303 into 302.
     let book = front.url("/cgi-bin/books/guestbook-c");
     curl(&["-d", "name=Ada&message=Hello", &book]).is(302);
     streams(&front);
     abort(&front, &mark);
 }
 
-/// nginx and HAProxy name as REMOTE_USER whomever the client claims to be.
+/// nginx and HAProxy pass on as REMOTE_USER any name that the client claims.
 #[test]
 fn a_client_that_no_front_has_asked_for_a_password_is_no_user() {
     let fronts = [("nginx", nginx as Kind), ("haproxy", haproxy)];
@@ -358,7 +360,7 @@ fn a_client_that_no_front_has_asked_for_a_password_is_no_user() {
     }
 }
 
-/// What the recipe says for users whom the front has verified.
+/// The recipe's configuration for users that the front has verified.
 #[test]
 fn users_whom_a_front_has_verified_are_told_to_programs() {
     let members = tempfile::NamedTempFile::new().unwrap();
@@ -386,7 +388,7 @@ fn users_whom_a_front_has_verified_are_told_to_programs() {
     }
 }
 
-/// The same over SCGI, once.
+/// Checks everything once over SCGI.
 #[test]
 fn behind_nginx_over_scgi() {
     let block = block("behind.md", "nginx", &[])
@@ -394,11 +396,12 @@ fn behind_nginx_over_scgi() {
         .replace("fastcgi_", "scgi_");
     let mark = mark("scgi");
     let front = Behind::start(nginx, &block, "scgi", &mark);
-    // nginx counts only what it has collected of a body, and nothing of one that came in chunks.
+    // nginx only counts the part of a body that it has collected. It counts nothing of a body that came in
+    // chunks.
     all_of_it(&front, &mark, false);
 }
 
-/// fcgiwrap's contract: the program is named by its file, which must lie in a folder of programs.
+/// fcgiwrap's contract: the front names the program by its file, which must lie in a folder of programs.
 #[test]
 fn behind_nginx_by_script_filename() {
     let mark = mark("filename");

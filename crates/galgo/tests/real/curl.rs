@@ -21,7 +21,7 @@ impl Reply {
         String::from_utf8(self.body.clone()).unwrap()
     }
 
-    /// Every value of a field.
+    /// Returns all values of a field.
     pub(crate) fn fields(&self, name: &str) -> Vec<&str> {
         self.head
             .lines()
@@ -32,20 +32,20 @@ impl Reply {
             .collect()
     }
 
-    /// The value of a field that stands there once.
+    /// Returns the value of a field that must occur exactly once.
     pub(crate) fn field(&self, name: &str) -> &str {
         let values = self.fields(name);
         assert_eq!(values.len(), 1, "{name} in {}", self.head);
         values[0]
     }
 
-    /// Itself, if it is a success.
+    /// Checks that the status is 200, and returns the reply.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
         self.is(200)
     }
 
-    /// Itself, if it has this status.
+    /// Checks that the reply has this status, and returns the reply.
     #[track_caller]
     pub(crate) fn is(self, status: u16) -> Self {
         let body = String::from_utf8_lossy(&self.body[..self.body.len().min(2000)]);
@@ -54,7 +54,7 @@ impl Reply {
     }
 }
 
-/// curl without any configuration of whoever runs the tests.
+/// Returns curl without the configuration of the user that runs the tests.
 pub(crate) fn command() -> Command {
     let mut curl = Command::new("curl");
     curl.args(["-q", "-sS", "--noproxy", "*", "--path-as-is", "--max-time"])
@@ -68,7 +68,7 @@ pub(crate) fn curl(args: &[&str]) -> Reply {
     curl_with(args, b"")
 }
 
-/// Runs curl, which reads `input` where an argument says `@-`.
+/// Runs curl. It reads `input` if an argument is `@-`.
 #[track_caller]
 pub(crate) fn curl_with(args: &[&str], input: &[u8]) -> Reply {
     let folder = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ pub(crate) fn curl_with(args: &[&str], input: &[u8]) -> Reply {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "curl {args:?}: {error}");
     let heads = std::fs::read_to_string(head).unwrap();
-    // Interim responses come before it.
+    // Interim responses come before the final head.
     let head = heads.trim_end().rsplit("\r\n\r\n").next().unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     Reply {
@@ -103,11 +103,11 @@ pub(crate) fn curl_with(args: &[&str], input: &[u8]) -> Reply {
     }
 }
 
-/// A request whose program stands still behind the first line of its response, until it can read a pipe.
+/// A request whose program waits after the first line of its response, until it can read from a pipe.
 pub(crate) struct Begun {
     client: Child,
     stdout: BufReader<ChildStdout>,
-    /// What came meanwhile.
+    /// The first line of the response.
     pub(crate) first: String,
 }
 

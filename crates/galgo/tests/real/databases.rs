@@ -12,7 +12,7 @@ use galgo_testkit::wait_until;
 
 use crate::site::needed;
 
-/// A database server in a folder of its own, gone with the test.
+/// A database server in a folder of its own. Both are removed with the test.
 pub(crate) struct Database {
     process: Child,
     pub(crate) folder: tempfile::TempDir,
@@ -28,7 +28,7 @@ impl Drop for Database {
     }
 }
 
-/// `None`: this user.
+/// Returns a command that runs as `user`; as the test's own user if that is `None`.
 fn command(user: Option<&str>, program: &Path) -> Command {
     let mut command = match user {
         Some(user) => {
@@ -49,7 +49,7 @@ fn command(user: Option<&str>, program: &Path) -> Command {
     command
 }
 
-/// The folder of a database server whose user is `user` where this one is root.
+/// Makes the folder of a database server. If the test runs as root, the folder belongs to `user`.
 fn folder(user: &'static str) -> (tempfile::TempDir, Option<&'static str>) {
     let folder = tempfile::tempdir().unwrap();
     let user = rustix::process::geteuid().is_root().then_some(user);
@@ -62,7 +62,7 @@ fn folder(user: &'static str) -> (tempfile::TempDir, Option<&'static str>) {
     (folder, user)
 }
 
-/// One of ten of MariaDB's installations fails beside another one: they take their turns.
+/// If two installations of MariaDB run at once, every tenth fails: they take turns.
 static INSTALLS: Mutex<()> = Mutex::new(());
 
 pub(crate) fn mariadb() -> Database {

@@ -10,7 +10,7 @@ use crate::{
     site::new_site,
 };
 
-/// Debian's.
+/// Debian's interpreter.
 const PYTHON: &str = "/usr/bin/python3";
 
 fn django(folder: &Path, args: &[&str]) {
@@ -103,7 +103,7 @@ fn the_admin() {
         "{}",
         server.errors()
     );
-    // What costs most is loaded ahead, in the third template at the latest.
+    // The modules that cost the most are preloaded by the third template at the latest.
     wait_until("a template with the models and the project", || {
         asked(&[], "/admin/").ok();
         let log = server.errors();

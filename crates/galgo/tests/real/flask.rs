@@ -83,7 +83,7 @@ fn path_outside_ascii() {
     assert_eq!(name.text(), "Hello, Zoë +!");
 }
 
-/// The first part is received while the generator stands still, and only that lets it go on.
+/// The first part arrives while the generator waits. Only then the test lets it go on.
 #[test]
 fn generator_streams() {
     let server = serve();

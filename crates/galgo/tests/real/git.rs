@@ -32,8 +32,8 @@ fn serve(site: Site, mark: &str) -> Server {
     site.config(&config).start()
 }
 
-/// What the recipe says, line by line: the repository belongs to whoever runs the tests, and galgo is another user where
-/// that is root.
+/// Runs the recipe, line by line. The repository belongs to the user that runs the tests. If that is root, galgo runs as
+/// another user.
 #[test]
 fn recipe() {
     needed("/usr/lib/git-core/git-http-backend");
@@ -64,7 +64,7 @@ fn recipe() {
     assert!(here.path().join("project/.git").is_dir());
 }
 
-/// A client whose conversation is written down: HTTP into `curl.trace`, packets into `packet.trace`.
+/// Returns a git client that records its conversation: HTTP in `curl.trace`, packets in `packet.trace`.
 fn traced(folder: &Path) -> Command {
     let mut git = repository::command(folder);
     git.env("GIT_TRACE_CURL", folder.join("curl.trace"))
@@ -162,7 +162,7 @@ fn shallow_clone_has_one_commit_and_deepens() {
     sound(&copy);
 }
 
-/// Where http.postBuffer is exceeded git sends chunks, without knowing the length itself.
+/// If http.postBuffer is exceeded, git sends chunks, because it does not know the length itself.
 #[test]
 fn push_of_50_mb_in_chunks() {
     let site = new_site();
@@ -213,7 +213,7 @@ fn push_is_refused_without_receivepack() {
     curl(&[&url]).is(403);
 }
 
-/// Hundreds of branches, none of which is in another: a fetch names them all, and git compresses that.
+/// Makes hundreds of branches, none of them part of another. A fetch names them all, and git compresses that request.
 fn many_branches(site: &Site) -> PathBuf {
     let bare = small(&site.path("repos"), "many.git");
     let mut import = String::new();
@@ -267,7 +267,7 @@ fn compressed_requests_are_understood() {
     }
 }
 
-/// The same by hand: the bytes of the body reach the backend as they are, and it unpacks them.
+/// A compressed request by hand: the bytes of the body reach the backend unchanged, and the backend unpacks them.
 #[test]
 fn compressed_and_chunked_body_reaches_the_backend() {
     let site = new_site();
@@ -321,7 +321,7 @@ fn dumb_protocol_serves_plain_files() {
     let packed = small(&site.path("repos"), "packed.git");
     let loose = small(&site.path("repos"), "loose.git");
     git(&packed, &["repack", "-q", "-a", "-d"]);
-    // Out of its pack, each object becomes a file of its own.
+    // Unpacks the pack, so that each object becomes a file of its own.
     for pack in std::fs::read_dir(loose.join("objects/pack"))
         .unwrap()
         .flatten()
@@ -365,7 +365,7 @@ fn dumb_protocol_serves_plain_files() {
     assert_eq!(head.text(), "ref: refs/heads/main\n");
     assert_eq!(head.field("Content-Type"), "text/plain");
     curl(&[&server.url("/git/loose.git/config")]).is(404);
-    // Answered as /stderr, which no route serves.
+    // The server reads this path as /stderr, which no route serves.
     curl(&[&server.url("/git/../stderr")]).is(404);
     curl(&[&server.url("/git/../../stderr")]).is(400);
 }
@@ -392,7 +392,7 @@ fn killed_client_leaves_no_process() {
     let commit = git(&bare, &["commit-tree", "-m", "large", &tree]);
     git(&bare, &["update-ref", "refs/heads/main", &commit]);
 
-    // The client writes its trace into a pipe. Where nobody reads that it stands still, half-way.
+    // The client writes its trace into a pipe. If the test does not read the pipe, the client stops half-way.
     let fifo = site.fifo("trace");
     let mark = mark("killed");
     let server = serve(site, &mark);
@@ -427,6 +427,6 @@ fn killed_client_leaves_no_process() {
         left = marked(&mark);
         left.is_empty()
     });
-    // The server is as well as before.
+    // The server works as before.
     git(here.path(), &["ls-remote", &server.url("/git/large.git")]);
 }

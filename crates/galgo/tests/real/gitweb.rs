@@ -19,7 +19,7 @@ fn serve() -> (Server, std::path::PathBuf) {
     (site.config(&config).start(), bare)
 }
 
-/// What a page names in these attributes is there.
+/// Checks that the server has every file that a page names in these attributes.
 pub(crate) fn parts_are_served(server: &Server, page: &str) {
     let mut parts = 0;
     for attribute in [
@@ -60,7 +60,7 @@ fn lists_projects_and_shows_blobs() {
         blob.contains("&lt;b&gt;bold&nbsp;&amp;&nbsp;more&lt;/b&gt;"),
         "{blob}"
     );
-    // By path, which gitweb takes from PATH_INFO.
+    // Names the file by a path, which gitweb takes from PATH_INFO.
     let plain = curl(&[&server.url("/gitweb/small.git/blob_plain/HEAD:/README")]).ok();
     assert_eq!(plain.text(), "first line\n<b>bold & more</b>\nlast line\n");
     assert!(plain.field("Content-Type").starts_with("text/plain"));
@@ -106,7 +106,7 @@ fn snapshot_is_what_git_archive_makes() {
         shell
             .args(["-c", &archive])
             .current_dir(&bare)
-            // A zip holds local times: gitweb has none but what the server gives it.
+            // A zip holds local times. gitweb's only time zone is the one that the server sets.
             .env_remove("TZ");
         let expected = run(&mut shell).stdout;
         assert!(expected.len() > 100_000);

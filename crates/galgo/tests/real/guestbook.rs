@@ -1,4 +1,4 @@
-//! The guestbook in seven languages: one behaviour, over HTTP.
+//! The guestbook in seven languages: all behave the same over HTTP.
 
 use std::process::Command;
 
@@ -21,7 +21,7 @@ const LANGUAGES: [&str; 7] = [
 ];
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Body, status, and what the newest entry shows (303) or the page says (400).
+/// Body, status, and text of the newest entry (303) or of the error page (400).
 #[rustfmt::skip]
 const SIGNED: &[(&str, u16, &str)] = &[
     ("name=Ada&message=Hello", 303, "<p>Hello</p>"),
@@ -49,12 +49,12 @@ struct Book {
 }
 
 impl Book {
-    /// With an empty database of its own.
+    /// Opens a guestbook with an empty database of its own.
     fn open(name: &'static str) -> Self {
         Self::with(name, new_site(), "")
     }
 
-    /// With more keys on its route.
+    /// Opens a guestbook with more keys on its route.
     fn with(name: &'static str, site: Site, keys: &str) -> Self {
         let config = format!(
             "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"{}\"\nenv = {{ GUESTBOOK_DB = \"{}\", {MARK} = \"{}\" }}\n{keys}",
@@ -95,7 +95,7 @@ impl Book {
     }
 }
 
-/// Each language's claim to be the same guestbook.
+/// Checks that a language's guestbook behaves like the others.
 fn behaves(name: &'static str) {
     let book = Book::open(name);
     let empty = book.list();
@@ -117,7 +117,7 @@ fn behaves(name: &'static str) {
 
 fn lists_what_is_signed(book: &Book) {
     for &(body, status, shown) in SIGNED {
-        // As a browser sends it, and without telling its length.
+        // First as a browser sends it, then without a length.
         for chunked in [&[][..], &["-H", "Transfer-Encoding: chunked"]] {
             let before = book.list();
             let reply = book.post(body, FORM, chunked).is(status);
@@ -204,7 +204,7 @@ languages! {
     bash: "guestbook.sh",
 }
 
-/// Whichever of them makes the database, the others wait for it.
+/// Sixteen programs start at once. Any of them may make the database; the others wait for it.
 #[test]
 fn sixteen_readers_open_a_new_book_at_once() {
     for name in ["guestbook-c", "guestbook-rust"] {
@@ -224,7 +224,8 @@ fn sixteen_readers_open_a_new_book_at_once() {
     }
 }
 
-/// With nothing but the folder of the book, and what Node loads from beside the programs.
+/// The sandbox only allows the folder of the book, and the modules that Node loads from beside the
+/// programs.
 #[test]
 fn each_behaves_in_a_strict_sandbox() {
     for name in LANGUAGES {
@@ -244,7 +245,7 @@ fn each_behaves_in_a_strict_sandbox() {
     }
 }
 
-/// Sixteen clients sign at once, in every language, in one book.
+/// Sixteen clients sign the same book at once, in every language.
 #[test]
 fn sixteen_writers_lose_no_entry() {
     const WRITERS: usize = 16;
@@ -270,7 +271,7 @@ fn sixteen_writers_lose_no_entry() {
             assert_eq!(page.matches(&entry).count(), 1, "{entry}");
         }
     }
-    // In whatever language it is read, it is the same page.
+    // Every language shows the same page.
     for name in LANGUAGES {
         let other = curl(&[&server.url(&format!("/cgi-bin/{name}"))]).ok();
         assert_eq!(other.text(), page, "{name}");

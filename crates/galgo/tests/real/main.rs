@@ -1,7 +1,7 @@
-//! Real programs behind the real server, asked by real clients: nothing here is a stand-in.
+//! Real programs behind the real server, asked by real clients, without any stand-ins.
 //!
-//! Every test starts the galgo binary on a folder of its own. What a test needs and this machine lacks
-//! makes it fail, with a sentence; `make test` installs all of it.
+//! Every test starts the galgo binary on a folder of its own. If this machine lacks something that a
+//! test needs, the test fails with a sentence; `make test` installs everything.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 

@@ -1,5 +1,5 @@
-//! docs/migration/: each pair of configurations, the original on the real server and the translation on galgo. Both get
-//! the same requests, and answer alike.
+//! Tests docs/migration/: each pair of configurations is an original for the real server and its translation for galgo.
+//! Both servers get the same requests and must answer alike.
 
 mod answer;
 mod known;
@@ -29,7 +29,7 @@ use side::Side;
 /// A page of docs/migration.
 struct Page {
     name: &'static str,
-    /// How its originals are marked.
+    /// Language that marks the code blocks of the originals.
     language: &'static str,
     pairs: usize,
     start: fn(&Pair, &Path) -> Peer,
@@ -72,39 +72,39 @@ static PAGES: [Page; 5] = [
 struct Pair {
     number: String,
     original: String,
-    /// How programs are started that the original names.
+    /// Command that starts the programs that the original names.
     command: Option<String>,
-    /// Units of systemd that do so.
+    /// Units of systemd that start these programs.
     units: String,
     translation: String,
-    /// Other files that either of them includes, by their names in the site.
+    /// Other files that the original or the translation includes, by their names in the site.
     files: Vec<(String, String)>,
 }
 
 impl Pair {
-    /// It needs accounts, and root's rights.
+    /// Whether the pair needs accounts, and therefore root's rights.
     fn has_users(&self) -> bool {
         self.translation.contains("alice")
     }
 
-    /// They speak TLS.
+    /// Whether both servers speak TLS.
     fn is_secure(&self) -> bool {
         self.translation.contains("listen = [\"https://")
     }
 
-    /// Its connections begin with a header of the PROXY protocol.
+    /// Whether connections begin with a header of the PROXY protocol.
     fn is_proxied(&self) -> bool {
         self.translation.contains("\"proxy+")
     }
 
-    /// The original, or a file of it, has the word.
+    /// Whether the original, or a file that it includes, contains the word.
     fn says(&self, word: &str) -> bool {
         let originals = self.files.iter().filter(|(name, _)| !is_ours(name));
         let mut texts = originals.map(|(_, text)| text).chain([&self.original]);
         texts.any(|text| text.contains(word))
     }
 
-    /// There are files at `/`.
+    /// Whether there are files at `/`.
     fn has_files(&self) -> bool {
         let by_program = "path = \"/\"\ncgi";
         let has = |words| self.translation.contains(words);
@@ -136,7 +136,7 @@ impl Page {
         pairs
     }
 
-    /// The pairs that are compared here: those with units take a machine that boots.
+    /// Returns the pairs that are compared here. Pairs with units need a machine that boots.
     fn compared(&self) -> Vec<Pair> {
         let mut pairs = self.pairs();
         pairs.retain(|pair| pair.units.is_empty());
@@ -147,7 +147,7 @@ impl Page {
         Asked::all(self.name, &pair.number, pair.has_files())
     }
 
-    /// How many requests its pairs are asked.
+    /// Returns the number of requests for all pairs of the page.
     fn asked(&self) -> usize {
         let pairs = self.compared();
         pairs.iter().map(|pair| self.requests(pair).len()).sum()
@@ -163,7 +163,7 @@ impl Page {
             let request = scene.asked(request);
             let mut answer = theirs.ask(&request);
             let own = ours.ask(&request);
-            // On a busy machine the daemon by which Apache starts programs comes later than Apache.
+            // On a busy machine, the daemon through which Apache starts programs is ready later than Apache.
             if answer.is_unavailable() && !own.is_unavailable() {
                 wait_until("what starts the other server's programs", || {
                     answer = theirs.ask(&request);
@@ -188,7 +188,7 @@ impl Page {
     }
 }
 
-/// The units of a section that start the other server.
+/// Returns the units of a section that start the other server.
 fn units(section: &str) -> String {
     let blocks = section.split("```").skip(1).step_by(2);
     let units = blocks.filter_map(|block| block.strip_prefix("ini\n"));
@@ -197,7 +197,7 @@ fn units(section: &str) -> String {
         .collect()
 }
 
-/// The blocks of a section that are files of their own.
+/// Returns the blocks of a section that are files of their own.
 fn included(section: &str) -> Vec<(String, String)> {
     let blocks = section.split("```").skip(1).step_by(2);
     let file = |block: &str| {
@@ -208,22 +208,23 @@ fn included(section: &str) -> Vec<(String, String)> {
     blocks.filter_map(file).collect()
 }
 
-/// Whether galgo reads the file, and not the other server.
+/// Whether galgo reads the file, rather than the other server.
 fn is_ours(name: &str) -> bool {
     name.ends_with(".toml")
 }
 
-/// How often each known difference was met, and the differences that are not known, a line each.
+/// The known differences that occurred, and the unknown differences, a line each.
 #[derive(Default)]
 struct Found {
     met: Vec<&'static str>,
     unknown: Vec<String>,
 }
 
-/// How many pairs run at once: many of their requests wait for a program, or for what a wrong password costs.
+/// Number of pairs that run at once. Many of their requests wait for a program, or for the delay after a wrong
+/// password.
 const AT_ONCE: usize = 6;
 
-/// Compares what can be compared here.
+/// Compares all pairs that can be compared here.
 fn compare_all() -> Vec<Found> {
     let pairs = PAGES
         .iter()
@@ -253,7 +254,7 @@ fn compare_all() -> Vec<Found> {
     })
 }
 
-/// Everything differs that the page says, and nothing else.
+/// The servers differ in everything that the page lists, and in nothing else.
 #[test]
 fn other_servers_and_galgo_answer_alike() {
     let found = compare_all();
@@ -274,7 +275,7 @@ fn other_servers_and_galgo_answer_alike() {
     assert!(page.contains(&said), "the page lacks {said:?}: {asked}");
 }
 
-/// How many different requests each pair is asked at least.
+/// Minimum number of different requests for each pair.
 const LEAST: usize = 300;
 
 #[test]

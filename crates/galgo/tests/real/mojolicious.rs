@@ -44,7 +44,7 @@ fn warm() {
     assert!(!log.contains("started cold"), "{log}");
 }
 
-/// Without the key of the recipe it is cold, and the log proposes it.
+/// Without the recipe's key the program starts cold, and the log proposes the key.
 #[test]
 fn the_key_is_proposed() {
     let server = serve_programs(site(), "start = \"warm\"");

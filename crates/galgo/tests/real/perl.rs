@@ -108,7 +108,7 @@ fn recipe() {
     );
 }
 
-/// CGI.pm wants to be told the length, and is, where the body goes to a file first.
+/// CGI.pm needs the length of a body. If the body goes to a file first, CGI.pm gets the length.
 #[test]
 fn chunked_form_arrives_as_a_file() {
     let site = new_site();

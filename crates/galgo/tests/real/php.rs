@@ -1,4 +1,4 @@
-//! php-cgi by the ending of the file: docs/recipes/php.md.
+//! php-cgi chosen by the file's extension: docs/recipes/php.md.
 
 use galgo_testkit::{Server, Site, wait_until};
 
@@ -46,7 +46,7 @@ fn in_a_strict_sandbox() {
     assert_eq!(said, "one\ntwo\nfalse", "{}", server.errors());
 }
 
-/// As another user where root runs this.
+/// If the test runs as root, the workers run as another user.
 #[test]
 fn workers_in_a_strict_sandbox() {
     let site = new_site();
@@ -130,7 +130,8 @@ fn post_form() {
     assert_eq!(reply.text(), expected);
 }
 
-/// php-cgi reads exactly CONTENT_LENGTH bytes: a body without a length is received whole first, whatever it is handed over as.
+/// php-cgi reads exactly CONTENT_LENGTH bytes. galgo therefore receives a body without a length completely first, in whatever
+/// way php-cgi gets it.
 #[test]
 fn a_body_without_a_length_arrives_whole() {
     for keys in ["", "start = \"warm\"\n", "body = \"file\"\n"] {
@@ -143,7 +144,7 @@ fn a_body_without_a_length_arrives_whole() {
         let server = serve_programs(site, &config);
         let url = server.url("/cgi-bin/page.php");
         let chunked = ["-H", "Transfer-Encoding: chunked"];
-        // With warm starts the first ones are cold.
+        // With warm starts, the first requests start cold.
         for _ in 0..5 {
             let form = curl(&[&chunked[..], &["-d", "name=Ada", &url]].concat()).ok();
             assert_eq!(form.text(), "Ada 8", "{keys}");
@@ -182,7 +183,7 @@ fn two_cookies_arrive_and_leave() {
     assert_eq!(reply.text(), "12");
 }
 
-/// The first part is received while the script stands still, and only that lets it go on.
+/// The first part arrives while the script waits. Only then the test lets it go on.
 #[test]
 fn flush_sends_at_once() {
     let site = new_site();
@@ -232,7 +233,7 @@ fn response_code_redirect_and_error() {
     server.says("no_such_function");
 }
 
-/// A session begun by one request is there in the next.
+/// The next request finds the session that a request has begun.
 #[test]
 fn session() {
     let server = serve(
@@ -252,7 +253,7 @@ fn session() {
     assert_eq!(curl(&[&url]).ok().text(), "1");
 }
 
-/// php-cgi has options that show the source of a script or change its settings: no request sets them.
+/// php-cgi has options that show the source of a script or change its settings. No request can set them.
 #[test]
 fn no_query_becomes_an_option() {
     let server = serve(
@@ -299,7 +300,7 @@ fn no_query_becomes_an_option() {
     }
 }
 
-/// A script in a folder of files would show its source: it is refused there.
+/// In a folder of files, a script would show its source. The server refuses it there.
 #[test]
 fn among_files_a_script_is_refused() {
     let site = new_site();
@@ -315,7 +316,7 @@ fn among_files_a_script_is_refused() {
     }
 }
 
-/// Only what the client said is in REDIRECT_STATUS's care: php-cgi runs nothing without it.
+/// A script that is missing gives 404. REDIRECT_STATUS is set on every request: php-cgi runs nothing without it.
 #[test]
 fn missing_script_is_not_found() {
     let server = serve("<?php echo 1;");

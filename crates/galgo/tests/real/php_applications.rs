@@ -1,4 +1,4 @@
-//! Applications in PHP, unchanged, cold, warm, and from a pool of php-fpm behind nginx: the same pages.
+//! Unchanged PHP applications show the same pages cold, warm, and from a pool of php-fpm behind nginx.
 
 use std::path::Path;
 
@@ -17,7 +17,8 @@ $app->get('/fails', function () { throw new RuntimeException('on purpose'); });
 $app->run();
 "#;
 
-/// As its skeleton begins, in one file. Its first request compiles a container of services into `var`.
+/// An application like Symfony's skeleton, in a single file. The first request compiles a container of
+/// services into `var`.
 const SYMFONY: &str = r#"<?php
 error_reporting(E_ALL & ~E_DEPRECATED);
 require 'Symfony/Bundle/FrameworkBundle/autoload.php';
@@ -42,7 +43,7 @@ $response->send();
 $kernel->terminate($request, $response);
 "#;
 
-/// Templates, a theme and a database in a file, as a weblog has them.
+/// Templates, a theme and a database in a file, as in a weblog.
 const BLOG: &str = r#"<?php
 $db = new PDO('sqlite::memory:', null, null, [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
 $db->exec('create table post(id integer primary key, title text, body text)');
@@ -81,7 +82,7 @@ fn adminer() {
 #[test]
 fn roundcube() {
     needed("/usr/share/roundcube/index.php");
-    // It makes its database itself.
+    // Roundcube makes its database itself.
     let data = tempfile::tempdir().unwrap();
     let data = data.path().display();
     let database = format!("sqlite:///{data}/mail.db?mode=0600");

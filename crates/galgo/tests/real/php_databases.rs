@@ -1,4 +1,5 @@
-//! PHP and database servers, cold, warm, and from a pool of php-fpm behind nginx: the same answers.
+//! PHP and database servers give the same answers cold, warm, and from a pool of php-fpm behind
+//! nginx.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use crate::{
     site::needed,
 };
 
-/// What a request does with a database, and who serves it there.
+/// Works with a database in a request, and prints the connection's number there.
 const DATABASE: &str = r#"<?php
 $db = new PDO(getenv('DSN'), getenv('DB_USER'), '', [PDO::ATTR_PERSISTENT => isset($_GET['keep']), PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
 $db->exec('create temporary table note(id integer primary key, text varchar(99))');
@@ -29,17 +30,18 @@ $ask = fn ($sql) => $mysql ? array_column(mysqli_fetch_all(mysqli_query($other, 
 header('X-Other: ' . $ask(getenv('WHO'))[0]);
 header('X-All: ' . implode(' ', $ask(getenv('ALL'))));
 "#;
-/// How PHP reaches a database server.
+/// The way in which PHP reaches a database server.
 struct Reached<'a> {
     dsn: &'a str,
     user: &'a str,
     at: &'a str,
-    /// Asks for the connection's number, and for those of all connections.
+    /// Query for the connection's number; `all` asks for the numbers of all connections.
     who: &'a str,
     all: &'a str,
 }
 
-/// The same answers; and no connection serves two requests, whatever the script asks for, or stays.
+/// Checks that the answers are the same. No connection serves two requests or stays open, even if the
+/// script asks for a persistent connection.
 fn answers(reached: &Reached) {
     let env = [
         ("DSN", reached.dsn),
@@ -98,7 +100,8 @@ fn postgresql_and_its_extensions() {
 
 // ---- Adminer ----
 
-/// Who looks at a database with a browser: the cookies it has, and the token that the last form gave.
+/// A user that looks at a database with a browser: the browser's cookies, and the token of the last
+/// form.
 struct Visitor<'a> {
     url: &'a dyn Fn(&str) -> String,
     cookies: tempfile::NamedTempFile,
@@ -115,7 +118,7 @@ impl Visitor<'_> {
         }
     }
 
-    /// Without a form: GET.
+    /// Asks for a page: by GET if `form` is empty.
     fn ask(&mut self, page: &str, form: &[String]) -> Reply {
         let jar = self.cookies.path().to_str().unwrap();
         let url = (self.url)(page);
@@ -139,7 +142,7 @@ struct Step {
     page: String,
     form: Vec<String>,
     status: u16,
-    /// What its page has in it.
+    /// Text that the page must contain.
     says: &'static str,
 }
 
@@ -147,7 +150,7 @@ fn see(page: &str, says: &'static str) -> Step {
     send(page, "", 200, says)
 }
 
-/// The fields of a form, one a line.
+/// Sends a form; `form` has a field on each line.
 fn send(page: &str, form: &str, status: u16, says: &'static str) -> Step {
     Step {
         page: page.to_owned(),
@@ -168,7 +171,8 @@ fn visit(url: &dyn Fn(&str) -> String, steps: &[Step]) -> Vec<Reply> {
     visits.collect()
 }
 
-/// Between these each of Adminer's pages has something else: its nonce, its token, and times.
+/// Between these words each of Adminer's pages differs from time to time: its nonce, its token, and
+/// times.
 const VARIES: [(&str, &str); 6] = [
     (" nonce=\"", "\""),
     ("name='token' value='", "'"),
@@ -178,7 +182,7 @@ const VARIES: [(&str, &str); 6] = [
     ("\n-- 20", "\n"),
 ];
 
-/// A page without that, and without where it is.
+/// Returns a page without the parts that vary, and without its address.
 fn same_each_time(reply: &Reply) -> String {
     let text = reply.text().replace("/warm/", "/cold/");
     VARIES.iter().fold(text, |text, (before, behind)| {
@@ -192,7 +196,8 @@ fn same_each_time(reply: &Reply) -> String {
     })
 }
 
-/// A visit of many pages, each as the one before left the browser.
+/// Checks a visit of many pages. Each page depends on the state that the previous page left in the
+/// browser.
 fn is_same_visit(servers: &Servers, steps: &[Step]) {
     let cold = visit(&|page| servers.galgo.url(&format!("/cold/{page}")), steps);
     assert!(cold.iter().all(|reply| reply.field("x-how") == "cold"));
@@ -221,10 +226,11 @@ fn is_same_visit(servers: &Servers, steps: &[Step]) {
     });
 }
 
-/// So many each of Adminer's pages is made of, at least.
+/// Minimum number of scripts for each of Adminer's pages.
 const SCRIPTS: usize = 20;
 
-/// Whoever logs in with Adminer sees tables, edits rows, runs queries and takes a copy of all along.
+/// A user logs in with Adminer, sees tables, edits rows, runs queries and takes a copy. Everything
+/// stays the same cold, warm and from the pool.
 #[test]
 fn adminer_with_mariadb() {
     needed("/usr/share/adminer/adminer/index.php");

@@ -11,7 +11,7 @@ use galgo_testkit::{Beside, free_address};
 
 use crate::{behind, site::needed};
 
-/// nginx, and the process that it asks.
+/// nginx, and the php-fpm process that it asks.
 pub(crate) struct Pool {
     _nginx: Beside,
     _fpm: Beside,
@@ -32,7 +32,7 @@ impl Pool {
         );
         fs::write(folder.path().join("pool.conf"), pool).unwrap();
         let mut fpm = Command::new(needed("/usr/sbin/php-fpm8.2"));
-        // A pool of root's, where this is root: as whom galgo runs the others.
+        // If the test runs as root, the pool runs as root, like the other programs that galgo runs.
         fpm.args(["-F", "-R", "-y"])
             .arg(folder.path().join("pool.conf"))
             .arg("-c")
@@ -61,7 +61,7 @@ impl Pool {
         }
     }
 
-    /// Where a page is.
+    /// Returns the URL of a page.
     pub(crate) fn url(&self, page: &str) -> String {
         format!("http://{}/cold/{page}", self.at)
     }

@@ -1,4 +1,4 @@
-//! The pages of one folder, cold, warm, and from a pool of php-fpm behind nginx.
+//! The pages of the same folder, cold, warm, and from a pool of php-fpm behind nginx.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use crate::{
     site::{needed, new_site},
 };
 
-/// Says how a page came about, ahead of it.
+/// Reports in header fields how the page was started.
 const HOW: &str = "<?php header('X-How: ' . (strpos(file_get_contents('/proc/self/environ'), 'GALGO_TEMPLATE=') === false ? 'cold' : 'warm')); \
     header('X-Compiled: ' . count(opcache_get_status()['scripts'] ?? []));";
 
-/// Servers that have the pages of one folder.
+/// Servers that serve the pages of the same folder.
 pub(crate) struct Servers {
-    /// Twice, beneath `/cold/` and `/warm/`.
+    /// Serves the pages twice, beneath `/cold/` and `/warm/`.
     pub(crate) galgo: Server,
     pub(crate) pool: Pool,
 }
@@ -60,12 +60,12 @@ pub(crate) fn ask(servers: &Servers, start: &str, page: &str) -> Reply {
     get(&servers.galgo.url(&format!("/{start}/{page}")))
 }
 
-/// By a name that all servers have, for pages that name it.
+/// Asks by the same host name on all servers, because some pages contain the name.
 fn get(url: &str) -> Reply {
     curl(&["-H", "Host: localhost", url])
 }
 
-/// A page without what is another one each time: numbers, tokens, and where it is.
+/// Returns a page without the parts that vary: numbers, tokens, and its address.
 pub(crate) fn lasting(reply: &Reply) -> String {
     let text = String::from_utf8_lossy(&reply.body).replace("/warm/", "/cold/");
     let letter = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
@@ -77,7 +77,8 @@ pub(crate) fn lasting(reply: &Reply) -> String {
     out
 }
 
-/// A number, or a token: one in 280 random ones of 32 letters and digits has no digit, so both cases make a token too.
+/// Whether a word is a number or a token. Among random tokens of 32 letters and digits, one in 280 has no digit, so
+/// upper and lower case together also make a token.
 fn varies(name: &str) -> bool {
     let digit = name.contains(|c: char| c.is_ascii_digit());
     let both_cases = name.contains(|c: char| c.is_ascii_uppercase())
@@ -85,12 +86,12 @@ fn varies(name: &str) -> bool {
     (digit && name.len() > 2) || (name.len() > 20 && (both_cases || name.contains(['+', '='])))
 }
 
-/// Whether a page came from a template that has so many scripts compiled.
+/// Whether a page came from a template that has at least `scripts` scripts compiled.
 pub(crate) fn is_warm(reply: &Reply, scripts: usize) -> bool {
     reply.field("x-how") == "warm" && reply.field("x-compiled").parse::<usize>().unwrap() >= scripts
 }
 
-/// Each page, cold, from the pool, and warm with its scripts compiled, at least so many.
+/// Checks that each page is the same cold, from the pool, and warm with at least the given number of scripts compiled.
 #[track_caller]
 pub(crate) fn is_same(servers: &Servers, pages: &[(&str, u16, usize)]) {
     for (page, status, scripts) in pages {

@@ -13,7 +13,8 @@ use crate::{
     site::{needed, new_site},
 };
 
-/// Prints whether the script runs in a child of a template, as the kernel knows its first environment.
+/// Prints whether the script runs in a child of a template. The kernel still shows the first environment
+/// of the process.
 const HOW: &str = "<?php echo strpos(file_get_contents('/proc/self/environ'), 'GALGO_TEMPLATE=') === false ? 'cold' : 'warm';";
 
 /// A site with a php.ini of its own, and a folder for further settings.
@@ -39,7 +40,7 @@ fn text(server: &Server, path: &str) -> String {
     curl(&[&server.url(path)]).ok().text()
 }
 
-/// How often a program's template was loaded.
+/// Returns how many times a template was loaded.
 fn loaded(server: &Server) -> usize {
     let errors = server.errors();
     let lines = errors.lines();
@@ -48,7 +49,8 @@ fn loaded(server: &Server) -> usize {
         .count()
 }
 
-/// Scripts of a route share the templates of their interpreter; each runs in its own folder, as it is now.
+/// Scripts of a route share the templates of their interpreter. Each script runs in its own folder, with
+/// its current text.
 #[test]
 fn one_template_serves_all_scripts() {
     let site = site();
@@ -82,14 +84,15 @@ fn one_template_serves_all_scripts() {
     );
 }
 
-/// opcache keeps no script that was changed a moment ago.
+/// Makes a file old: opcache does not keep scripts that were changed a moment ago.
 fn age(path: &Path) {
     let before = SystemTime::now() - Duration::from_secs(3600);
     let file = File::options().append(true).open(path).unwrap();
     file.set_modified(before).unwrap();
 }
 
-/// What one request ran, the next finds compiled; and what was changed, it finds changed.
+/// Scripts that a request has run are compiled for the next request. A changed script is used as it is
+/// now.
 #[test]
 fn scripts_come_compiled() {
     let site = site();
@@ -112,7 +115,7 @@ fn scripts_come_compiled() {
     wait_until("compiled scripts", || page() == "warm old 2");
     let before = loaded(&server);
     let part = server.path("cgi-bin/lib/part.php");
-    // Another file of the same time and length: opcache alone would not see it.
+    // The new file has the same time and length: opcache alone would not notice the change.
     server.site.write("other.php", "<?php echo ' now ';");
     let other = server.path("other.php");
     let file = File::options().append(true).open(&other).unwrap();
@@ -130,7 +133,7 @@ fn scripts_come_compiled() {
     assert!(loaded(&server) > before, "{}", server.errors());
 }
 
-/// A php-cgi that is named in a `#!` line.
+/// Scripts that name php-cgi in their `#!` line.
 #[test]
 fn a_script_that_names_php_cgi_itself() {
     let site = site();
@@ -146,7 +149,7 @@ fn a_script_that_names_php_cgi_itself() {
     server.says("it gives php-cgi options in its `#!` line");
 }
 
-/// The very next request sees a setting that has changed, has come or is gone; and is warm again.
+/// The very next request uses a setting that was changed, added or removed. Later requests are warm again.
 #[test]
 fn settings_that_change_are_those_of_the_next_request() {
     let site = site();
@@ -192,7 +195,7 @@ fn settings_that_change_are_those_of_the_next_request() {
     is("back");
 }
 
-/// A setting can stand in the way, and be mended.
+/// A setting can prevent warm starts. Once the setting is fixed, requests start warm.
 #[test]
 fn a_setting_that_keeps_php_cold_and_is_mended() {
     let site = site();
@@ -207,7 +210,7 @@ fn a_setting_that_keeps_php_cold_and_is_mended() {
     });
 }
 
-/// The interpreter is looked at with every request, by what is told of its file.
+/// Each request checks the interpreter, by the file's metadata.
 #[test]
 fn another_php_cgi_is_that_of_the_next_request() {
     let site = site();
@@ -225,7 +228,7 @@ fn another_php_cgi_is_that_of_the_next_request() {
         text(&server, "/cgi-bin/page.php"),
         format!("warm{}", file.display())
     );
-    // Another file at its name: one that says so.
+    // Another file at the same path, which prints `new`.
     let new = server.path("new");
     fs::write(
         &new,
@@ -247,7 +250,7 @@ fn another_php_cgi_is_that_of_the_next_request() {
     assert!(loaded(&server) > before);
 }
 
-/// An extension that has no more than a version.
+/// Compiles an extension that has only a version.
 fn extension(folder: &Path, name: &str, version: &str) -> PathBuf {
     let c = format!(
         r#"
@@ -263,7 +266,7 @@ void *get_module(void) {{ return &module; }}
     compile(folder, name, &c, &["-shared", "-fPIC"])
 }
 
-/// One that is replaced, and one that comes and goes.
+/// An extension that is replaced, removed and added again.
 #[test]
 fn an_extension_that_changes_is_that_of_the_next_request() {
     let site = site();

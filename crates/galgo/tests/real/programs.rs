@@ -1,4 +1,4 @@
-//! The small programs of `examples/`, on the demo site as it is.
+//! The small programs of `examples/`, on the unchanged demo site.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -201,7 +201,7 @@ fn nph_reaches_the_client_untouched() {
     assert_eq!(reply.text(), "Hello, straight from the program.\n");
 }
 
-/// Each event is received before the next one is made; the clock ends with its client.
+/// Each event arrives before the next event is made. The clock ends with its client.
 #[test]
 fn clock_sends_events_one_by_one() {
     let mark = mark("clock");
@@ -219,7 +219,8 @@ fn clock_sends_events_one_by_one() {
     let mut stdout = BufReader::new(client.stdout.take().unwrap());
     let mut lines: Vec<String> = Vec::new();
     let (mut events, mut alone) = (0, 0);
-    // Three of which nothing but the event itself had been received: on a slow machine one may meet the next.
+    // Waits for three events that arrived alone. On a slow machine an event may arrive together with the
+    // next.
     while alone < 3 {
         let mut line = String::new();
         assert!(stdout.read_line(&mut line).unwrap() > 0, "{lines:?}");

@@ -1,11 +1,11 @@
-//! What docs/recipes/ tells people to copy: the tests copy it too.
+//! The blocks that docs/recipes/ tells users to copy. The tests copy them, too.
 
 use std::path::Path;
 
 use crate::site::root;
 
-/// The first block of this language in a recipe, with each name replaced by what the test has in its
-/// place. Every name must be there.
+/// Returns the first block of this language in a recipe, with each name replaced by the test's own value. The block
+/// must contain every name.
 pub(crate) fn block(recipe: &str, language: &str, names: &[(&str, &dyn AsRef<Path>)]) -> String {
     let mut block = blocks(recipe, language).swap_remove(0);
     for (name, here) in names {
@@ -15,12 +15,12 @@ pub(crate) fn block(recipe: &str, language: &str, names: &[(&str, &dyn AsRef<Pat
     block
 }
 
-/// All blocks of this language in a recipe, of which there must be one.
+/// Returns all blocks of this language in a recipe. There must be at least one.
 pub(crate) fn blocks(recipe: &str, language: &str) -> Vec<String> {
     let path = root().join("docs/recipes").join(recipe);
     let page = std::fs::read_to_string(path).unwrap();
     let fence = format!("```{language}\n");
-    // Closing fences look like the opening ones of blocks without a language: every other one.
+    // Closing fences look like opening fences of blocks without a language, so only every other fence counts.
     let all = page.split("\n```").skip(1).step_by(2);
     let all = all.filter_map(|b| format!("```{b}\n").strip_prefix(&fence).map(str::to_owned));
     let found: Vec<_> = all.collect();
@@ -28,8 +28,8 @@ pub(crate) fn blocks(recipe: &str, language: &str) -> Vec<String> {
     found
 }
 
-/// Every block of every recipe is tried as it stands: these by the tests of their programs, but for what would change
-/// the machine.
+/// Every block of every recipe is tried unchanged: these blocks by the tests of their programs, except those that
+/// would change the machine.
 #[test]
 fn every_block_is_known_to_a_test() {
     let mut all = Vec::new();
@@ -79,7 +79,7 @@ fn every_block_is_known_to_a_test() {
         "service.md ini", // the socket: scripts/vm/service
         "service.md toml",
         "service.md toml", // `it upgrade::passed`
-        "tilde.md sh",     // `it owners::homes`, but for making accounts
+        "tilde.md sh",     // `it owners::homes`, except making accounts
         "tilde.md toml",   // `it owners::homes`
     ];
     known.sort_unstable();

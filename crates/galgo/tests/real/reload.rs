@@ -1,4 +1,4 @@
-//! Workers of FastCGI routes while the configuration is read again and again.
+//! Workers of FastCGI routes while the server reads its configuration again and again.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
 
 const PATH: &str = "/app/";
 
-/// A route whose workers know a generation.
+/// Returns a route whose workers have a generation in their environment.
 fn route(mark: &str, path: &str, workers: usize, generation: u32, keys: &str) -> String {
     let run = needed("/usr/bin/php-cgi");
     format!(
@@ -23,7 +23,7 @@ fn route(mark: &str, path: &str, workers: usize, generation: u32, keys: &str) ->
     )
 }
 
-/// PHP on workers of galgo's own, with pages that tell their process and a generation, and one that waits.
+/// Serves PHP on workers of galgo's own. The pages print their process or a generation; a page waits.
 fn php(route: &str) -> Server {
     let site = new_site();
     site.write("php/page.php", "<?php echo getmypid();");
@@ -35,7 +35,7 @@ fn php(route: &str) -> Server {
     site.config(route).start()
 }
 
-/// Its routes change, and its workers with them.
+/// Changes the routes, and thereby the workers.
 fn change(server: &Server, route: &str) {
     server.configure(route);
     assert!(server.reload());
@@ -45,7 +45,7 @@ fn all(mark: &str) -> BTreeSet<u32> {
     pids_of(mark).into_iter().collect()
 }
 
-/// A request that stays until its pipe is written to; the worker that has it.
+/// A request that waits until the test writes to its pipe, and the worker that runs it.
 struct Waiting {
     begun: Begun,
     fifo: std::path::PathBuf,
@@ -64,14 +64,14 @@ impl Waiting {
         }
     }
 
-    /// Lets it go on; returns the rest of its response.
+    /// Lets the request go on. Returns the rest of its response.
     fn end(self) -> String {
         self.begun.go_on(&self.fifo, "went on ")
     }
 }
 
-/// Asked all the time, over new connections to the workers and over kept ones: every worker becomes another one, no
-/// request fails, and one that has begun ends first.
+/// Clients ask all the time, over new and kept connections to the workers. Every worker is replaced, no request
+/// fails, and a request that has begun ends first.
 #[test]
 fn workers_are_replaced_without_losing_a_request() {
     for keys in ["", "keep_connections = 0\n"] {
@@ -101,7 +101,7 @@ fn workers_are_replaced_without_losing_a_request() {
     }
 }
 
-/// Other settings, other workers, at once; the old ones end with their last request.
+/// With other settings, new workers start at once. The old workers end with their last request.
 #[test]
 fn workers_of_a_route_that_changed() {
     let mark = mark("changed");
@@ -127,7 +127,7 @@ fn workers_of_a_route_that_changed() {
     wait_until("four again", || all(&mark).len() == 4);
 }
 
-/// The first workers come with a reload, and go with one.
+/// A reload starts the first workers, and another reload ends them.
 #[test]
 fn workers_that_come_and_go() {
     let mark = mark("come-and-go");
@@ -140,7 +140,8 @@ fn workers_that_come_and_go() {
     wait_until("their end", || all(&mark).is_empty());
 }
 
-/// Fifty times, changed and unchanged, asked all the time: no request fails, nothing is left.
+/// Fifty reloads with changed and unchanged routes while clients ask all the time: no request fails, and nothing is
+/// left over.
 #[test]
 fn nothing_of_workers_leaks() {
     let mark = mark("leaks");
@@ -184,7 +185,7 @@ fn nothing_of_workers_leaks() {
     wait_until("the end of the sockets of before", || {
         sockets().is_disjoint(&old)
     });
-    // The last ones, too, have no name that others could find.
+    // The last sockets, too, have no name by which other users could find them.
     for path in sockets().union(&old) {
         assert!(!std::path::Path::new(path).exists(), "{path}");
     }

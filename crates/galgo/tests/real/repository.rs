@@ -5,7 +5,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// git without any configuration of whoever runs the tests.
+/// Returns git without the configuration of the user that runs the tests.
 pub(crate) fn command(folder: &Path) -> Command {
     let mut git = Command::new("git");
     git.current_dir(folder)
@@ -24,7 +24,7 @@ pub(crate) fn command(folder: &Path) -> Command {
     git
 }
 
-/// Runs it.
+/// Runs a command, which must succeed.
 #[track_caller]
 pub(crate) fn run(git: &mut Command) -> Output {
     let output = git
@@ -42,7 +42,7 @@ pub(crate) fn git(folder: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A bare repository with two commits: README, `src/größe.txt` and some binary bytes.
+/// Makes a bare repository with two commits: README, `src/größe.txt` and some binary bytes.
 pub(crate) fn small(folder: &Path, name: &str) -> PathBuf {
     std::fs::create_dir_all(folder).unwrap();
     let bare = folder.join(name);
@@ -72,7 +72,7 @@ pub(crate) fn small(folder: &Path, name: &str) -> PathBuf {
     bare
 }
 
-/// Bytes that no compression makes fewer; the same each time.
+/// Returns bytes that cannot be compressed; they are the same each time.
 pub(crate) fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64; // xorshift64*
     let mut bytes = Vec::with_capacity(count + 8);
@@ -86,7 +86,7 @@ pub(crate) fn noise(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// The SHA-256 sum, as coreutils see it.
+/// Returns the SHA-256 sum as computed by coreutils.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     use std::io::Write;
     let mut sum = Command::new("sha256sum")

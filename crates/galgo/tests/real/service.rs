@@ -25,7 +25,8 @@ fn systemd_takes_the_unit() {
     assert_eq!((done.code, done.out + &done.err), (0, String::new()));
 }
 
-/// The configuration behind another web server, but for what the tests of each web server have.
+/// The configuration behind another web server, without the parts that are tested for each web
+/// server.
 #[test]
 fn the_configuration_behind_a_web_server_is_right() {
     let site = new_site();

@@ -1,4 +1,4 @@
-//! Sites for the binary of this package, and what their tests need.
+//! Sites for the binary of this package, and helpers that their tests need.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use crate::curl::curl;
 
 pub(crate) const GALGO: &str = env!("CARGO_BIN_EXE_galgo");
 
-/// Patient, for a busy machine must not change what a test says.
+/// Long timeouts, because a busy machine must not change the result of a test.
 const PATIENT: &str = r#"
 min_rate = 0
 head_timeout = "5m"
@@ -28,25 +28,26 @@ pub(crate) fn new_site() -> Site {
     site.config(PATIENT).waiting().ends_by_term()
 }
 
-/// Serves a site with `cgi-bin` at `/cgi-bin/`, by a route with more keys.
+/// Serves a site with `cgi-bin` at `/cgi-bin/`, by a route with the given keys.
 pub(crate) fn serve_programs(site: Site, keys: &str) -> Server {
     let route = "[[route]]\npath = \"/cgi-bin/\"\ncgi = \"cgi-bin\"\n";
     site.config(&format!("{route}{keys}")).start()
 }
 
-/// Asks for a module of the demo site until it is compiled: on a busy machine that takes longer than the clocks there allow.
+/// Asks for a module of the demo site until it is compiled. On a busy machine that takes longer than the timeouts of the
+/// demo site allow.
 pub(crate) fn compiled(server: &Server, name: &str) {
     wasm_host(GALGO);
     let url = server.url(&format!("/cgi-bin/{name}"));
     wait_until("a module is compiled", || curl(&[&url]).status != 504);
 }
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Something the test cannot do without.
+/// Returns the path of a file that the test needs, or fails with advice.
 pub(crate) fn needed(path: impl AsRef<Path>) -> PathBuf {
     let path = path.as_ref();
     assert!(
@@ -57,7 +58,7 @@ pub(crate) fn needed(path: impl AsRef<Path>) -> PathBuf {
     path.to_owned()
 }
 
-/// The demo site, built once from `examples/`: every program of it, or the test fails.
+/// Returns the demo site, built once from `examples/`. The test fails unless every program of the site builds.
 pub(crate) fn demo() -> &'static Path {
     static DEMO: OnceLock<PathBuf> = OnceLock::new();
     DEMO.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Modules of `examples/`, on the demo site as it is, beside the same sources as native programs; and
-//! modules that try what they may not.
+//! Modules of `examples/`, on the unchanged demo site, compared with native programs from the same
+//! sources. Other modules try actions that they are not allowed.
 
 use std::{
     ffi::OsStr,
@@ -16,7 +16,8 @@ use crate::{
     site::{compiled, demo, new_site, serve_programs},
 };
 
-/// The bytes of a response's body, but for what is of the moment and the program's name.
+/// Returns the bytes of a response's body, without the lines that vary and without the program's
+/// name.
 fn body(url: &str, name: &str, more: &[&str]) -> Vec<u8> {
     let mut arguments = more.to_vec();
     arguments.push(url);
@@ -28,7 +29,7 @@ fn body(url: &str, name: &str, more: &[&str]) -> Vec<u8> {
     let moment =
         |line: &&[u8]| !line.starts_with(b"UNIQUE_ID=") && !line.starts_with(b"REMOTE_PORT=");
     let lines: Vec<_> = reply.body.split(|&b| b == b'\n').filter(moment).collect();
-    // Latin-1, so that bytes stay apart which are no UTF-8.
+    // The bytes are read as Latin-1, so that bytes that are not UTF-8 stay distinct.
     let text: String = lines.join(&b'\n').into_iter().map(char::from).collect();
     text.replace(&format!("/{name}"), "/PROGRAM").into_bytes()
 }
@@ -143,7 +144,7 @@ fn build(compiler: &str, arguments: &[&OsStr]) {
     assert!(done.status.success(), "{compiler}: {said}");
 }
 
-/// What `escape.c` can do; everything else it tries, it cannot.
+/// Actions that `escape.c` may do. It fails at everything else that it tries.
 const ALLOWED: [&str; 9] = [
     "read /data/note",
     "read /data/./note",
@@ -219,7 +220,7 @@ fn nothing_leads_out_of_the_folders_of_a_route() {
     assert_eq!(beside, all);
 }
 
-/// Says hello to the port that its query names, on this machine, and prints what it is told.
+/// Sends a hello to the port of this machine that its query names, and prints the answer.
 const CALLER: &str = r#"
 use std::{env, io::{Read, Write}, net::{TcpStream, UdpSocket}};
 fn main() {
@@ -249,7 +250,8 @@ fn a_component_reaches_the_network_where_its_route_allows_it_and_nowhere_else() 
     );
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // Both in one server, so in one worker: what one may, the other still may not.
+    // Both routes are in the same server, and so in the same worker. A permission for a route must
+    // not help the other.
     let server = site
         .config(
             "[[route]]\npath = \"/open/\"\ncgi = \"cgi-bin\"\nnetwork = true\n\
@@ -277,7 +279,7 @@ fn a_component_reaches_the_network_where_its_route_allows_it_and_nowhere_else() 
         "UDP true\n127.0.0.1 welcome\nlocalhost welcome\n"
     );
     assert_eq!(ask("/shut/"), refused);
-    // Nobody else has called.
+    // There were no other connections.
     let listener = answers.join().unwrap();
     listener.set_nonblocking(true).unwrap();
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);

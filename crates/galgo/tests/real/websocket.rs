@@ -6,7 +6,7 @@ use galgo_testkit::{Done, Server, Site, eventually, file::whole_lines, stream::o
 
 use crate::site::{needed, new_site, root, serve_programs};
 
-/// What the client does: it exits with status 0 where all is as it should be.
+/// The client's program. It exits with status 0 if everything is right.
 const CLIENT: &str = r#"
 import asyncio, ssl, sys, websockets
 from websockets.exceptions import InvalidStatus
@@ -93,7 +93,7 @@ fn messages_both_ways_in_tls() {
     client(&format!("wss://localhost:{port}"), &own.certificate);
 }
 
-/// Sends messages and has them back, closes, and says how that went.
+/// Sends messages, receives them back, closes the connection, and shows the result.
 const PAGE: &str = r#"<!doctype html><title>echo</title><script>
 const messages = ["", "Grüße", "x".repeat(70_000), new Uint8Array([...Array(200_000).keys()])];
 const same = (a, b) => typeof a === "string" ? a === b : a.every((byte, i) => byte === new Uint8Array(b)[i]);
@@ -113,7 +113,7 @@ const result = new Promise((done, failed) => {
 </script>
 "#;
 
-/// What Chromium says of the page, and the access log of the WebSocket.
+/// Opens the page in Chromium and checks its result. Returns the access log's line of the WebSocket.
 fn browser(site: Site, scheme: &str, more: &str) -> String {
     let site = site
         .file("public/echo.html", PAGE, 0o644)
@@ -151,7 +151,7 @@ fn a_browser() {
     assert!(line.contains("\"GET /ws/echo HTTP/1.1\" 101 "), "{line}");
 }
 
-/// Beside its page, on the same connection (RFC 8441).
+/// The WebSocket uses the same connection as its page (RFC 8441).
 #[test]
 fn a_browser_over_http2() {
     let own = own();

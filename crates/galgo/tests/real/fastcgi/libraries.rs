@@ -1,4 +1,4 @@
-//! Applications in C, Perl and Python, with the libraries they are written with.
+//! Applications in C, Perl and Python, written with the usual libraries.
 
 use super::*;
 use galgo_testkit::file::compile;
@@ -19,7 +19,7 @@ int main(void) {
 }
 "#;
 
-/// libfcgi, as workers of galgo's own: what it says at every length, and in both directions.
+/// Workers with libfcgi answer right at every length, in both directions.
 #[test]
 fn c_with_libfcgi() {
     let site = new_site();
@@ -49,7 +49,7 @@ fn c_with_libfcgi() {
     server.says("a note from C");
 }
 
-/// As the example `threaded.c` that libfcgi comes with: threads take turns to accept.
+/// A program like the example `threaded.c` of libfcgi: threads take turns to accept.
 const THREADED: &str = r#"
 #include <fcgiapp.h>
 #include <pthread.h>
@@ -79,7 +79,7 @@ int main(void) {
 }
 "#;
 
-/// A thread waits for a connection, and no other looks at one that was kept.
+/// A thread waits for a connection, and no other thread looks at a connection that was kept.
 #[test]
 fn c_with_libfcgi_and_threads() {
     let site = new_site();
@@ -120,7 +120,7 @@ fn perl_with_fcgi_pm() {
         let reply = curl_with(&args, &vec![b'x'; n]).ok();
         assert_eq!(reply.text(), format!("POST /app /a b {n}\n"));
         assert_eq!(reply.fields("Set-Cookie"), ["a=1", "b=2"]);
-        // A request that may be repeated, over the connection that was kept.
+        // This request may be repeated. It uses the connection that was kept.
         let reply = curl(&[&server.url("/app/c")]).ok();
         assert_eq!(reply.text(), "GET /app /c 0\n");
     }

@@ -1,4 +1,4 @@
-//! Applications that stay, in the languages and with the libraries they are written in.
+//! Applications that keep running, in several languages and with the usual libraries.
 
 mod libraries;
 mod workers;
@@ -20,7 +20,7 @@ use crate::{
     site::{needed, new_site, root},
 };
 
-/// php-fpm with so many children, on `fpm.sock` of the site.
+/// Starts php-fpm with this number of children, on `fpm.sock` of the site.
 fn php_fpm(site: &Site, children: usize) -> Beside {
     let program = needed("/usr/sbin/php-fpm8.2");
     let socket = site.path("fpm.sock");
@@ -34,7 +34,7 @@ fn php_fpm(site: &Site, children: usize) -> Beside {
             error.display(),
             socket.display(),
             log.display(),
-            // Root's php-fpm wants to be somebody.
+            // As root, php-fpm demands a user.
             if rustix::process::geteuid().is_root() { "user = root\ngroup = root\n" } else { "" },
         ),
     );
@@ -47,7 +47,7 @@ fn php_fpm(site: &Site, children: usize) -> Beside {
     Beside::at(&mut command, &socket)
 }
 
-/// The page behind php-fpm, as the recipe says.
+/// Serves the page by php-fpm, as in the recipe.
 fn fpm(page: &str, children: usize, keys: &str) -> (Beside, Server) {
     let site = new_site();
     site.write("php/sub/page.php", page);
@@ -63,7 +63,7 @@ fn fpm(page: &str, children: usize, keys: &str) -> (Beside, Server) {
     )
 }
 
-/// The page behind workers of galgo's own, as the recipe says.
+/// Serves the page by workers of galgo's own, as in the recipe.
 fn workers(site: Site, page: &str, keys: &str) -> Server {
     needed("/usr/bin/php-cgi");
     site.write("php/sub/page.php", page);
@@ -83,7 +83,7 @@ fn quoted(path: &Path) -> PathBuf {
 
 const PAGE: &str = "/app/sub/page.php";
 
-/// Either way of keeping PHP.
+/// Runs the test with php-fpm, and then with workers.
 fn both(page: &str, test: impl Fn(&Server)) {
     let (_fpm, server) = fpm(page, 2, "");
     test(&server);
@@ -110,7 +110,7 @@ fn php_variables() {
         let told = reply.text();
         let told = told.replace("CONTENT_LENGTH=\n", "CONTENT_LENGTH=(unset)\n");
         assert_eq!(told, expected);
-        // Only a script that exists is asked for.
+        // The server only asks PHP for scripts that exist.
         for missing in [
             "/app/",
             "/app/sub/",
@@ -124,7 +124,7 @@ fn php_variables() {
     });
 }
 
-/// `index.php` answers for its folder, and for nothing else.
+/// `index.php` answers for its folder, and for no other path.
 #[test]
 fn php_answers_for_a_folder() {
     let page = "<?php echo $_SERVER['PHP_SELF'], ' ', $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '-', ' ',
@@ -146,7 +146,8 @@ fn php_answers_for_a_folder() {
     });
 }
 
-/// What was uploaded as something else is not run, whatever is in it and whatever stands behind its name.
+/// Uploaded files of other kinds are not run, whatever their content is and whatever follows their name
+/// in the path.
 #[test]
 fn php_runs_nothing_but_scripts() {
     let evil = "<?php echo 'run';";
@@ -217,7 +218,7 @@ fn php_forms_uploads_and_errors() {
     });
 }
 
-/// PHP wants to know the length of a body: one without is received whole first.
+/// PHP needs the length of a body. galgo therefore receives a body without a length completely first.
 #[test]
 fn php_takes_a_form_in_chunks() {
     let page = "<?php echo $_POST['name'] ?? '-', $_SERVER['CONTENT_LENGTH'] ?? '-';";
@@ -229,7 +230,7 @@ fn php_takes_a_form_in_chunks() {
     }
 }
 
-/// The first part is received while the script stands still, and only that lets it go on.
+/// The first part arrives while the script waits. Only then the test lets it go on.
 #[test]
 fn php_flush_sends_at_once() {
     let page = "<?php header('Content-Type: text/plain'); echo \"first\\n\"; flush(); \
@@ -243,7 +244,7 @@ fn php_flush_sends_at_once() {
     });
 }
 
-/// The client has its answer while the script still works.
+/// The client gets its answer while the script still runs.
 #[test]
 fn php_finish_request() {
     let page = "<?php echo 'done'; fastcgi_finish_request(); \
@@ -260,7 +261,8 @@ fn php_finish_request() {
     });
 }
 
-/// One child and two requests: the second waits for the child, and is told so in words.
+/// There is a single child for two requests. The second request waits for the child, and the log names
+/// the limit that it met.
 #[test]
 fn php_pool_exhausted() {
     let page = "<?php echo \"first\\n\"; flush(); echo file_get_contents($_GET['fifo']);";
@@ -284,12 +286,13 @@ fn php_pool_exhausted() {
     }
 }
 
-/// Asks again and again; every answer must be 200.
+/// Asks again and again. Every answer must be 200.
 pub(crate) fn load(url: String) -> Repeated {
     Repeated::start(move || drop(curl(&[&url]).ok()))
 }
 
-/// Reloaded while it is asked all the time: no request is lost, on new connections and on kept ones.
+/// php-fpm reloads while clients ask all the time. No request is lost, neither on new connections nor on
+/// kept ones.
 #[test]
 fn php_fpm_restarts_under_load() {
     for keys in ["", "keep_connections = 2"] {

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// One process a worker, replaced after so many requests, while it is asked all the time; ended with the server.
+/// Each worker is a process. While clients ask all the time, it is replaced after `max_requests` requests. All
+/// workers end with the server.
 #[test]
 fn workers_are_replaced_one_by_one() {
     let site = new_site();
@@ -23,7 +24,7 @@ fn workers_are_replaced_one_by_one() {
     wait_until("their end", || marked(&mark).is_empty());
 }
 
-/// Who is killed can end nobody; the workers end all the same.
+/// A killed server can end no worker. The workers end nevertheless.
 #[test]
 fn workers_do_not_outlive_a_server_that_is_killed() {
     let site = new_site();
@@ -36,7 +37,7 @@ fn workers_do_not_outlive_a_server_that_is_killed() {
     wait_until("their end", || pids_of(&mark).is_empty());
 }
 
-/// A worker that dies is followed by another, and says how it died.
+/// A worker that dies is followed by another, and the log names the cause of its death.
 #[test]
 fn a_worker_that_dies_is_followed_by_another() {
     let site = new_site();
@@ -46,13 +47,13 @@ fn a_worker_that_dies_is_followed_by_another() {
     let first = curl(&[&server.url(WORKED)]).ok().text();
     let pid = galgo_testkit::process::pid(first.parse().unwrap());
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
-    // Until it has ended it may still accept a request, and take that with it.
+    // Until the worker has ended, it may still accept a request, which is then lost with it.
     server.says("it ended by signal 9");
     let second = curl(&[&server.url(WORKED)]).ok().text();
     assert_ne!(first, second);
 }
 
-/// The program is a script here, which an upgrade replaces.
+/// The program is a script here, which the test replaces as an upgrade would.
 #[test]
 fn workers_are_replaced_when_their_program_changes() {
     let site = new_site();
@@ -75,7 +76,7 @@ fn workers_are_replaced_when_their_program_changes() {
     load.end();
 }
 
-/// What cannot run is said, tried again now and then, and answered with 502 at once.
+/// If a program cannot run, the log says so, galgo tries again now and then, and requests get 502 at once.
 #[test]
 fn workers_that_end_at_once() {
     let site = new_site();
@@ -86,7 +87,7 @@ fn workers_that_end_at_once() {
     let server = site.config(&config).start();
     server.says("no database");
     server.says("it ended with status 3");
-    // Who waits already is told, too; whoever comes later without waiting.
+    // Requests that already wait get the reason, too. Later requests get it without waiting.
     wait_until("the reason", || {
         curl(&[&server.url(WORKED)]).is(502);
         server

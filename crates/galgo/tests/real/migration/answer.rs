@@ -1,4 +1,4 @@
-//! What is compared of two answers.
+//! Compares two answers.
 
 use std::{collections::BTreeSet, fmt, io::Read};
 
@@ -7,21 +7,21 @@ use galgo_testkit::Reply;
 
 use super::{Page, Pair, requests::Asked};
 
-/// What differs between two answers.
+/// A difference between two answers.
 pub(super) struct Difference {
     pub(super) peer: &'static str,
-    /// The page and the number of the pair.
+    /// The page, and the number of the pair.
     pub(super) pair: (&'static str, String),
-    /// `status`, `type`, `body`, or the name of a field.
+    /// The part that differs: `status`, `type`, `body`, or the name of a field.
     pub(super) what: &'static str,
-    /// The status of our answer.
+    /// Status of galgo's answer.
     pub(super) status: u16,
     pub(super) ours: String,
     pub(super) theirs: String,
 }
 
 impl Difference {
-    /// The statuses differ so.
+    /// Whether the statuses differ in this way.
     pub(super) fn is_status(&self, ours: &str, theirs: &[&str]) -> bool {
         self.what == "status" && self.ours == ours && theirs.contains(&&*self.theirs)
     }
@@ -35,16 +35,16 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The site's own page of an error.
+/// Text of the site's own error page.
 pub(super) const ERROR_PAGE: &str = "nothing here\n";
 
-/// What is compared of a response.
+/// A response, as it is compared.
 pub(super) struct Answer(pub(super) Reply);
 
-/// How the values of a field are compared.
+/// Prepares the values of a field for the comparison.
 type Seen = fn(&Reply, &str, &Asked) -> String;
 
-/// Fields that a client acts upon, where both sides have a say in them.
+/// Fields that a client acts upon, and that both servers influence.
 const FIELDS: [(&str, Seen); 18] = [
     ("location", value),
     ("allow", set),
@@ -67,12 +67,12 @@ const FIELDS: [(&str, Seen); 18] = [
 ];
 
 impl Answer {
-    /// Whether what was to answer is not there, yet or any more.
+    /// Whether the program that should answer is not available at the moment.
     pub(super) fn is_unavailable(&self) -> bool {
         self.0.status == 503
     }
 
-    /// What differs from the answer of the server that was before.
+    /// Returns the differences from the other server's answer.
     pub(super) fn differs(
         &self,
         theirs: &Self,
@@ -110,13 +110,13 @@ impl Answer {
     }
 }
 
-/// The media type, without its parameters.
+/// Returns the media type, without its parameters.
 fn kind(reply: &Reply) -> String {
     let kind = reply.field("content-type").unwrap_or("");
     kind.split(';').next().unwrap_or("").to_ascii_lowercase()
 }
 
-/// The body as it was before its coding; a part as it is.
+/// Returns the body with its content coding removed. A partial body stays coded.
 fn body(reply: &Reply) -> String {
     match reply.field("content-encoding") {
         Some("gzip") if !reply.body.is_empty() && reply.status != 206 => {
@@ -130,7 +130,7 @@ fn body(reply: &Reply) -> String {
     }
 }
 
-/// The values of a field, whatever the host of the server in it.
+/// Returns the values of a field, without the server's own host.
 fn value(reply: &Reply, name: &str, asked: &Asked) -> String {
     let all = reply.fields(name).join(", ");
     let schemes = ["http", "https"].map(|scheme| format!("{scheme}://{}/", asked.host));
@@ -138,20 +138,20 @@ fn value(reply: &Reply, name: &str, asked: &Asked) -> String {
     rest.map_or(all.clone(), |rest| format!("/{rest}"))
 }
 
-/// The members of a list, in whatever order and letter case.
+/// Returns the members of a list, regardless of order and letter case.
 fn set(reply: &Reply, name: &str, _: &Asked) -> String {
     let all = reply.fields(name).join(",").to_ascii_lowercase();
     let members = all.split(',').map(str::trim).filter(|m| !m.is_empty());
     Vec::from_iter(members.collect::<BTreeSet<_>>()).join(", ")
 }
 
-/// Whether the field is there: each server has its own way to a value.
+/// Returns whether the field is present: each server computes its value differently.
 fn presence(reply: &Reply, name: &str, _: &Asked) -> String {
     let is_there = !reply.fields(name).is_empty();
     String::from(if is_there { "some" } else { "" })
 }
 
-/// Whether there is a validator, and of which strength.
+/// Returns the kind of validator: none, weak or strong.
 fn strength(reply: &Reply, name: &str, _: &Asked) -> String {
     let strength = match reply.field(name) {
         None => "",

@@ -2,14 +2,14 @@
 
 use super::{answer::Difference, requests::Asked};
 
-/// What a difference is called there, and which ones are meant.
+/// Name of a difference in docs/migration/README.md, and the test for it.
 type Known = (&'static str, fn(&Asked, &Difference) -> bool);
 
 const NGINX: &str = "nginx";
 const APACHE: &str = "apache";
 const LIGHTTPD: &str = "lighttpd";
 
-/// Needs accounts to be met.
+/// Only occurs with accounts.
 pub(super) const REFUSED: &str = "What suexec refuses";
 
 pub(super) const KNOWN: [Known; 50] = [
@@ -165,7 +165,8 @@ pub(super) const KNOWN: [Known; 50] = [
         }
     }),
     ("A path behind a program", |asked, d| {
-        // The one pair that does not split the path. It allows all methods; a pair that denies some is no case of this.
+        // This is the only pair that does not split the path. It allows all methods; pairs that deny methods are not
+        // covered here.
         let (page, number) = &d.pair;
         let is_meant = (*page, &**number) == ("fcgiwrap.md", "1");
         let behind = asked.target.contains("gi-bin/app/");
@@ -299,7 +300,7 @@ pub(super) const KNOWN: [Known; 50] = [
     }),
 ];
 
-/// Where the entries of a listing lead to.
+/// Returns the links of a listing's entries.
 fn links(page: &str) -> Vec<&str> {
     let all = page.split("<a href=\"").skip(1);
     let link = all.filter_map(|rest| rest.split('"').next());
@@ -307,7 +308,7 @@ fn links(page: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether a pair compresses what is asked for.
+/// Whether a pair compresses the requested file.
 fn is_compressed(asked: &Asked, d: &Difference) -> bool {
     match d.peer {
         NGINX => true,

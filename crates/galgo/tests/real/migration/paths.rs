@@ -1,6 +1,6 @@
-//! Which paths and hosts a pair is asked for.
+//! Paths and hosts of the requests for each pair.
 
-/// What else a pair is about.
+/// Returns the paths that a pair is about, beside those that every site has.
 pub(super) fn paths(page: &str, number: &str) -> &'static [&'static str] {
     match (page, number) {
         ("fcgiwrap.md", "1" | "2") => PROGRAMS,
@@ -161,7 +161,7 @@ pub(super) fn paths(page: &str, number: &str) -> &'static [&'static str] {
     }
 }
 
-/// The same of the later pairs of Apache's.
+/// Returns the same for Apache's later pairs.
 fn apache(number: &str) -> &'static [&'static str] {
     match number {
         "11" => &[
@@ -223,7 +223,7 @@ fn apache(number: &str) -> &'static [&'static str] {
         _ => &[],
     }
 }
-/// The same of the later pairs of lighttpd's.
+/// Returns the same for lighttpd's later pairs.
 fn lighttpd(number: &str) -> &'static [&'static str] {
     match number {
         "11" => &[
@@ -311,7 +311,7 @@ const PROGRAMS: &[&str] = &[
     "/cgi-bin/moved",
 ];
 
-/// Hosts of the pairs that tell them apart.
+/// Returns the hosts of a pair that tells hosts apart.
 pub(super) fn hosts(page: &str, number: &str) -> &'static [&'static str] {
     match (page, number) {
         ("nginx.md" | "lighttpd.md", "8") => &[

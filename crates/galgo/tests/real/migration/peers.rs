@@ -1,4 +1,4 @@
-//! The servers that are left.
+//! The other servers, from which users migrate.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::site::needed;
 
-/// A server that runs as its configuration says.
+/// A server that runs with its own configuration.
 pub(super) struct Peer {
     pub(super) at: SocketAddr,
     _server: Beside,
@@ -64,18 +64,18 @@ fn start(
     }
 }
 
-/// A place for the server's own files.
+/// Makes a folder for the server's own files, and picks a free address.
 fn place() -> (SocketAddr, Folder) {
     let folder = tempfile::tempdir().unwrap();
-    // Servers become other users.
+    // Some servers become other users, which must be able to write here.
     chmod(folder.path(), 0o777);
     let at = free_address();
-    // The port may have been another server's.
+    // A previous server may have had the same port.
     stream::is_spoken_at(at, None);
     (at, Folder(folder))
 }
 
-/// Writes the files that the original includes, `placed` where they are here.
+/// Writes the files that the original includes, after `placed` has adapted their paths.
 fn include(pair: &Pair, site: &Path, placed: impl Fn(&str) -> String) {
     for (name, text) in pair.files.iter().filter(|(name, _)| !is_ours(name)) {
         let path = site.join(name);
@@ -84,14 +84,14 @@ fn include(pair: &Pair, site: &Path, placed: impl Fn(&str) -> String) {
     }
 }
 
-/// Starts fcgiwrap, as the pair says if it does.
+/// Starts fcgiwrap, by the pair's command if there is one.
 fn fcgiwrap(pair: &Pair, placed: impl Fn(&str) -> String, place: &Place) -> Beside {
     needed("/usr/sbin/fcgiwrap");
     let command = pair.command.as_deref();
     let command = placed(command.unwrap_or("fcgiwrap -s unix:/run/fcgiwrap.socket"));
     let leaves = command.starts_with("spawn-fcgi") && !command.contains(" -n ");
     let mut shell = if leaves {
-        // What it leaves behind ends with these.
+        // Processes that the command leaves behind end with this namespace.
         let mut all = Command::new("unshare");
         all.args(["--pid", "--fork", "--kill-child", "/bin/sh", "-c"]);
         let stays = "trap exit TERM; sleep infinity & wait";
@@ -103,7 +103,7 @@ fn fcgiwrap(pair: &Pair, placed: impl Fn(&str) -> String, place: &Place) -> Besi
         shell
     };
     shell.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin");
-    // Its children do not end with it.
+    // fcgiwrap's children do not end with it.
     shell.process_group(0);
     if command.contains("tcp:") {
         Beside::start(&mut shell, || TcpStream::connect(place.programs).is_ok())
@@ -112,11 +112,11 @@ fn fcgiwrap(pair: &Pair, placed: impl Fn(&str) -> String, place: &Place) -> Besi
     }
 }
 
-/// Where what nginx asks for is.
+/// Addresses of the programs that nginx asks.
 struct Place {
-    /// The socket of fcgiwrap.
+    /// Socket of fcgiwrap.
     socket: PathBuf,
-    /// Its address.
+    /// TCP address of fcgiwrap.
     programs: SocketAddr,
 }
 
@@ -165,7 +165,7 @@ pub(super) fn nginx(pair: &Pair, site: &Path) -> Peer {
     start(&mut command, &config, (at, folder), programs)
 }
 
-/// Modules of lighttpd that only some pairs have, as they stand in the list behind the others.
+/// Returns the modules of lighttpd that only some pairs have, to append to the list of modules.
 fn lighttpd_modules(block: &str) -> String {
     let more = [
         ("ssl.", "mod_openssl"),
@@ -178,7 +178,7 @@ fn lighttpd_modules(block: &str) -> String {
     ];
     let more = more.iter().filter(|(key, _)| block.contains(key));
     let listed = |(_, name): &(_, &str)| {
-        // These are packages of their own.
+        // These modules are packages of their own.
         if ["mod_deflate", "mod_openssl"].contains(name) {
             needed(format!("/usr/lib/lighttpd/{name}.so"));
         }
@@ -259,7 +259,7 @@ const MODULES: [&str; 18] = [
     "setenvif",
 ];
 
-/// The lines that load modules of Apache.
+/// Returns the lines that load modules of Apache.
 fn modules(names: &[&str]) -> String {
     let line = |name: &&str| {
         let path = needed(format!("/usr/lib/apache2/modules/mod_{name}.so"));
@@ -268,7 +268,7 @@ fn modules(names: &[&str]) -> String {
     names.iter().map(line).collect()
 }
 
-/// Modules that only some pairs have, by a directive of theirs.
+/// Modules that only some pairs have, by a word of their configuration.
 const MORE_MODULES: [(&str, &[&str]); 7] = [
     ("SSLEngine", &["socache_shmcb", "ssl"]),
     ("Action", &["actions"]),
@@ -279,7 +279,7 @@ const MORE_MODULES: [(&str, &[&str]); 7] = [
     ("XSendFile", &["xsendfile"]),
 ];
 
-/// The lines that load those of a pair.
+/// Returns the lines that load the modules which only this pair needs.
 fn own_modules(original: &str) -> String {
     let of = MORE_MODULES
         .iter()
@@ -287,7 +287,7 @@ fn own_modules(original: &str) -> String {
     of.map(|(_, names)| modules(names)).collect()
 }
 
-/// A piece of configuration as it is for this address and site.
+/// Adapts a piece of configuration to this address and site.
 fn here(block: &str, at: SocketAddr, site: &Path) -> String {
     let site = site.to_str().unwrap();
     block
@@ -319,7 +319,7 @@ pub(super) fn apache(pair: &Pair, site: &Path) -> Peer {
     apache_at((at, folder), &block, site, &mut command)
 }
 
-/// Apache with suexec, whose configuration and log are the test's own: both have fixed places, which it finds to be others.
+/// Starts Apache with suexec. suexec's configuration and log have fixed paths, so the test mounts its own files there.
 pub(super) fn suexec(pair: &Pair, site: &Path) -> Peer {
     needed("/usr/lib/apache2/suexec-custom");
     let (at, folder) = place();
@@ -352,10 +352,10 @@ pub(super) fn suexec(pair: &Pair, site: &Path) -> Peer {
     apache_at((at, folder), &block, site, &mut command)
 }
 
-/// As Debian's apache2.conf has it.
+/// The log format of Debian's apache2.conf.
 const COMBINED: &str = "LogFormat \"%h %l %u %t \\\"%r\\\" %>s %O \\\"%{Referer}i\\\" \\\"%{User-Agent}i\\\"\" combined\n";
 
-/// Starts Apache by a command that lacks its arguments.
+/// Starts Apache by a command, to which the arguments are added.
 fn apache_at(
     (at, folder): (SocketAddr, Folder),
     block: &str,

@@ -1,4 +1,4 @@
-//! What both sides are asked.
+//! The requests that both servers get.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -10,9 +10,9 @@ pub(super) struct Asked {
     pub(super) method: &'static str,
     pub(super) host: &'static str,
     pub(super) target: String,
-    /// Of HTTP.
+    /// Version of HTTP.
     pub(super) version: &'static str,
-    /// `{tag}`, `{weak}` and `{date}` are the validators that the server itself has given.
+    /// Header fields. `{tag}`, `{weak}` and `{date}` stand for the validators that the server itself has given.
     pub(super) fields: &'static str,
     pub(super) body: &'static str,
 }
@@ -25,7 +25,7 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Paths that every site with files is asked for.
+/// Paths for every site with files.
 const EVERYWHERE: [&str; 10] = [
     "/",
     "/index.html",
@@ -46,7 +46,7 @@ const fn get(fields: &'static str) -> Way {
     ("GET", "1.1", fields, "")
 }
 
-/// How every path is asked for. The first is what a page's version is remembered of.
+/// Requests for every path. The answer to the first one gives the version of a page.
 const WAYS: [Way; 15] = [
     get(""),
     ("HEAD", "1.1", "", ""),
@@ -65,7 +65,7 @@ const WAYS: [Way; 15] = [
     ("POST", "1.1", "Content-Length: 3\r\n", "a=b"),
 ];
 
-/// How the paths that a pair is about are asked for beside that.
+/// Additional requests for the paths that a pair is about.
 const MORE: [Way; 32] = [
     ("GET", "1.0", "", ""),
     ("HEAD", "1.0", "Cookie: a=b\r\n", ""),
@@ -101,7 +101,7 @@ const MORE: [Way; 32] = [
     get("X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n"),
 ];
 
-/// How a pair's own paths are asked for where a proxy says who the client is.
+/// Additional requests if a proxy names the client.
 const CHAINS: [Way; 6] = [
     get("X-Forwarded-For: 192.0.2.7, 203.0.113.9\r\n"),
     get("X-Forwarded-For: 192.0.2.7, 198.51.100.1\r\n"),
@@ -111,8 +111,8 @@ const CHAINS: [Way; 6] = [
     get("X-Forwarded-For: nobody\r\n"),
 ];
 
-/// How they are asked for where programs may be given connections. The programs answer as they do otherwise; none of
-/// them reads to the end of its input, which would not come.
+/// Additional requests if programs may take over connections. The programs answer as usual. None of them reads to
+/// the end of its input, which would not come.
 const UPGRADES: [Way; 4] = [
     get("Connection: Upgrade\r\nUpgrade: other\r\n"),
     get("Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"),
@@ -125,7 +125,7 @@ const UPGRADES: [Way; 4] = [
     ),
 ];
 
-/// How they are asked for where text is compressed.
+/// Additional requests if text is compressed.
 const CODED: [Way; 6] = [
     get("Accept-Encoding: gzip\r\nRange: bytes=0-1\r\n"),
     get("Accept-Encoding: gzip\r\nIf-None-Match: {tag}\r\n"),
@@ -135,7 +135,7 @@ const CODED: [Way; 6] = [
     get("Accept-Encoding: gzip;q=0.5, identity;q=0.1\r\n"),
 ];
 
-/// How a path that a pair is about is written beside that.
+/// Returns other spellings of a path that a pair is about.
 fn spellings(target: &str) -> Vec<String> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let query = if query.is_empty() {
@@ -159,7 +159,7 @@ fn spellings(target: &str) -> Vec<String> {
     all
 }
 
-/// Whether a path is asked for with passwords: it may want one.
+/// Whether to send passwords for a path, because it may demand one.
 fn asks(page: &str, number: &str, target: &str) -> bool {
     let guarded = ["/private", "/intern"];
     target == "/"
@@ -170,7 +170,7 @@ fn asks(page: &str, number: &str, target: &str) -> bool {
 }
 
 impl Asked {
-    /// The requests of a pair; `has_files`: there are files at `/`.
+    /// Returns the requests of a pair. `has_files`: there are files at `/`.
     pub(super) fn all(page: &str, number: &str, has_files: bool) -> Vec<Self> {
         let everywhere = if has_files { &EVERYWHERE[..] } else { &[] };
         let own = paths(page, number);
@@ -213,7 +213,7 @@ impl Asked {
         }
     }
 
-    /// Nothing but the path is asked for.
+    /// Whether the request asks for nothing but the path.
     pub(super) fn is_plain(&self) -> bool {
         (self.method, self.fields, self.version) == ("GET", "", "1.1")
     }

@@ -1,4 +1,4 @@
-//! The site that both sides serve.
+//! The site that both servers serve.
 
 use std::{
     fs,
@@ -29,18 +29,18 @@ use super::{
 };
 use crate::site::{needed, new_site};
 
-/// The socket of php-fpm, as the pages have it.
+/// Path of php-fpm's socket on the pages.
 pub(super) const FPM: &str = "/run/php/php8.2-fpm.sock";
 
-/// A variable that the servers themselves have.
+/// Value of a variable in the environment of both servers.
 pub(super) const KEY: &str = "a key of the site";
 
 const LARGE: usize = 100_000;
 
-/// What stands for accounts on the pages.
+/// Names of accounts on the pages.
 const USERS: [&str; 2] = ["alice", "bob"];
 
-/// galgo, in a folder with everything that the pairs speak of.
+/// galgo, in a folder with all files that the pairs mention.
 pub(super) struct Scene {
     pub(super) galgo: Server,
     accounts: Option<Accounts>,
@@ -48,7 +48,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Starts galgo as the pair says.
+    /// Starts galgo with the translation of the pair.
     pub(super) fn new(pair: &Pair) -> Self {
         let site = filled();
         let accounts = pair.has_users().then(|| {
@@ -80,7 +80,7 @@ impl Scene {
         }
     }
 
-    /// The pair, with the accounts that there are.
+    /// Returns the pair with the names of the test's accounts.
     pub(super) fn named(&self, pair: &Pair) -> Pair {
         let named = |text: &String| named(self.accounts.as_ref(), text);
         Pair {
@@ -93,7 +93,7 @@ impl Scene {
         }
     }
 
-    /// The request, likewise.
+    /// Returns the request with the names of the test's accounts.
     pub(super) fn asked(&self, request: Asked) -> Asked {
         let target = named(self.accounts.as_ref(), &request.target);
         Asked { target, ..request }
@@ -108,10 +108,10 @@ fn named(accounts: Option<&Accounts>, text: &str) -> String {
     })
 }
 
-/// Starts php-fpm, for both sides.
+/// Starts php-fpm for both servers.
 fn pool(site: &Site) -> Beside {
     let (folder, socket) = (site.folder().display(), site.path("fpm.sock"));
-    // A pool of root's, where this is root.
+    // If the test runs as root, the pool runs as root.
     let text = format!(
         "[global]\nerror_log = {folder}/logs/fpm.log\n[pool]\nlisten = {}\nlisten.mode = 0666\n\
          pm = static\npm.max_children = 2\n",
@@ -123,7 +123,7 @@ fn pool(site: &Site) -> Beside {
     Beside::at(&mut fpm, &socket)
 }
 
-/// A configuration with places that are the test's own: a port that is free, the socket of php-fpm.
+/// Returns a configuration with the test's own places: a free port, the socket of php-fpm.
 fn anywhere(translation: &str) -> String {
     let usual = [
         ("0.0.0.0:443", "127.0.0.1:0"),
@@ -136,7 +136,7 @@ fn anywhere(translation: &str) -> String {
         .fold(text, |text, (at, own)| text.replace(at, own))
 }
 
-/// Adds the files that galgo's part includes, and its certificate.
+/// Adds the files that galgo's configuration includes, and galgo's certificate.
 fn include(site: &Site, pair: &Pair) {
     for (name, text) in pair.files.iter().filter(|(name, _)| is_ours(name)) {
         chmod(site.write(name, text), 0o644);
@@ -149,7 +149,7 @@ fn include(site: &Site, pair: &Pair) {
     }
 }
 
-/// A site that belongs to root.
+/// Makes a site that belongs to root.
 fn filled() -> Site {
     let site = new_site();
     for (name, content) in [
@@ -271,7 +271,7 @@ fn give(site: &Site, name: &str) {
     own(&site.path(&format!("home/{name}")), uid);
 }
 
-/// Gives a file, or a folder with all that is in it, to a user.
+/// Gives a file, or a folder with its whole content, to a user.
 fn own(path: &Path, uid: u32) {
     chown(path, Some(uid), Some(uid)).unwrap();
     if path.is_dir() {
@@ -280,7 +280,7 @@ fn own(path: &Path, uid: u32) {
     }
 }
 
-/// Adds programs of the first account that are not to be run.
+/// Adds programs of the first account that suexec refuses to run.
 fn refused(site: &Site, accounts: &Accounts) {
     let [alice, bob] = [0, 1].map(|n| &*accounts.names()[n]);
     for (name, user, mode) in [
@@ -298,7 +298,7 @@ fn refused(site: &Site, accounts: &Accounts) {
     chmod(open, 0o777);
 }
 
-/// Makes all files older than a moment: the version of a file that has just changed is a weak one to some servers.
+/// Makes all files old: to some servers, the version of a file that has just changed is a weak validator.
 fn age(folder: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();

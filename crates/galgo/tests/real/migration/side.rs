@@ -1,4 +1,4 @@
-//! A server that is asked, over connections that stay.
+//! A server that is asked over persistent connections.
 
 use std::{collections::HashMap, net::SocketAddr};
 
@@ -6,24 +6,24 @@ use galgo_testkit::{Client, End, Reply, client::proxy_header};
 
 use super::{Pair, answer::Answer, requests::Asked};
 
-/// One of the two servers.
+/// A server of the two that are compared.
 pub(super) struct Side {
     at: SocketAddr,
-    /// Each connection begins with a header of the PROXY protocol.
+    /// Whether each connection begins with a header of the PROXY protocol.
     proxied: bool,
     secure: bool,
     connection: Option<Client>,
-    /// What the server has said of the versions of its pages.
+    /// Validators that the server has given for its pages.
     versions: HashMap<(&'static str, String), Version>,
 }
 
-/// What a server says of the version of a page.
+/// Validators of a version of a page.
 struct Version {
     tag: String,
     date: String,
 }
 
-/// Who is behind a proxy, as PROXY headers and fields have it.
+/// Address of the client behind a proxy, for PROXY headers and fields.
 pub(super) const BEHIND: [u8; 4] = [192, 0, 2, 7];
 
 impl Side {
@@ -37,7 +37,7 @@ impl Side {
         }
     }
 
-    /// Asks, and remembers what the server says of the version of a page.
+    /// Asks, and remembers the page's validators.
     pub(super) fn ask(&mut self, asked: &Asked) -> Answer {
         let head = self.head(asked);
         let reply = self.sent(&head, asked.method);
@@ -54,7 +54,7 @@ impl Side {
         Answer(reply)
     }
 
-    /// The request, with the server's own validators where it has some.
+    /// Returns the request, with the server's own validators if they are known.
     fn head(&self, asked: &Asked) -> String {
         let Asked {
             method,
@@ -75,7 +75,7 @@ impl Side {
         format!("{method} {target} HTTP/{version}\r\nHost: {host}\r\n{fields}\r\n{body}")
     }
 
-    /// Sends it over the connection that is there; over another one, if the server has left that.
+    /// Sends the request over the existing connection, or over a new one if the server has closed it.
     fn sent(&mut self, head: &str, method: &str) -> Reply {
         let kept = self.connection.take();
         let again = kept.is_some();
@@ -103,13 +103,14 @@ impl Side {
     }
 }
 
-/// The date of a page that has none.
+/// The date for a page without a date.
 const NEVER: &str = "Thu, 01 Jan 1970 00:00:01 GMT";
 
 fn asked(client: &mut Client, head: &str, method: &str) -> Reply {
-    // A server that has left says so when it is read.
+    // If the server has closed the connection, the read reports that.
     let _ = client.try_send(head);
-    // Some servers answer clients of HTTP/1.0 in that version. One that closes then is met by the next request.
+    // Some servers answer clients of HTTP/1.0 in that version. If the server then closes the connection, the
+    // next request notices.
     if let Some(head) = client.until(b"\r\n\r\n") {
         let text = match head.strip_prefix(b"HTTP/1.0 ") {
             Some(rest) => [b"HTTP/1.1 ", rest].concat(),

@@ -1,17 +1,17 @@
-//! The pages' tables of directives: which pair runs which directive.
+//! The pages' tables of directives: they name the pairs that run each directive.
 
 use super::{PAGES, Page, is_ours};
 use crate::site::root;
 
 /// A directive of a table.
 struct Row {
-    /// What is written as code in the first column, an entry for each.
+    /// Code words in the first column, an entry for each.
     directives: Vec<String>,
-    /// The numbers of the pairs in the last column.
+    /// Numbers of the pairs in the last column.
     pairs: Vec<String>,
 }
 
-/// The tables of directives begin so.
+/// First lines of the tables of directives.
 const TABLES: [&str; 5] = [
     "| nginx | galgo | pair |",
     "| lighttpd | galgo | pair |",
@@ -47,12 +47,12 @@ fn row(page: &Page, line: &str) -> Row {
     }
 }
 
-/// Suexec was built with it: no configuration names it.
+/// Whether suexec was built with this setting, so that no configuration names it.
 fn is_built_in(directive: &str) -> bool {
     directive.starts_with("AP_") || directive.starts_with("/etc/")
 }
 
-/// Whether a configuration has the directive: all its words, and the first as a word of its own.
+/// Whether a configuration contains the directive: all its words, with the first as a separate word.
 fn has(configuration: &str, directive: &str) -> bool {
     let mut words = directive
         .split_whitespace()
@@ -70,7 +70,8 @@ fn has(configuration: &str, directive: &str) -> bool {
     places.any(|(at, _)| stands_alone(at)) && words.all(|word| configuration.contains(word))
 }
 
-/// A row names pairs that there are, each of them runs a directive of the row, and one of them each of its directives.
+/// Each row names existing pairs. Each of them runs a directive of the row, and each directive of the row is run by a
+/// pair.
 #[test]
 fn rows_name_the_pairs_that_run_them() {
     let mut wrong = Vec::new();
@@ -113,7 +114,7 @@ fn rows_name_the_pairs_that_run_them() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Units of systemd take a machine that boots: a scene of `make vm` runs the pairs that have them.
+/// Pairs with units of systemd need a machine that boots. A scene of `make vm` runs them.
 #[test]
 fn pairs_with_units_are_booted() {
     let with_units = PAGES.iter().flat_map(|page| {

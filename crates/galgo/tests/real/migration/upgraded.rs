@@ -6,31 +6,31 @@ use galgo_testkit::Client;
 
 use super::{PAGES, scene::Scene};
 
-/// What a client says over a connection that it has asked for.
+/// A client's conversation over a connection that it has asked for.
 struct Talk {
     target: &'static str,
-    /// The fields by which it asks.
+    /// Header fields by which the client asks for the connection.
     asks: &'static str,
-    /// Sent in one write with the head of the request.
+    /// Bytes that the client sends in the same write as the head of the request.
     early: Vec<u8>,
-    /// What it sends, and what it is to receive then.
+    /// Bytes to send, each with the expected answer.
     turns: Vec<(Vec<u8>, Vec<u8>)>,
-    /// It says that it sends no more, as a program that reads to the end needs it.
+    /// Whether the client ends its sending side. A program that reads to the end needs this.
     half_closes: bool,
 }
 
-/// What it hears.
+/// The answers that the client receives.
 #[derive(Debug, PartialEq, Eq)]
 struct Heard {
     status_line: String,
-    /// Fields with their values, those that are not there left out.
+    /// Fields with their values; missing fields are left out.
     fields: Vec<(&'static str, String)>,
     turns: Vec<Vec<u8>>,
-    /// All that comes after them, up to the end of the connection.
+    /// Bytes after the turns, up to the end of the connection.
     rest: Vec<u8>,
 }
 
-/// Fields of a 101 that a client acts upon, or that must not be there.
+/// Fields of a 101 that a client acts upon, or that must be absent.
 const FIELDS: [&str; 7] = [
     "connection",
     "upgrade",
@@ -81,7 +81,7 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// A frame that is the whole of its message, as a server sends it (RFC 6455, 5.2).
+/// Makes a frame that contains its whole message, as a server sends it (RFC 6455, 5.2).
 fn frame(opcode: u8, data: &[u8]) -> Vec<u8> {
     let length = match u8::try_from(data.len()) {
         Ok(short @ 0..126) => vec![short],
@@ -94,7 +94,7 @@ fn frame(opcode: u8, data: &[u8]) -> Vec<u8> {
     [&[0x80 | opcode], &length[..], data].concat()
 }
 
-/// The same from a client, which masks what it sends.
+/// Makes the same frame as a client sends it, masked.
 fn masked(opcode: u8, data: &[u8]) -> Vec<u8> {
     const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
     let mut frame = frame(opcode, data);
@@ -105,7 +105,7 @@ fn masked(opcode: u8, data: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Messages, a ping, and a close that the program answers.
+/// Sends messages, a ping, and a close that the program answers.
 fn websocket(early: &[u8]) -> Talk {
     let turn = |asks, data: &[u8], answers| (masked(asks, data), frame(answers, data));
     let early_answer = match early {
@@ -130,7 +130,7 @@ fn websocket(early: &[u8]) -> Talk {
     }
 }
 
-/// Bytes of every value, to a program that sends them back and ends when the client does.
+/// Sends bytes of every value to a program that sends them back and ends when the client does.
 fn bytes(early: &[u8]) -> Talk {
     let all: Vec<u8> = (0..=255).collect();
     let many = all.repeat(200);
