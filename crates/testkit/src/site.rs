@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use crate::{accounts::SameAccounts, command::Done, config::Config, file, stream::Spoken};
 
-/// A folder of a test's own with a `cgi-bin`, how galgo is configured there, and how it is started. The folder goes
-/// with the last clone, and a server keeps one.
+/// A folder of a test's own with a `cgi-bin`, galgo's configuration there, and the way to start it. The folder is
+/// removed with the last clone; a server keeps a clone.
 #[derive(Debug, Clone)]
 pub struct Site {
     dir: Arc<TempDir>,
