@@ -85,7 +85,7 @@ fn circles_of_modules(files: &Files) -> Vec<String> {
         for target in imports(file, files) {
             let (from, to) = (module(file), module(target));
             let same = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
-            // One module contains the other.
+            // A module contains the other.
             if same == from.len() || same == to.len() {
                 continue;
             }
