@@ -1,5 +1,5 @@
-//! Listeners that speak TLS: certificates, handshakes that go wrong, and what is around them. What is spoken in it is that
-//! of the other tests: `GALGO_TEST_TLS` has their servers and clients speak TLS.
+//! Listeners that speak TLS: certificates, failing handshakes, and cases around them. Other tests check the requests inside
+//! TLS: `GALGO_TEST_TLS` makes their servers and clients speak TLS.
 
 use std::{
     fs,
@@ -32,7 +32,7 @@ list![
     a_listener_that_begins_to_speak_tls_is_redirected_to,
 ];
 
-/// A site that listens for TLS first, and without TLS.
+/// Returns a site whose first listener speaks TLS and whose second does not.
 fn site() -> Site {
     let own = own();
     new_site().config(&format!(
@@ -41,7 +41,7 @@ fn site() -> Site {
     ))
 }
 
-/// What curl gets of a URL, of a host that it believes to be there.
+/// Fetches a URL with curl, which takes the server for `host`.
 fn curl(server: &Server, host: &str, path: &str, more: &[&str]) -> Done {
     let at = server.listens(0);
     let mut command = Command::new("curl");
@@ -76,7 +76,7 @@ fn each_host_is_shown_its_certificate() {
     ] {
         curl(&server, host, "/health", &trusts).has_out("HTTP/1.1 200 OK");
     }
-    // The first one is shown to those who ask for none of them.
+    // Clients that ask for any other host are shown the first certificate.
     let verbose = ["--insecure", "--verbose"];
     curl(&server, "unknown.test", "/health", &verbose).has_err("rcgen self signed cert");
     curl(&server, "other.test", "/health", &own).has_err("certificate");
@@ -142,7 +142,7 @@ fn plain_http_is_told_where_it_is() {
 
 fn what_is_no_hello_ends_with_its_connection() {
     let server = site().start();
-    // A close_notify comes back, or an alert that says more.
+    // The server sends back a close_notify, or a more specific alert.
     let hello = [&b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00"[..], &[0; 64]].concat();
     for bytes in [
         &b"\x16\x03\x01\xff\xff"[..],
@@ -171,7 +171,7 @@ fn a_handshake_that_stops_holds_up_nobody() {
         })
         .collect();
     assert_eq!(server.get("/health").status, 200);
-    // Each ends when its time is over.
+    // Each connection ends when its time is over.
     for tcp in &mut slow {
         let mut all = Vec::new();
         let _ = tcp.read_to_end(&mut all);
@@ -209,7 +209,7 @@ fn a_new_certificate_is_shown_after_a_reload() {
     let names = format!("[tls]\ncertificate = {pem:?}\nkey = {key:?}");
     let server = site.config(&names).start();
     curl(&server, "localhost", "/health", &trusting(first)).has_out("200 OK");
-    // One that is broken changes nothing.
+    // A broken certificate file changes nothing.
     std::fs::write(&pem, "-----BEGIN CERTIFICATE-----\n").unwrap();
     assert!(!server.reload());
     server.says("the certificate is no PEM");
@@ -224,7 +224,7 @@ fn a_new_certificate_is_shown_after_a_reload() {
     curl(&server, "localhost", "/health", &trusting(first)).has_err("certificate");
 }
 
-/// No signal is needed; what is wrong is not shown, and said once.
+/// No signal is needed. A broken file is not used, and the log says so once.
 fn files_that_are_replaced_are_shown() {
     let site = site();
     let first = own().certificate.as_path();
@@ -235,7 +235,7 @@ fn files_that_are_replaced_are_shown() {
     let fine = |trusts| curl(&server, "localhost", "/health", &trusting(trusts)).has_out("200 OK");
     fine(first);
     let (chain, secret) = certificate(&["localhost"]);
-    // As an editor does, and as certbot does.
+    // The certificate is written in place, like an editor does; the key is replaced by a rename, like certbot does.
     std::fs::write(&pem, &chain).unwrap();
     server.says("what was read before stays in use: the key is that of another certificate");
     fine(first);
@@ -261,7 +261,7 @@ fn site_file(server: &Server, name: &str, bytes: impl AsRef<[u8]>) -> std::path:
     file
 }
 
-/// The keys of tickets stay: openssl takes its session up again with the certificates read anew.
+/// The keys of session tickets stay: openssl resumes its session after the certificates were read again.
 fn a_session_goes_on_after_a_reload() {
     let server = site().start();
     let at = server.listens(0).to_string();
@@ -280,7 +280,7 @@ fn a_session_goes_on_after_a_reload() {
     openssl("-sess_in").has_out("Reused, TLSv1.3");
 }
 
-/// A key that nobody but root may read.
+/// Creates a certificate and a key that only root may read.
 fn roots_own(site: &Site) -> (PathBuf, PathBuf) {
     let copy = |name: &str, file| site.write(name, fs::read(file).unwrap());
     let pem = copy("roots.pem", own().certificate.as_path());
@@ -289,7 +289,7 @@ fn roots_own(site: &Site) -> (PathBuf, PathBuf) {
     (pem, key)
 }
 
-/// The server reads it before it becomes another user, who goes on with what root has read.
+/// The server reads the key before it becomes another user, and keeps using it.
 fn a_key_that_only_root_may_read_stays_in_use() {
     needs_root();
     let site = new_site().probe("/health");
@@ -307,7 +307,7 @@ fn a_key_that_only_root_may_read_stays_in_use() {
     curl(&server, "localhost", "/health", &trusts).has_out("200 OK");
 }
 
-/// Its hosts would be shown another certificate.
+/// If galgo left the key out, clients of its hosts would be shown another certificate.
 fn a_key_that_may_not_be_read_is_not_left_out() {
     needs_root();
     let (site, own) = (new_site(), own());

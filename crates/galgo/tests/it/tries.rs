@@ -23,7 +23,7 @@ fn site(programs: &[&str], config: &str) -> Site {
     programs.iter().fold(site, add)
 }
 
-/// The text of each response; of another status than 200 that.
+/// Asserts the text of each response, or its status if that is not 200.
 fn says(server: &Server, expected: &[(&str, &str)]) {
     for (target, expected) in expected {
         let reply = server.get(target);
@@ -93,7 +93,7 @@ fn codeigniter_and_symfony() {
             ],
         );
     }
-    // The controller may be told the whole path by REQUEST_URI alone.
+    // An application may also get the whole path from REQUEST_URI alone.
     let server = site(&["index.php"], "try = [\"{path}\", \"/index.php\"]").start();
     says(
         &server,
@@ -122,7 +122,7 @@ fn dokuwiki() {
     );
 }
 
-/// What leads to the program that is asked for already leads nowhere else.
+/// If the path already names the program, `try` does not lead elsewhere.
 fn a_controller_is_found_without_the_path_in_try() {
     let config = "try = [\"/static{path}\", \"/index.php{path}\"]";
     let server = site(&["index.php"], config)

@@ -96,7 +96,7 @@ fn wrong_configurations_are_named() {
             .file("public/x.env", FILE, 0o600);
         check_refuses(&site, &format!("{route}{keys}\n"), words);
     }
-    // Where a name with a dot in front hides it.
+    // A file whose name begins with a dot is never served, so it is accepted.
     let site = new_site().file("public/.env", FILE, 0o600);
     site.write(
         "galgo.toml",
@@ -122,7 +122,7 @@ env_rules = [
 ]
 "#;
 
-/// SetEnvIf, by each thing that a request has.
+/// Like SetEnvIf, with a condition on each part of a request.
 fn rules_set_variables() {
     let site = new_site().config(RULES);
     site.sh(
@@ -147,12 +147,12 @@ fn rules_set_variables() {
         &["KIND=person", "PLACE=out", "NEAR=1", "NONE=1"],
         &["GOOD", "DEEP", "WRITES", "FAR"],
     );
-    // The later rule counts; of several fields with the name one is enough.
+    // The last matching rule wins. Of several fields with the same name, a single match is enough.
     let bot = asks("GET /rules/env", "User-Agent: aBOT\r\nX-None: 1\r\n");
     is(&bot, &["KIND=robot"], &["GOOD", "NONE"]);
     let good = asks("GET /rules/env", "User-Agent: x\r\nUser-Agent: goodbot\r\n");
     is(&good, &["KIND=good robot", "GOOD="], &[]);
-    // All conditions of a rule; the path as the route was found by.
+    // A rule needs a match of all its conditions. Its `path` is compared with the cleaned path that selects the route.
     let deep = asks("GET /rules/x/../env/%64eep?a&x=1", "");
     is(&deep, &["DEEP=yes"], &[]);
     is(&asks("GET /rules/env/deep?x=2", ""), &[], &["DEEP"]);
@@ -163,7 +163,7 @@ fn rules_set_variables() {
     is(&reply.text(), &["PLACE=in"], &[]);
 }
 
-/// No client gives a program a variable by asking for one: rules set what the configuration says, and nothing else.
+/// A client cannot set a variable by sending a field: rules set only values from the configuration.
 fn rules_are_not_fields() {
     let site = new_site().config(RULES);
     site.sh("env", "echo Content-Type: text/plain\necho\nenv");

@@ -229,7 +229,7 @@ fn the_folder_of_the_hosts_is_roots() {
     let [one, two] = [0, 1].map(|n| accounts.names()[n].as_str());
     host(&site, "one.example", one);
     let server = site.start();
-    // A user with the right to create folders beside those of the hosts would decide which programs the hosts run.
+    // A user with the right to create folders beside the hosts' folders would decide which programs the hosts run.
     for (bits, why) in [
         (0o777, "www\" is writable for others"),
         (0o1777, "www\" is writable for others"),

@@ -1,4 +1,4 @@
-//! The new process does not get ready: the old one goes on, and says why.
+//! The new process does not become ready: the old one goes on serving, and logs the reason.
 
 use std::{fs, process::Command};
 
@@ -23,7 +23,7 @@ list![
     an_old_one_that_ends_before_the_new_one_looks,
 ];
 
-/// It serves as before.
+/// Asserts that the old server serves as before, and that the log has the reason.
 fn goes_on(server: &Server, pid: u32, why: &str) {
     assert_eq!(server.pid(), pid);
     let errors = server.errors();
@@ -50,7 +50,7 @@ fn a_configuration_that_is_wrong() {
     assert_eq!(server.get("/health").status, 200);
 }
 
-/// After it has taken over listeners, and before it is ready.
+/// The new process has taken over listeners but is not ready yet.
 fn an_address_that_is_taken() {
     let server = new_site()
         .config("listen = [\"127.0.0.1:0\", \"unix:s\"]")
@@ -86,13 +86,13 @@ fn a_binary_that_is_none() {
     fs::remove_file(&binary).unwrap();
     assert!(!server.upgrade());
     goes_on(&server, first, "cannot start");
-    // What such a binary had started itself is the server's to reap, when it looks for strangers next.
+    // The server reaps leftover processes of such a binary the next time it looks for unknown children.
     wait_until("the end of all that was started", || {
         process::children(first).is_empty()
     });
 }
 
-/// Otherwise a server would take over with fewer event loops than are configured, or one that ends once the old one has.
+/// Otherwise a server could take over with fewer event loops than configured, or could end together with the old one.
 fn threads_that_the_kernel_refuses() {
     let own = own();
     let site = new_site().config(&format!(
@@ -101,7 +101,7 @@ fn threads_that_the_kernel_refuses() {
     ));
     let server = Calls::all("+epoll_create1").of(site).start();
     let first = server.pid();
-    // The new process's first one waits for signals.
+    // The first epoll instance of the new process waits for signals.
     for (skip, what) in [
         (1, "no thread for certificates"),
         (2, "starting the event loops"),
@@ -119,7 +119,7 @@ fn threads_that_the_kernel_refuses() {
     assert!(server.upgrade());
 }
 
-/// A binary that never gets ready, and says its process id.
+/// Installs a binary that never becomes ready. Returns its process id.
 fn waits(server: &Server) -> u32 {
     fs::remove_file(server.path("bin/galgo")).unwrap();
     let (text, mark) = ("#!/bin/sh\necho $$ >", server.mark("pid"));
@@ -147,7 +147,7 @@ fn one_at_a_time() {
 
 fn the_end_of_the_old_one_is_that_of_the_new_one() {
     let mut server = new_site().start();
-    // It is stopped before it can say that it is ready.
+    // The old server is stopped before it can report that it is ready.
     server.signal(Signal::STOP);
     server.signal(Signal::USR2);
     server.signal(Signal::TERM);
@@ -159,7 +159,7 @@ fn the_end_of_the_old_one_is_that_of_the_new_one() {
     wait_until("no other server", || !process::pids().any(serves));
 }
 
-/// What an upgrade starts, by a process that ends at once: the command is executed when it has.
+/// Starts the command like an upgrade, from a process that ends at once: the command is executed after that process has ended.
 const ORPHAN: &str = r#"
 import os, signal, socket, sys
 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,4 +1,4 @@
-//! However often it is upgraded and reloaded under load, no request fails, and nothing is left behind.
+//! Repeated upgrades and reloads under load: no request fails, and nothing is left behind.
 
 use std::{
     net::SocketAddr,
@@ -24,7 +24,7 @@ use galgo_testkit::{
 
 list![no_request_fails];
 
-/// Upgrades and reloads, each; `GALGO_TEST_UPGRADES` has it make more.
+/// Number of upgrades and of reloads; `GALGO_TEST_UPGRADES` changes it.
 const ROUNDS: usize = 6;
 
 const PAGES: [&str; 3] = [
@@ -33,7 +33,7 @@ const PAGES: [&str; 3] = [
     "/warm/t?head&fill=100000",
 ];
 
-/// Asks over a connection until the server closes it, and so on.
+/// Asks over a connection until the server closes it, then over the next connection.
 fn kept(at: SocketAddr, asked: &Arc<AtomicUsize>) -> Repeated {
     let (asked, mut client, mut n) = (asked.clone(), Client::connect(at), 0);
     Repeated::start(move || {
@@ -60,9 +60,9 @@ fn once(at: SocketAddr, asked: &Arc<AtomicUsize>) -> Repeated {
     })
 }
 
-/// Asks over a connection of HTTP/2, two at once, until the server says that it takes no more. A stream that the server says it
-/// has not looked at (RFC 9113, 8.7) is asked for again, as every client does: this one may open a stream after it has
-/// acknowledged GOAWAY.
+/// Asks over a connection of HTTP/2, two streams at once, until the server sends GOAWAY. Like every client, sends a request
+/// again if the server says that it has not processed the stream (RFC 9113, 8.7). Such streams occur because this client may
+/// open one after it has acknowledged GOAWAY.
 fn streams(socket: &Path, asked: &Arc<AtomicUsize>) -> Repeated {
     let (asked, socket) = (asked.clone(), PathBuf::from(socket));
     let (mut client, mut n) = (Connection::connect(&socket), 0);
@@ -86,7 +86,7 @@ fn streams(socket: &Path, asked: &Arc<AtomicUsize>) -> Repeated {
     })
 }
 
-/// The galgo processes of a site: those that serve, those that end, and the guards of both.
+/// Returns the galgo processes of a site: the servers, including ending ones, and their guards.
 fn galgos(server: &Server) -> (Vec<u32>, Vec<u32>) {
     let folder = server.site.folder().to_str().unwrap().to_owned();
     let serves = |pid: &u32| {
@@ -132,7 +132,7 @@ fn no_request_fails() {
             streams(&socket, &asked),
         ]
     };
-    // What a process holds that took over under load, once there is none.
+    // Takes over under load once more, then waits until the load and the other processes have ended.
     let settled = || {
         let loads = load();
         assert!(server.upgrade() && server.reload());
@@ -158,12 +158,12 @@ fn no_request_fails() {
     }
     loads.into_iter().for_each(Repeated::end);
     settled();
-    // Templates and idle connections come and go. What is left of an upgrade or of a reload is there once for each.
+    // Templates and idle connections come and go. A leak would show once for each upgrade or reload.
     let slack = rounds.min(8);
     wait_until("a server that holds no more than before", || {
         holds().iter().zip(before).all(|(now, b)| *now < b + slack)
     });
-    // Templates, and their children that wait: those of the others have ended with them.
+    // Templates and their waiting children. Other servers' templates have ended, too.
     let of_others = || {
         let mut all = of_site(server.site.folder()).into_iter();
         all.any(|pid| parent(pid) != Some(server.pid()))

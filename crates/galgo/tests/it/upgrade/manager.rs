@@ -1,4 +1,4 @@
-//! What a service manager is told.
+//! Messages to a service manager.
 
 use std::{
     os::{
@@ -27,7 +27,7 @@ list![
 pub struct Manager(UnixDatagram);
 
 impl Manager {
-    /// It listens at that path.
+    /// Binds the socket at that path.
     pub fn at(path: &Path) -> Self {
         Self::of(UnixDatagram::bind(path).unwrap())
     }
@@ -37,7 +37,7 @@ impl Manager {
         Self(socket)
     }
 
-    /// The next message, but for the watchdog's.
+    /// Returns the next message other than the watchdog's.
     fn told(&self) -> Vec<String> {
         loop {
             let mut buf = [0; 4096];
@@ -56,7 +56,7 @@ impl Manager {
     }
 }
 
-/// A site whose service manager listens at a fixed name in its folder.
+/// Starts a server whose service manager listens at a fixed name in the site's folder.
 fn managed(site: Site) -> (Manager, Server) {
     let path = site.path("notify");
     let manager = Manager::at(&path);
@@ -65,7 +65,7 @@ fn managed(site: Site) -> (Manager, Server) {
     (manager, site.env("NOTIFY_SOCKET", path).start())
 }
 
-/// Microseconds of the monotonic clock.
+/// Returns the monotonic clock in microseconds.
 fn now() -> u128 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::try_from(now).unwrap().as_micros()
@@ -111,7 +111,7 @@ fn the_main_process_moves() {
     assert_ne!(server.pid(), first);
     manager.is_told(&format!("MAINPID={}", server.pid()));
     manager.is_told("READY=1");
-    // One that fails: nothing has moved.
+    // A failed upgrade does not change the main process.
     server.configure("workers = 9999");
     assert!(!server.upgrade());
     manager.is_told("RELOADING=1");
@@ -122,7 +122,7 @@ fn the_main_process_moves() {
 
 fn the_watchdog_is_fed() {
     let own: &'static str = Box::leak(std::process::id().to_string().into_boxed_str());
-    // Meant for another process.
+    // WATCHDOG_PID names another process, so the server sends no watchdog messages.
     let (manager, other) = managed(
         new_site()
             .env("WATCHDOG_USEC", "3000")
@@ -147,7 +147,7 @@ fn the_watchdog_is_fed() {
         }
     };
     fed();
-    // The new process feeds it, too.
+    // The new process feeds the watchdog, too.
     assert!(server.upgrade());
     galgo_testkit::process::assert_gone(server.child.id());
     fed();

@@ -1,4 +1,4 @@
-//! SIGUSR2: another process takes the place of the server; and what a service manager passes and is told.
+//! SIGUSR2: another process takes the place of the server. Also sockets from a service manager, and messages to it.
 
 mod failed;
 mod load;

@@ -15,8 +15,8 @@ list![
     of_another_process,
 ];
 
-/// Opens sockets as systemd does, and becomes the command behind `--`. Each word: `NAME=ADDRESS:PORT`, `NAME=/path`, or
-/// with `udp!` in front of the address.
+/// Opens sockets like systemd does, and executes the command after `--`. Each word is `NAME=ADDRESS:PORT` or `NAME=/path`,
+/// with `udp!` before the address for a UDP socket.
 const PASS: &str = r#"
 use Socket; use POSIX ();
 $^F = 100;
@@ -37,7 +37,7 @@ $ENV{LISTEN_PID} = $ENV{OTHER} // $$; $ENV{LISTEN_FDS} = $fd - 3; $ENV{LISTEN_FD
 exec @ARGV;
 "#;
 
-/// The site's server is passed these sockets.
+/// Passes these sockets to the site's server.
 pub fn passed(site: Site, sockets: &[&str]) -> Site {
     site.through(&[&["perl", "-e", PASS, "--"], sockets, &["--"]].concat())
 }
@@ -71,7 +71,7 @@ fn by_address() {
     let mut client = Client::over(UnixStream::connect(&socket).unwrap());
     client.get("/health");
     assert_eq!(client.reply().status, 200);
-    // Its file is the service manager's: it has no lock of ours.
+    // The socket file belongs to the service manager, so galgo makes no lock for it.
     assert!(!server.path("s.lock").exists());
     let fds = server.get("/cgi-bin/t?head&fds").text();
     assert_eq!(fds.trim(), "0 1 2");
@@ -116,7 +116,7 @@ fn with_an_upgrade() {
     fine(web);
 }
 
-/// A socket that a configuration names again is there still.
+/// A passed socket is kept, so that a later configuration can name it again.
 fn by_a_reload() {
     let web = free_address();
     let site = new_site().config("listen = [\"127.0.0.1:0\", \"https://fd:web\"]");
@@ -168,7 +168,7 @@ fn what_is_wrong() {
     }
 }
 
-/// The variables were inherited further than they were meant.
+/// Another process was meant to get the variables, but galgo inherited them.
 fn of_another_process() {
     let at = free_address();
     let site = passed(new_site().env("OTHER", "1"), &[&format!("web={at}")]);

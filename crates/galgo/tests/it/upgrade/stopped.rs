@@ -1,5 +1,5 @@
-//! A server that is told to end while the one that it has replaced still answers: it ends after that one, and a service manager
-//! kills neither.
+//! A server is told to end while its predecessor still answers requests: the server ends after the predecessor, and a service
+//! manager kills neither.
 
 use rustix::process::Signal;
 
@@ -13,12 +13,12 @@ list![
     one_that_has_ended_is_not_waited_for,
 ];
 
-/// Nothing ends here because it has taken too long.
+/// Clocks so long that no connection ends by them.
 const NO_LIMIT: &str = "shutdown_grace = \"1h\"\nkeep_alive = \"1h\"";
 
 const WAITS: &str = "the galgo that this one has replaced still answers requests";
 
-/// A request under way, for which the mark `go` is waited for.
+/// Starts a request that waits for the mark `go`.
 fn asked(server: &Server, name: &str) -> Client {
     let mut client = server.connect();
     client.get(&format!("/cgi-bin/t?touch={name}&await=go&head&out={name}"));
@@ -36,7 +36,7 @@ fn it_ends_after_the_old_one() {
     assert!(server.upgrade());
     server.signal(Signal::TERM);
     server.says(WAITS);
-    // The old one has heard of it: it waits for no more requests.
+    // The old server learns of the signal: its idle connections are closed.
     wait_until("the end of the idle connection", || idle.is_closed());
     server.set("go");
     assert_eq!(busy.reply().text(), "old");

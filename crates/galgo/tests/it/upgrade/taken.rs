@@ -44,7 +44,7 @@ fn the_binary_that_is_there_now_serves() {
         (executes(&server), server.get("/new").text().as_str()),
         (inode, "new")
     );
-    // And once more, from there.
+    // A third process can replace the second in the same way.
     assert!(server.upgrade());
     assert_eq!(server.get("/new").status, 200);
 }
@@ -64,12 +64,12 @@ fn requests_of_the_old_one_are_answered() {
     assert_gone(first);
 }
 
-/// Its request may be on its way when another process takes over.
+/// The next request of an idle connection may be on its way when another process takes over.
 fn an_idle_connection_has_one_more_request() {
     let server = new_site().start();
     let first = server.pid();
     let mut clients = [(); 3].map(|()| server.connect());
-    // One has asked before, and one asks for the first time.
+    // The first connection asks again, and the third asks for the first time.
     clients[0].get("/health");
     assert!(!clients[0].reply().closes());
     clients[1].get("/health");
@@ -83,7 +83,7 @@ fn an_idle_connection_has_one_more_request() {
         assert!(reply.status == 200 && reply.closes());
         assert!(client.is_over());
     }
-    // A signal ends what is left of the first process.
+    // A signal ends the rest of the first process.
     assert!(fs::exists(format!("/proc/{first}")).unwrap());
     rustix::process::kill_process(galgo_testkit::process::pid(first), Signal::TERM).unwrap();
     wait_until("the end of the silent one", || silent.is_closed());
@@ -110,7 +110,7 @@ fn a_socket_file_stays() {
         ask();
         assert_eq!(inode(), before);
     }
-    // The lock has moved, too: no other server takes the file away.
+    // The new process also holds the lock: no other server removes the socket file.
     let other = server.site.galgo(&[
         "serve",
         "-l",
@@ -120,7 +120,7 @@ fn a_socket_file_stays() {
     ]);
     other.has_err("another program listens there already");
     ask();
-    // One that the next configuration does not name goes with its lock.
+    // If the next configuration does not name the socket file, the file is removed together with its lock.
     server.configure("listen = [\"127.0.0.1:0\"]");
     assert!(server.upgrade());
     let lock = server.path("s.lock");
@@ -143,7 +143,7 @@ fn the_pid_file_moves() {
     assert!(server.upgrade());
     assert_gone(first);
     holds(server.pid());
-    // It can be told that it changes with an upgrade only.
+    // A reload does not change `pid_file`, and the log says so.
     server.configure("pid_file = \"other\"");
     assert!(server.reload());
     server.says("a change of `pid_file` takes a restart");
@@ -180,7 +180,7 @@ fn programs_see_nothing_of_it() {
     }
 }
 
-/// Root that becomes a user has a queue for each event loop; the new process, which is not root, takes these over.
+/// If root starts the server and becomes a user, each event loop has its own queue. The new process, not root, takes these over.
 fn each_event_loop_has_its_queue_again() {
     needs_root();
     let site = new_site().config("user = \"daemon\"\nworkers = 3\naccess_log = \"off\"");
@@ -210,7 +210,7 @@ fn each_event_loop_has_its_queue_again() {
     assert!(status.contains("\nUid:\t1\t1\t1\t1\n"), "{status}");
 }
 
-/// It is passed on: the new process may have read the configuration before it changed.
+/// The old process passes the signal on, because the new one may have read the configuration before it changed.
 fn a_reload_meanwhile_is_the_new_ones() {
     let server = new_site().start();
     assert!(server.upgraded_by(|| {

@@ -1,4 +1,4 @@
-//! Files that change: the very next request sees it.
+//! Files that change: the very next request sees the change.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ list![
     modules_switched_by_a_link_or_a_folder,
 ];
 
-/// As an editor or `install` does it.
+/// Replaces a file like an editor or `install` does.
 fn rename_over(path: &Path, text: &str) {
     let new = path.with_extension("new");
     fs::write(&new, text).unwrap();
@@ -38,7 +38,7 @@ fn warm(server: &Server, target: &str, says: &str) {
     assert_eq!(reply.text(), format!("warm {says}"), "{}", server.errors());
 }
 
-/// Whatever it is that answers: it is this version.
+/// Asserts that this version answers, cold or warm.
 fn version(server: &Server, target: &str, says: &str) {
     let text = server.get(target).text();
     assert_eq!(text.split(' ').next_back(), Some(says), "{target}");
@@ -69,7 +69,7 @@ fn a_program_replaced_by_a_rename() {
     }
 }
 
-/// A template of it may be executed just now, and while the kernel looks for its interpreter it lets nobody write.
+/// A template of the script may just be executed: the kernel forbids writing while it looks for the interpreter.
 fn write_in_place(script: &Path, text: &str) {
     wait_until("a script that can be written", || {
         let written = fs::write(script, text);
@@ -87,7 +87,7 @@ fn a_script_written_in_place() {
         .start();
     let folder = server.path("cgi-bin");
     for n in 0..4 {
-        // The same length each time: its time alone tells.
+        // The text has the same length each time, so only the modification time changes.
         write_in_place(&folder.join("p.pl"), &perl("", &format!("'{n}'")));
         write_in_place(&folder.join("p.py"), &python("", &format!("'{n}'")));
         for target in ["/cgi-bin/p.pl", "/cgi-bin/p.py"] {
@@ -108,8 +108,7 @@ fn a_program_cannot_be_written_in_place() {
     assert_eq!(server.get("/cgi-bin/p").status, 404);
 }
 
-/// What a version of a module says grows, for Python takes a compiled module for that of a source of
-/// the same length and second.
+/// Each version prints a longer text, because Python uses a compiled module if the source has the same length and second.
 fn said(n: usize) -> String {
     format!("{n}{}", "x".repeat(n))
 }
@@ -163,7 +162,7 @@ fn a_module_replaced() {
     }
 }
 
-/// Also while it is being loaded: no answer is older than the file was when it was asked for.
+/// The module is also replaced while it is being loaded: no answer is older than the file at the time of the request.
 fn a_module_replaced_under_load() {
     for target in ["/cgi-bin/p.pl", "/cgi-bin/p.py"] {
         let server = with_modules().without_waiting().start();
@@ -189,7 +188,7 @@ fn a_module_replaced_under_load() {
                 rename_over(&lib.join("M.pm"), &perl_module(n));
                 rename_over(&lib.join("m.py"), &python_module(n));
                 now.store(n, Ordering::SeqCst);
-                // Sometimes in the middle of loading, sometimes behind it.
+                // Sometimes in the middle of loading, sometimes after it.
                 thread::sleep(Duration::from_millis(20 * (n as u64 % 5)));
             }
             over.store(true, Ordering::SeqCst);
@@ -199,7 +198,7 @@ fn a_module_replaced_under_load() {
     }
 }
 
-/// A program that writes to what it loads is answered all the same, and not loaded each time.
+/// A program that writes to a module that it loads is still answered, and is not loaded again for each request.
 fn a_module_that_changes_all_the_time() {
     let writes = "BEGIN { require './lib/M.pm' }\n\
                   open(my $o, '>>', 'lib/M.pm') or die; print $o \"# \\n\"; close $o;";
@@ -216,7 +215,7 @@ fn a_module_that_changes_all_the_time() {
     assert!(loaded as u64 <= most, "loaded {loaded} times");
 }
 
-/// Releases are switched by a link, or by renaming folders: no file changes then.
+/// A link or a rename of folders switches to another release: no file changes then.
 fn modules_switched_by_a_link_or_a_folder() {
     let uses = perl(
         "use lib '../linked', '../moved'; use M; use N;",

@@ -1,4 +1,4 @@
-//! A child of a template, beside a program that was executed.
+//! A child of a template compared with a program that was executed.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ list![
     as_if_it_had_been_executed
 ];
 
-/// Two templates take turns: what one answer tells of its addresses does not hold for the next.
+/// Two templates take turns: addresses that one answer reveals do not hold for the next.
 fn siblings_have_different_addresses() {
     let shows = format!(
         "{C}int main(void){{int here;\
@@ -22,7 +22,7 @@ fn siblings_have_different_addresses() {
         .start();
     becomes(&server, "/cgi-bin/p", "warm");
     has_templates(&server, 2);
-    // A template that has no child ready at this moment, or was only just loaded, is passed over.
+    // If a template has no child ready, or was only just loaded, the other template answers again.
     let answers = eventually("templates by turns", || {
         let answers: Vec<String> = (0..8).map(|_| server.get("/cgi-bin/p").text()).collect();
         let by_turns = answers.windows(2).all(|w| w[0] != w[1]);
@@ -36,7 +36,7 @@ fn siblings_have_different_addresses() {
                 .collect()
         })
         .collect();
-    // main, the stack, the C library: two places of each.
+    // main, the stack and the C library: each is at two addresses.
     assert!(columns.iter().all(|c| c.len() == 2), "{answers:#?}");
 }
 
@@ -86,7 +86,7 @@ fn as_if_it_had_been_executed() {
     });
     let shown = |target: &str| -> BTreeSet<String> {
         let text = server.get(target).text();
-        // RLIMIT_LOCKS is another one for each process.
+        // RLIMIT_LOCKS differs for each process.
         let own = [
             "UNIQUE_ID=",
             "REMOTE_PORT=",
@@ -102,7 +102,7 @@ fn as_if_it_had_been_executed() {
     assert!(cold.remove("how cold") && warm.remove("how warm"));
     assert_eq!(cold, warm);
     let folder = server.path("cgi-bin");
-    // By this the reaper knows what a program leaves running.
+    // The reaper recognises leftover processes by this limit.
     let marks = ["/cold/p", "/warm/p", "/warm/p"].map(|target| {
         let text = server.get(target).text();
         let mut lines = text.lines();
@@ -114,7 +114,7 @@ fn as_if_it_had_been_executed() {
         mark[0]
     });
     assert!(marks[0] != marks[1] && marks[1] != marks[2], "{marks:?}");
-    // That of this process: nobody changes it.
+    // The nice value of this test process, which galgo does not change.
     let nice = rustix::process::getpriority_process(None).unwrap();
     for line in [
         format!("argument {}/p", folder.display()),

@@ -1,7 +1,7 @@
-//! Descriptors that a program opened while it was loaded: each child has exactly those, at the same numbers.
+//! Descriptors that a program opened while it was loaded: each child has exactly these, at the same numbers.
 //!
-//! A program opens, copies and closes files at random while it is loaded, and notes what it has then. For each request it
-//! says whether it has the same.
+//! A program opens, copies and closes files at random while it is loaded, and records the result. For each request it reports
+//! whether it has the same descriptors.
 
 use super::{loading, perl, site};
 use crate::harness::{list, new_site};
@@ -21,7 +21,7 @@ list![
 ];
 
 const SETS: u32 = 5;
-/// Of each set. The children that report are the first, the second, the fourth and the eighth.
+/// Requests for each set. The first, second, fourth and eighth child send reports.
 const REQUESTS: usize = 9;
 
 fn with_data(site: Site) -> Site {
@@ -30,7 +30,7 @@ fn with_data(site: Site) -> Site {
     })
 }
 
-/// Asks each program; all of their children are warm.
+/// Asks each program, and asserts that its children are warm and have the same descriptors.
 fn keeps(site: Site, names: &[String]) {
     let server = with_data(site).start();
     for name in names {
@@ -41,7 +41,7 @@ fn keeps(site: Site, names: &[String]) {
     }
 }
 
-/// In C, with `DATA` and `SEED` defined.
+/// A program in C, with `DATA` and `SEED` defined.
 const RANDOM: &str = r#"
 static char had[32768], has[32768];
 static void table(char *to) {
@@ -164,7 +164,7 @@ for n in range(25):
 had = table()
 "#;
 
-/// What a site has every Python program load.
+/// The site makes every Python program load this module.
 fn python_keeps_random_sets() {
     let mut site = site();
     let data = format!("{:?}", format!("{}/data/", site.folder().display()));
@@ -297,7 +297,7 @@ fn a_file_that_perl_opened_while_loading_is_read_by_each_request() {
     }
 }
 
-/// Of one open file: what is read by one is not read by the other.
+/// The copies belong to the same open file: if one reads, the position of the other moves, too.
 fn copies_share_one_offset() {
     let does = "int a = open(\"/etc/services\", O_RDONLY); lseek(a, 7, SEEK_SET); \
         dup2(a, 20); open(\"/etc/services\", O_RDONLY); lseek(a + 1, 7, SEEK_SET);";
@@ -317,7 +317,7 @@ fn copies_share_one_offset() {
     }
 }
 
-/// A log of its own in place of standard error, or no standard input: cold, and the log says why.
+/// A program that replaces standard error by its own log, or closes standard input, starts cold, and the log says why.
 fn a_replaced_standard_stream_stays_replaced() {
     let site = site();
     let log = site.path("own.log");
@@ -349,7 +349,7 @@ fn a_replaced_standard_stream_stays_replaced() {
     }
 }
 
-/// A lock belongs to the open file: a child that opens that anew would not have it.
+/// A lock belongs to the open file: a child that opens the file anew would not have the lock.
 fn a_lock_is_kept() {
     let site = site();
     let lock = site.path("lock").display().to_string();
@@ -369,7 +369,7 @@ fn a_lock_is_kept() {
     }
 }
 
-/// What one request wrote into it another one would read.
+/// Otherwise a request could read what another request wrote into the pipe.
 fn a_pipe_of_ruby_is_not_shared() {
     let site = site();
     let root = site.folder().display().to_string();

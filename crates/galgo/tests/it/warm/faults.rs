@@ -1,4 +1,4 @@
-//! Templates that die, hang, or whose children crash.
+//! Templates that die or hang, and templates whose children crash.
 
 use std::{
     collections::BTreeSet,
@@ -79,7 +79,7 @@ fn waiting_children_killed() {
     }
 }
 
-/// Requests do not wait for it, and it is given up where a cold start would be.
+/// Requests do not wait for the template, which is ended by the same clock as a cold start.
 fn a_template_that_hangs_while_it_is_loaded() {
     let hangs = loading("if (how()[0] == 'w') for (;;) pause();");
     let server = site()
@@ -89,7 +89,7 @@ fn a_template_that_hangs_while_it_is_loaded() {
         .start();
     let gone = "not loaded for warm starts: it has not come to its first line";
     let mut meanwhile = 0;
-    // A machine that stands still for so long is no test.
+    // On a machine that stands still for that long, 504 is fine.
     let cold = |reply: Reply| reply.status == 504 || reply.text() == "cold";
     wait_until("the end of the template", || {
         assert!(cold(server.get("/cgi-bin/p")));
@@ -100,7 +100,7 @@ fn a_template_that_hangs_while_it_is_loaded() {
     assert!(cold(server.get("/cgi-bin/p")));
 }
 
-/// One that was stopped gives no children: those that wait are used up, then it is replaced.
+/// A stopped template makes no children: requests use up the waiting ones, then the template is replaced.
 fn a_template_that_stands_still() {
     let server = site()
         .compiled("cgi-bin/p", &c(""), &[])
@@ -123,7 +123,7 @@ fn a_template_that_stands_still() {
     becomes(&server, "/cgi-bin/p", "warm");
 }
 
-/// And both are not loaded again at once, so that nobody learns from a series of crashes.
+/// The program is not loaded again at once, so that an attacker learns nothing from a series of crashes.
 fn a_child_that_crashes_retires_its_template() {
     let crashes = format!(
         "{C}int main(void){{if(strstr(getenv(\"QUERY_STRING\"),\"crash\"))raise(SIGSEGV);\
@@ -131,7 +131,7 @@ fn a_child_that_crashes_retires_its_template() {
     );
     let server = site().compiled("cgi-bin/p", &crashes, &[]).start();
     becomes(&server, "/cgi-bin/p", "warm");
-    // Both can be asked: one that is being loaded is a process, too.
+    // Waits until both templates can be asked, because a template that is being loaded is a process, too.
     server.says("in all 2 of 64 templates");
     let first = has_templates(&server, 2);
     let left = || {
@@ -141,7 +141,7 @@ fn a_child_that_crashes_retires_its_template() {
             .count()
     };
     let before = Instant::now();
-    // On a slow machine the pause may be over, and others be there, whenever it is looked at.
+    // On a slow machine the pause may be over before the check, and new templates be there.
     let in_time = || before.elapsed() < PAUSE;
     let crashes = |times| {
         assert_eq!(server.get("/cgi-bin/p?crash").status, 502);
@@ -158,11 +158,11 @@ fn a_child_that_crashes_retires_its_template() {
     let cold = server.get("/cgi-bin/p").text() == "cold";
     assert!(cold || !in_time(), "loaded at once");
     becomes(&server, "/cgi-bin/p", "warm");
-    // A crash of a cold start is no template's.
+    // A crash of a cold start does not count against a template.
     assert_eq!(server.get("/cgi-bin/p?crash").status, 502);
 }
 
-/// A process that is made the server's own child (CLONE_PARENT) is nobody's to wait for.
+/// No other process waits for a program's process that became the server's own child (CLONE_PARENT).
 fn zombies_of_programs_are_reaped() {
     let leaves = format!(
         "{C}int main(void){{for(int i=0;i<5;i++)\
@@ -189,11 +189,11 @@ fn zombies_of_programs_are_reaped() {
     assert_eq!(server.get("/cgi-bin/p").status, 200);
 }
 
-/// Wherever it is met while a template is loaded, the program is not cold for good.
+/// At whatever point of loading the shortage occurs, the program does not stay cold.
 fn a_passing_shortage_of_descriptors() {
     const PROGRAMS: usize = 32;
     let add = |site: Site, n| site.file(&format!("cgi-bin/p{n}"), perl("", "''"), 0o755);
-    // The request is started cold meanwhile, which holds descriptors, too.
+    // Requests start cold meanwhile, and those programs hold descriptors, too.
     let site = site().config("max_templates = 200").without_waiting();
     let server = (0..PROGRAMS).fold(site, add).start();
     let pid = Pid::from_raw(server.pid() as i32);
@@ -211,7 +211,7 @@ fn a_passing_shortage_of_descriptors() {
         let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
         let number = |e: fs::DirEntry| e.file_name().to_str()?.parse::<u64>().ok();
         let open: BTreeSet<u64> = open.flatten().filter_map(number).collect();
-        // So many numbers are left.
+        // Leaves `n / 2` descriptor numbers free.
         let first = (0..).filter(|fd| !open.contains(fd)).nth(n / 2);
         let before = limit(first).unwrap();
         client.get(&format!("/cgi-bin/p{n}"));

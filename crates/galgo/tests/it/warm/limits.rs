@@ -1,4 +1,4 @@
-//! How many templates there are, how much they hold, and how long.
+//! Limits of the number, the memory and the life of templates.
 
 use std::{fs, thread, time::Instant};
 
@@ -32,7 +32,7 @@ fn kept(server: &Server) -> Vec<String> {
     names
 }
 
-/// The program that was not asked for longest gives way, for the first template of another.
+/// The program with the longest time since its last request gives way to the first template of another program.
 fn the_number_of_templates() {
     let server = ["a", "b", "d"]
         .into_iter()
@@ -44,9 +44,9 @@ fn the_number_of_templates() {
     has_templates(&server, 2);
     becomes(&server, "/cgi-bin/b", "warm");
     has_templates(&server, 3);
-    // A template that is just making a child is not seen as one.
+    // A template that is just making a child does not look like one.
     wait_until("one that gave way", || kept(&server) == ["a", "a", "b"]);
-    // What is bounded is shown: how many there are, and what they hold together.
+    // The log shows the bounded figures: the number of templates, and their memory in total.
     server.says("; in all 3 of 3 templates, ");
     server.says(" of 1024 MiB");
     let before = Instant::now();
@@ -57,7 +57,7 @@ fn the_number_of_templates() {
     if stays_cold(&server, "/cgi-bin/a", before) {
         assert_eq!(server.get("/cgi-bin/b").text(), "warm ");
     }
-    // One that was ended may be seen for a while; the server says how many it has.
+    // A template that was ended may still be visible for a while, so the number comes from the server's log.
     let errors = server.errors();
     let counts = errors.lines().filter_map(|l| l.split("; in all ").nth(1));
     let counts: Vec<_> = counts.map(|l| l.split(" of ").next().unwrap()).collect();
@@ -67,8 +67,8 @@ fn the_number_of_templates() {
     );
 }
 
-/// A program that gave way does not come back at once, or programs in turn would do nothing but load. It had its
-/// templates until `before`; false: on this machine it may be back by now.
+/// Asserts that a program that gave way is not loaded again at once; otherwise programs would only take turns loading. The
+/// program had its templates until `before`. Returns false if it may be loaded again by now, on a slow machine.
 fn stays_cold(server: &Server, target: &str, before: Instant) -> bool {
     let cold = server.get(target).text().starts_with("cold ");
     assert!(cold || before.elapsed() >= PAUSE, "loaded again at once");
@@ -81,7 +81,7 @@ fn the_memory_of_templates() {
         .file("cgi-bin/a", perl("", "'a'"), 0o755)
         .file("cgi-bin/b", perl("", "'b'"), 0o755)
         .start();
-    // One may be loaded, and is more than that already.
+    // A single template is always allowed, even though it exceeds the limit.
     becomes(&server, "/cgi-bin/a", "warm a");
     has_templates(&server, 1);
     let before = Instant::now();
@@ -113,7 +113,7 @@ fn templates_nobody_asks_for_leave() {
     }
 }
 
-/// Neither the server nor a template has more descriptors, processes or memory after them.
+/// Neither the server nor a template has more descriptors, processes or memory afterwards.
 fn ten_thousand_requests() {
     let server = site().compiled("cgi-bin/p", &c(""), &[]).start();
     let ask = |count: usize| {
@@ -129,7 +129,7 @@ fn ten_thousand_requests() {
             }
         });
         wait_until("the end of all processes", || processes(&server).is_empty());
-        // One that is just making a child has more descriptors.
+        // A template that is just making a child has more descriptors.
         let (kept, theirs_open) = eventually("two templates at rest", || {
             let kept = templates(&server);
             let open: usize = kept.iter().map(|pid| descriptors(*pid)).sum();
@@ -144,7 +144,7 @@ fn ten_thousand_requests() {
     let before = ask(1000);
     let after = ask(10_000);
     assert_eq!(before.0, after.0, "other templates: {}", server.errors());
-    // Connections on their way out, and children that wait.
+    // Some connections are closing, and some children wait for requests.
     assert!(
         after.1 <= before.1 + 16,
         "descriptors: {before:?}, {after:?}"

@@ -1,7 +1,7 @@
-//! Programs kept loaded (`start = "warm"`): what must hold although a request's process is forked
-//! from one that was there before.
+//! Programs kept loaded (`start = "warm"`): guarantees that must hold although a request's process is forked from an older
+//! process.
 //!
-//! Programs say whether they are warm by what the kernel keeps of a template's first environment.
+//! Programs find out whether they are warm from the kernel's copy of a template's first environment.
 
 mod changes;
 mod children;
@@ -42,15 +42,15 @@ pub fn tests() -> Vec<Test> {
     .concat()
 }
 
-/// A site whose programs are all to be warm.
+/// Returns a site whose programs all start warm.
 fn site() -> Site {
     new_site().defaults("start = \"warm\"")
 }
 
-/// A program that was given up, or that failed, stays cold for so long at least.
+/// Minimum time that a program stays cold after it was given up or has failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What every C program here begins with: `how()` is "warm" or "cold".
+/// The beginning of every C program here: `how()` returns "warm" or "cold".
 const C: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -80,21 +80,21 @@ static const char *how(void) {
 }
 "#;
 
-/// A C program that prints how it was started, and `says`.
+/// Returns a C program that prints how it was started, and `says`.
 pub fn c(says: &str) -> String {
     format!(
         "{C}int main(void){{printf(\"Content-Type: text/plain\\n\\n%s %s\", how(), \"{says}\");}}\n"
     )
 }
 
-/// A C program that does something while it is loaded.
+/// Returns a C program that runs `does` while it is loaded.
 fn loading(does: &str) -> String {
     format!(
         "{C}__attribute__((constructor)) static void load(void){{{does}}}\nint main(void){{printf(\"Content-Type: text/plain\\n\\n%s\", how());}}\n"
     )
 }
 
-/// Perl, which prints how it was started, and an expression.
+/// Returns a Perl program that prints how it was started, and an expression.
 pub fn perl(before: &str, says: &str) -> String {
     format!(
         "#!/usr/bin/perl\nuse strict;\n{before}\nopen(my $f, '<', '/proc/self/environ');\n\
@@ -103,7 +103,7 @@ pub fn perl(before: &str, says: &str) -> String {
     )
 }
 
-/// Python, which prints how it was started, and an expression.
+/// Returns a Python program that prints how it was started, and an expression.
 pub fn python(before: &str, says: &str) -> String {
     format!(
         "#!/usr/bin/env python3\n{before}\n\
@@ -112,8 +112,8 @@ pub fn python(before: &str, says: &str) -> String {
     )
 }
 
-/// The templates of a server: they read from descriptor 3. A child has it, too, until it waits, but
-/// reads nothing from it.
+/// Returns the templates of a server: they read from descriptor 3. A child also has this descriptor until it waits, but reads
+/// nothing from it.
 pub fn templates(server: &Server) -> Vec<u32> {
     needs_root();
     let reads_control = |pid: &u32| {
@@ -127,7 +127,7 @@ pub fn templates(server: &Server) -> Vec<u32> {
     pids().filter(is_template).collect()
 }
 
-/// The templates' children that wait.
+/// Returns the templates' children that wait for requests.
 fn waiting(server: &Server) -> Vec<u32> {
     let templates = templates(server);
     let waits = |pid: &u32| parent(*pid) == Some(server.pid()) && waits_for_a_request(*pid);
@@ -137,7 +137,7 @@ fn waiting(server: &Server) -> Vec<u32> {
         .collect()
 }
 
-/// Waits until the server has so many templates.
+/// Waits until the server has `count` templates.
 fn has_templates(server: &Server, count: usize) -> Vec<u32> {
     eventually(&format!("{count} templates"), || {
         let all = templates(server);
@@ -146,18 +146,18 @@ fn has_templates(server: &Server, count: usize) -> Vec<u32> {
 }
 
 fn kill(pid: u32) {
-    // It may have gone meanwhile.
+    // The process may have ended meanwhile.
     let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL);
 }
 
-/// How often the error log has a line with both.
+/// Returns how many lines of the error log contain both.
 pub fn says(server: &Server, program: &str, words: &str) -> usize {
     let errors = server.errors();
     let both = |l: &&str| l.contains(program) && l.contains(words);
     errors.lines().filter(both).count()
 }
 
-/// Asks until a program is answered as `how` says.
+/// Asks until the program's answer begins with `how`.
 pub fn becomes(server: &Server, target: &str, how: &str) {
     wait_until(&format!("a {how} start of {target}"), || {
         let reply = server.get(target);

@@ -1,6 +1,6 @@
-//! Two versions of a module: the one that runs is the one that a cold start runs, for every request, whatever earlier ones loaded.
+//! Two versions of a module: every request runs the version that a cold start would run, whatever earlier requests loaded.
 //!
-//! Each program has its modules beside itself, and other versions of some in `lib`. It is asked in many ways, cold and warm.
+//! Each program has modules in its own folder, and other versions of some in `lib`. It is asked in many ways, cold and warm.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ list![
     check_finds_both_alike,
 ];
 
-/// Requests of each way; those of all ways are of one program.
+/// Requests of each way; the same program gets the requests of all ways.
 const ROUNDS: usize = 5;
 
 /// Adds a Python program `t.py` and its modules to a folder.
@@ -118,14 +118,14 @@ pub fn same_as(server: &Server, warm: &str, cold: &str, ways: &[&str]) {
     }
 }
 
-/// A site whose programs are started cold at `/cold/`.
+/// Returns a site whose programs start cold at `/cold/`.
 fn both(folder: &str) -> Site {
     site().config(&format!(
         "[[route]]\npath = \"/cold/\"\ncgi = \"{folder}\"\nstart = \"cold\"\n"
     ))
 }
 
-/// The two versions of a module change places.
+/// Swaps the two versions of a module.
 fn swap(server: &Server, name: &str) {
     let folder = server.path("cgi-bin");
     let [beside, other, between] =
@@ -208,7 +208,7 @@ print exists $INC{'Two.pm'} ? 'known' : 'unknown' if $way eq 'known';
     same(&server, "/cgi-bin/t.pl", &ways);
 }
 
-/// Ruby takes a feature for loaded if one of that name came from any folder that it searches now.
+/// Ruby treats a feature as loaded if a file of that name was loaded from any folder in the current search path.
 fn ruby_modules() {
     let program = r#"#!/usr/bin/ruby
 lib = File.join(File.dirname(File.expand_path(__FILE__)), 'lib')
@@ -225,7 +225,7 @@ print "Content-Type: text/plain\n\n#{way} #{defined?(Abbrev::WHICH) && Abbrev::W
 print "Content-Type: text/plain\n\n", $LOADED_FEATURES.any? { |f| f.end_with?('/ostruct.rb') }
 require 'ostruct'
 "#;
-    // The script does not say that it searches elsewhere: another file does.
+    // Another file changes the search path, so the script itself does not show it.
     let hidden = program.replace("$LOAD_PATH.unshift(lib)", "require './search'");
     let hidden = hidden.replace("$:.unshift(lib)", "require './search'");
     let server = both("cgi-bin")
@@ -327,7 +327,7 @@ fn php_includes() {
     same(&server, "/cgi-bin/t.php", &["plain", "own"]);
 }
 
-/// The library's version makes a mark when it is loaded: no request loads it.
+/// The library's version makes a mark when it is loaded, but no request loads it.
 fn what_a_program_does_not_load_is_not_loaded_ahead() {
     let site = site();
     let root = site.folder().display().to_string();
@@ -366,7 +366,7 @@ fn what_a_program_does_not_load_is_not_loaded_ahead() {
     }
 }
 
-/// `galgo check --warm` asks cold and warm, and says what differs.
+/// `galgo check --warm` asks cold and warm, and prints the differences.
 fn check_finds_both_alike() {
     let program = "#!/usr/bin/python3\nimport sys\nsys.path.insert(0, 'lib')\nimport colorsys, wave\n\
         print('Content-Type: text/plain\\n\\n' + getattr(colorsys, 'which', 'std'))\n";

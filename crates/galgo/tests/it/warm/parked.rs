@@ -1,4 +1,4 @@
-//! Node programs that cannot be forked: each request has a process that was started before it.
+//! Node programs that cannot be forked: each request gets a process that was started before the request.
 
 use std::{
     collections::BTreeSet,
@@ -27,14 +27,14 @@ list![
     parked_processes_are_bounded,
 ];
 
-/// A package that starts a thread when it is loaded, which tells what it was given.
+/// A package that starts a thread when it is loaded. The thread reports the query in its own environment.
 const PACKAGE: &str = r#"
 const { Worker } = require("worker_threads");
 const text = 'require("worker_threads").parentPort.postMessage(process.env.QUERY_STRING)';
 exports.asked = new Promise((tell) => new Worker(text, { eval: true }).once("message", tell));
 "#;
 
-/// Prints its pid, the query that the thread was born with, and `says`.
+/// Returns a program that prints its pid, the query that the thread had at its start, and `says`.
 fn script(says: &str) -> String {
     format!(
         "#!/usr/bin/env node\nconst fs = require('fs');\n\
@@ -51,7 +51,7 @@ fn with(says: &str) -> Site {
     )
 }
 
-/// Node processes that one of these has started, and that read from descriptor 3.
+/// Returns Node processes that are children of these parents and read from descriptor 3.
 fn waiting(parents: &[u32]) -> Vec<u32> {
     needs_root();
     let reads = |pid: &u32| {
@@ -71,7 +71,7 @@ fn has_parked(server: &Server, count: usize) -> Vec<u32> {
     have_parked(&[server.pid()], count)
 }
 
-/// The processes that wait for requests, once these parents have so many.
+/// Waits until these parents have `count` parked processes, and returns them.
 pub fn have_parked(parents: &[u32], count: usize) -> Vec<u32> {
     eventually(&format!("{count} parked processes"), || {
         let all = waiting(parents);
@@ -79,7 +79,7 @@ pub fn have_parked(parents: &[u32], count: usize) -> Vec<u32> {
     })
 }
 
-/// Asks until it was found so often that the program has to be parked.
+/// Asks until the log has said `times` times that the program must be parked.
 fn becomes_parked(server: &Server, target: &str, times: usize) {
     wait_until("a program that is parked", || {
         assert_eq!(server.get(target).status, 200, "{}", server.errors());
@@ -87,7 +87,7 @@ fn becomes_parked(server: &Server, target: &str, times: usize) {
     });
 }
 
-/// The pid and the other lines of an answer.
+/// Returns the pid and the other lines of an answer.
 fn answer(server: &Server, target: &str) -> (u32, Vec<String>) {
     let reply = server.get(target);
     assert_eq!(reply.status, 200, "{}", server.errors());
@@ -111,12 +111,12 @@ fn a_script_that_cannot_be_forked() {
         assert!(used.insert(pid), "{pid} served twice");
         wait_until("its end", || !pids().any(|other| other == pid));
     }
-    // Those that replace others say nothing.
+    // Replacements are parked without a message.
     assert_eq!(says(&server, "/p:", "parked for warm starts in"), 1);
     assert_eq!(says(&server, "/p:", "started cold"), 0);
 }
 
-/// What a process can see of how it was started.
+/// Prints all that a process can see of how it was started.
 const SHOWS: &str = r#"...[
     ...process.argv, ...process.execArgv, process.argv0, process.title, process.cwd(), process.umask(), process.exitCode,
     ...Object.entries(process.env).map((e) => `variable ${e.join('=')}`),
@@ -142,7 +142,7 @@ fn parked_as_if_it_had_been_executed() {
     let before = has_parked(&server, 2);
     let shown = |target: &str| -> (u32, BTreeSet<String>) {
         let (pid, said) = answer(&server, target);
-        // Each program has a mark of its own, which is this limit.
+        // Each program has its own mark: this limit.
         let mark = "Max file locks";
         let own = [
             "UNIQUE_ID=",
@@ -151,7 +151,7 @@ fn parked_as_if_it_had_been_executed() {
             "REQUEST_URI=",
             mark,
         ];
-        // The columns of limits are padded: how far depends on the pid's digits.
+        // The columns of limits are padded according to the number of digits of the pid.
         let columns = |line: String| {
             line.split(' ')
                 .filter(|c| !c.is_empty())
@@ -170,7 +170,7 @@ fn parked_as_if_it_had_been_executed() {
     }
 }
 
-/// A parked process is killed where it has not begun to read its request: nobody loses one by that.
+/// The test kills a parked process only before it has begun to read its request, so no request is lost.
 fn parked_processes_killed_under_load() {
     let server = with("'fine'").without_waiting().start();
     becomes_parked(&server, "/cgi-bin/p", 1);
@@ -190,7 +190,7 @@ fn parked_processes_killed_under_load() {
         wait_until("parked processes to be killed", || {
             for pid in waiting(&[server.pid()]) {
                 stop(pid);
-                // It may have come on before it stood still.
+                // The process may have taken a request before it stopped.
                 if waiting(&[server.pid()]).contains(&pid) {
                     kill(pid);
                     killed += 1;
@@ -207,11 +207,11 @@ fn parked_processes_killed_under_load() {
 }
 
 fn signal(pid: u32, signal: Signal) {
-    // It may have gone meanwhile.
+    // The process may have ended meanwhile.
     let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), signal);
 }
 
-/// Has a process stand still, and waits until it does.
+/// Stops a process, and waits until it stands still.
 fn stop(pid: u32) {
     signal(pid, Signal::STOP);
     wait_until("a process that stands still", || {
@@ -220,7 +220,7 @@ fn stop(pid: u32) {
     });
 }
 
-/// It does not take its request: another does.
+/// The stopped process does not take its request: another process does.
 fn a_parked_process_that_stands_still() {
     let server = with("'fine'").without_waiting().start();
     becomes_parked(&server, "/cgi-bin/p", 1);
@@ -249,7 +249,7 @@ fn the_next_request_sees_a_change() {
         });
         becomes_parked(&server, "/cgi-bin/p", n + 1);
     }
-    // And with what stood in the way gone it is forked.
+    // After the obstacle is removed, the program is forked again.
     let mended = "exports.asked = Promise.resolve('mended')";
     fs::write(server.path("cgi-bin/node_modules/pack/index.js"), mended).unwrap();
     fs::write(&program, script("'forked'")).unwrap();
@@ -262,7 +262,7 @@ fn the_next_request_sees_a_change() {
     assert_eq!(says(&server, "/p:", "parked, for it cannot be forked"), 4);
 }
 
-/// In number, and in the time that nobody asks for them.
+/// The number of parked processes and their idle time are limited.
 fn parked_processes_are_bounded() {
     let server = with("'fine'")
         .compiled("cgi-bin/other", &c(""), &[])

@@ -1,8 +1,8 @@
-//! What children tell about the modules they loaded: a child in an attacker's hands tells what it likes. The next
-//! template, and with it all later visitors, must not be in these hands then.
+//! Reports of children about the modules they loaded: a child under an attacker's control may report anything. The attacker
+//! must not gain control of the next template, and with it of all later visitors.
 //!
-//! A program here attacks where the query says so. It leaves files that make a mark when they are loaded, and names them,
-//! together with one good module, by which is seen that a template has been loaded with what it told.
+//! Each program here attacks if the query says so. It plants files that make a mark when they are loaded, and reports their
+//! names with one good module. If a template has the good module, it has used the report.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ list![
     a_child_that_ends_after_its_output_is_heard,
 ];
 
-/// Attacks, and asks as others do until a template knows the good module.
+/// Attacks, and sends ordinary requests until a template knows the good module.
 fn attack(site: Site) {
     attack_at(site, "/cgi-bin/p");
 }
@@ -39,13 +39,13 @@ pub fn attack_at(site: Site, path: &str) {
         assert!(!mark.exists(), "{}", fs::read_to_string(&mark).unwrap());
         knows
     });
-    // What it plants beside itself may change the folder while a template is being loaded.
+    // The planted files may change the folder while a template is being loaded.
     let [cold, changed] = ["cold for", "has changed; cold for"].map(|w| says(&server, "/p:", w));
     assert_eq!(cold, changed, "{}", server.errors());
 }
 
-/// Writes into the memory that it shares with the server, and leaves so that nothing else is written there. It may write into
-/// its own folder, and plants a module there.
+/// Returns a program that writes into the memory it shares with the server, and exits so that nothing overwrites that. The
+/// program may write into its own folder, and plants a module there.
 pub fn writes_code(root: &str, folder: &str) -> String {
     format!(
         r#"#!/usr/bin/env python3
@@ -73,7 +73,7 @@ print('knows' if 'colorsys' in sys.modules else 'visited', end='')
     )
 }
 
-/// Most children exit a moment after their output has ended: this one long after it.
+/// Most children exit a moment after the end of their output; this one exits long after it.
 fn a_child_that_ends_after_its_output_is_heard() {
     let program = "#!/usr/bin/env python3\nimport os, sys, time\n\
         print('Content-Type: text/plain\\n')\n\
@@ -97,7 +97,7 @@ fn python_code_in_place_of_a_name() {
     );
 }
 
-/// The program has a folder of its own that modules are looked for in, and may write there.
+/// The search path of the program contains a folder that the program may write to.
 fn perl_files_by_their_path() {
     let site = site();
     let root = site.folder().display().to_string();
@@ -168,7 +168,7 @@ fs.writeSync(1, 'Content-Type: text/plain\n\n' + said);
     attack(site.file("cgi-bin/p", text, 0o755));
 }
 
-/// Modules that are there, but end the process or print when they are loaded.
+/// These modules exist, but end the process or print when they are loaded.
 fn what_ends_or_prints_does_not_make_a_program_cold() {
     let text = r#"#!/usr/bin/perl
 use lib 'lib';

@@ -1,4 +1,4 @@
-//! Programs that can only be cold: answered all the same, and the log says why, once.
+//! Programs that can only start cold: they are answered, and the log says why, once.
 
 use super::{loading, perl, python, says, site};
 use crate::harness::list;
@@ -15,7 +15,7 @@ list![
     what_was_not_stopped_is_not_started_again,
 ];
 
-/// Asks each program three times.
+/// Asks each program three times, and asserts that the log gives the reason once.
 fn told_once(site: Site, programs: &[(&str, &str)]) {
     let server = site.start();
     for (name, words) in programs {
@@ -25,7 +25,7 @@ fn told_once(site: Site, programs: &[(&str, &str)]) {
             assert_eq!(reply.status, 200, "{name}: {}", server.errors());
             assert!(text.starts_with("cold"), "{name}: {text}");
         }
-        // Where a file of it seemed to change while it was loaded it is tried again, later.
+        // If a file of the program seemed to change during loading, galgo tries again later.
         wait_until(words, || {
             server.get(&format!("/cgi-bin/{name}"));
             says(&server, &format!("/{name}:"), words) > 0
@@ -57,7 +57,7 @@ fn what_a_file_shows() {
 }
 
 fn what_loading_shows() {
-    // Waits where the program is a template, so that it is still there when it is looked at.
+    // If the program is a template, the thread waits, so that it is still there when galgo looks.
     let thread = super::loading("static pthread_t t; pthread_create(&t, NULL, wait_for_ever, NULL);")
         .replace("#include <time.h>", "#include <time.h>\n#include <pthread.h>\nstatic void *wait_for_ever(void *n){pause();return n;}");
     let site = site()
@@ -124,7 +124,7 @@ fn what_loading_shows() {
     );
 }
 
-/// It is there while the program is loaded, and each request has its own, or none.
+/// The variable has its configured value while the program is loaded. Each request has its own value, or none.
 fn what_a_route_says_may_be_read() {
     let early = "our $early; BEGIN { $early = $ENV{PATH_INFO} . defined $ENV{HTTP_X} }";
     let linked = loading("early = getenv(\"PATH_INFO\");")
@@ -155,7 +155,7 @@ fn what_a_route_says_may_be_read() {
     super::becomes(&server, "/told/c/a", "warm");
     assert_eq!(server.get("/told/p/a").text(), "warm load1 /a0");
     assert_eq!(server.get("/told/c/b").text(), "warm load /b");
-    // Nobody said so of the other route.
+    // The other route has no `load_env`.
     for (name, kind) in [("p", "cold"), ("c", "cold")] {
         let text = server.get(&format!("/cgi-bin/{name}/a")).text();
         assert!(text.starts_with(kind), "{text}");
@@ -163,7 +163,7 @@ fn what_a_route_says_may_be_read() {
     server.says("load_env = { PATH_INFO = \"\" }");
 }
 
-/// What stood in the way is gone with the module it came from.
+/// The obstacle disappears with the old version of the module.
 fn a_module_that_is_mended() {
     let opens = "package M; our $f; open($f, '>>', '../marks/log') or die; 1;\n";
     let server = site()
@@ -178,7 +178,7 @@ fn a_module_that_is_mended() {
     super::becomes(&server, "/cgi-bin/p", "warm");
 }
 
-/// It fails as a cold start does, which answers, and is tried again only after a pause.
+/// Loading fails like the cold start, which answers the request. Loading is tried again only after a pause.
 fn a_program_that_cannot_be_loaded() {
     let server = site()
         .file("cgi-bin/p.pl", perl("use No::Such::Module;", "''"), 0o755)
@@ -226,7 +226,7 @@ fn runs(server: &galgo_testkit::Server) -> usize {
     ran.unwrap_or_default().lines().count()
 }
 
-/// A program that does not come to its `main` by way of the C library, as those that Go links itself.
+/// A program that does not reach its `main` through the C library, like programs that Go links itself.
 fn what_cannot_be_stopped_runs_for_requests_only() {
     let source = format!("{}{MARKS}void begin(void) {{ run(); }}\n", super::C);
     let server = site()
@@ -244,7 +244,7 @@ fn what_cannot_be_stopped_runs_for_requests_only() {
     assert_eq!(runs(&server), 4);
 }
 
-/// Its interpreter is started by a program that hides from it what would stop it: seen when it is too late, once.
+/// A wrapper starts the interpreter and removes the variables that would stop it. galgo notices too late, but only once.
 fn what_was_not_stopped_is_not_started_again() {
     let wrapper = "#!/bin/sh\nexec env -i /usr/bin/perl \"$@\"\n";
     let site = site().file("perl", wrapper, 0o755);
@@ -259,7 +259,7 @@ fn what_was_not_stopped_is_not_started_again() {
     );
     let before = runs(&server);
     assert!(before <= 2, "{before}");
-    // Longer than the pause before one that failed otherwise is loaded again.
+    // Longer than the pause after which galgo tries to load a program again after other failures.
     std::thread::sleep(2 * super::PAUSE);
     for n in 1..=3 {
         assert_eq!(server.get("/cgi-bin/p").text(), "cold");

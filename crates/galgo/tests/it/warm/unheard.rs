@@ -1,5 +1,5 @@
-//! Files that change without an event of inotify(7): on a file system that shows what others change, beneath a mount, behind a
-//! link that is swapped there. New code runs within two seconds.
+//! Files that change without an event of inotify(7): on a file system that others change, under a mount, or behind a link
+//! that is swapped there. New code runs within two seconds.
 
 use std::{
     fs,
@@ -30,7 +30,7 @@ list![
 /// Longer than galgo takes, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A folder, shown elsewhere by a process (fuse(4)).
+/// A folder that a process shows at another place (fuse(4)).
 pub struct Shown {
     process: Child,
     pub at: PathBuf,
@@ -60,7 +60,7 @@ impl Drop for Shown {
     }
 }
 
-/// A folder that is mounted over another one.
+/// A folder that is mounted over a second folder.
 pub struct Over(PathBuf);
 
 impl Over {
@@ -81,7 +81,7 @@ pub fn module(says: &str) -> String {
     format!("package M; sub says {{ '{says}' }} 1;\n")
 }
 
-/// What is said from now on. One of two templates may have been loaded before the change, the other one after it.
+/// Waits until every answer is new. Of two templates, one may have been loaded before the change.
 pub fn soon(server: &Server, target: &str, text: &str) {
     let time = RunningTime::start();
     let is_new = || server.get(target).text().ends_with(text);
@@ -111,7 +111,7 @@ fn a_module_that_others_change() {
     drop(server);
 }
 
-/// As another program does it: the same length, and the time of before.
+/// Another program may write files of the same length and with the previous modification time.
 fn a_program_and_its_modules_that_others_change() {
     let site = site()
         .file("real/p.py", python("import m", "m.says"), 0o755)
@@ -202,7 +202,7 @@ fn a_folder_that_is_mounted_over() {
     }
 }
 
-/// Inotify tells of them: a mount elsewhere has galgo look once, and it finds nothing.
+/// Inotify reports changes of these files. After a mount elsewhere galgo checks them once, and finds no change.
 fn files_of_this_machine_are_not_looked_at() {
     let server = site()
         .file("v1/x", "", 0o644)

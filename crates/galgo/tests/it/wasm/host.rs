@@ -1,4 +1,4 @@
-//! What runs modules: a program beside the server's.
+//! The program that runs modules: `galgo-wasm`, beside the server's binary.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -15,7 +15,7 @@ list![
     what_is_installed_later_is_the_next_servers,
 ];
 
-/// A site with a module, whose server is alone in its folder.
+/// Returns a site with a module, and with a copy of galgo that is alone in its folder.
 fn alone() -> Site {
     site(&[("a.wasm", programs::hello())]).copied("bin/galgo")
 }
@@ -58,7 +58,7 @@ fn one_that_does_not_fit_is_not_used() {
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
 }
 
-/// It was opened by its folder's descriptor, and is executed by its own.
+/// galgo opened the program through its folder's descriptor, and executes it through the program's own descriptor.
 fn it_is_found_in_a_folder_that_the_user_may_not_enter() {
     if !geteuid().is_root() {
         skip!("it takes root to become another user");
@@ -85,7 +85,7 @@ fn what_is_installed_later_is_the_next_servers() {
     fs::rename(other, server.path("bin/galgo-wasm")).unwrap();
     super::replace(&server, "b.wasm", &programs::prints("b"));
     assert_eq!(server.get("/cgi-bin/b.wasm").text(), "b");
-    // Neither is it asked for again by another configuration.
+    // A reload does not look for the program again either.
     server.configure("max_running = 17");
     assert!(server.reload());
     super::replace(&server, "c.wasm", &programs::prints("c"));

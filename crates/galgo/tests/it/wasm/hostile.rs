@@ -1,4 +1,4 @@
-//! Modules that are none, trap, loop, or want everything.
+//! Invalid modules, and modules that trap, loop or take all that they can get.
 
 use super::{programs, site, worker};
 use std::time::Duration;
@@ -67,7 +67,7 @@ fn a_trap_before_the_head_is_a_502_with_the_backtrace_in_the_log() {
 }
 
 fn a_trap_after_the_head_cuts_the_body() {
-    // More than is held back until the end is known.
+    // More output than the server holds back until it knows the end of the run.
     let traps = programs::command(
         "(local $n i32) (call $head)
          (loop $again (call $say (i32.const 4096) (i32.const 65536))
@@ -94,7 +94,7 @@ fn recursion_ends_in_a_trap() {
     assert_eq!(server.get("/cgi-bin/b.wasm").text(), "yes\n");
 }
 
-/// All that may run at once grow until they may not, and whoever comes meanwhile is answered.
+/// The permitted number of modules all grow up to their limit at once, and other requests are answered meanwhile.
 fn memory_ends_at_the_limit_and_others_have_theirs() {
     let bomb = programs::command(
         "(call $head)
@@ -175,7 +175,7 @@ fn a_guest_that_waits_in_a_host_call_is_ended() {
     let server = site(&[("sleep.wasm", programs::sleeps("")), ("read.wasm", reads)])
         .defaults("first_byte_timeout = \"300ms\"")
         .start();
-    // More than may run at once: each that ends must give its permit back.
+    // More requests than may run at once: each run that is ended must give its permit back.
     for _ in 0..3 {
         let mut clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
         clients
@@ -187,7 +187,7 @@ fn a_guest_that_waits_in_a_host_call_is_ended() {
     }
     let threads = || process::figure(worker(&server), "Threads");
     wait_until("few threads", || threads() < 64);
-    // An empty input ends at once; the deadline above may pass while it is compiled.
+    // An empty input ends at once. The deadline above may pass while the module is compiled.
     wait_until("an end of input", || {
         server.get("/cgi-bin/read.wasm").status == 502
     });
@@ -224,20 +224,20 @@ fn fifty_megabytes_of_module_and_many_functions() {
     let mut clients = [patient(&server), patient(&server)];
     clients[0].get("/cgi-bin/large.wasm");
     clients[1].get("/cgi-bin/many.wasm");
-    // Whoever waits for them is not in the way of others.
+    // Requests that wait for the compilation do not block others.
     assert_eq!(server.get("/health").status, 200);
     for client in &mut clients {
-        // They print nothing, which is no response; but they have run.
+        // These modules print nothing, which is an invalid response, but they have run.
         assert_eq!(client.reply().status, 502);
     }
     server.says("it printed nothing");
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
-    // Its digest was made of it a piece at a time.
+    // The server computed the module's digest piece by piece.
     let peak = process::memory(server.pid(), "VmHWM");
     assert!(peak < 50 << 20, "the server held a module: {peak} bytes");
 }
 
-/// What compiles modules gets its turn after everybody else (nice(2)): beside busy neighbours it takes long.
+/// Compilation has the lowest priority (nice(2)), so it takes long on a busy machine.
 fn patient(server: &Server) -> Client {
     let client = server.connect();
     let long = Some(Duration::from_secs(20 * 60));
@@ -245,7 +245,7 @@ fn patient(server: &Server) -> Client {
     client
 }
 
-/// The limit of a compilation is two minutes; one of the server's that is lower holds for it as well.
+/// A compilation may take two minutes. If the server has a lower limit, that one holds.
 fn a_module_that_takes_too_long_to_compile() {
     let server = site(&[("a.wasm", programs::hello())]);
     let server = server.defaults("first_byte_timeout = \"20m\"").start();
@@ -265,7 +265,7 @@ fn a_module_that_takes_too_long_to_compile() {
     client.get("/cgi-bin/bomb.wasm");
     assert_eq!(client.reply().status, 502);
     server.says("it takes more time or memory than a module may");
-    // It is not tried again while it is the same, and others are compiled.
+    // The same module is not compiled again, and other modules are.
     assert_eq!(server.get("/cgi-bin/bomb.wasm").status, 502);
     super::replace(&server, "b.wasm", &programs::prints("b"));
     assert_eq!(server.get("/cgi-bin/b.wasm").text(), "b");

@@ -1,4 +1,4 @@
-//! Answers that are broken off, by clients that leave and by clocks: nobody else notices.
+//! Responses that clients or clocks cut off: other requests are not affected.
 
 use std::fs;
 
@@ -11,10 +11,10 @@ list![
     clients_leave_at_every_point_of_an_exchange,
 ];
 
-/// Bytes of an answer that fits into no buffer on the way.
+/// Bytes of a response that fits into no buffer on the way.
 const LONG: usize = 32 << 20;
 
-/// Prints [`LONG`] bytes behind its head.
+/// Prints [`LONG`] bytes after its head.
 fn long() -> Vec<u8> {
     programs::command(
         "(local $n i32) (call $head)
@@ -25,7 +25,7 @@ fn long() -> Vec<u8> {
     )
 }
 
-/// A worker with an instance that lives as long as the test: where it is given up, no other takes its place.
+/// A worker with an instance that lives as long as the test. If the server gives that worker up, no other takes its place.
 struct Scene {
     server: Server,
     worker: u32,
@@ -41,7 +41,7 @@ impl Scene {
             ("sleep.wasm", programs::sleeps("awake\n")),
             ("nap.wasm", programs::sleeps("")),
         ]);
-        // One that gets no connection to the worker is refused in time.
+        // A request that gets no connection to the worker is refused after this time.
         let server = server
             .config("queue_wait = \"5s\"")
             .defaults("first_byte_timeout = \"10m\"")
@@ -59,7 +59,7 @@ impl Scene {
         scene
     }
 
-    /// An instance that stays holds its connection: the others need new ones.
+    /// Starts an instance that keeps its connection, so that other requests need new connections.
     fn takes_new_connections(&mut self) {
         let mut client = self.server.connect();
         client.get("/cgi-bin/sleep.wasm");
@@ -74,7 +74,7 @@ impl Scene {
         }
     }
 
-    /// Those that sleep still do, in the worker of the beginning.
+    /// Asserts that all sleeping instances still sleep, in the original worker.
     fn wakes_nobody(&self) {
         assert!(self.asleep.iter().all(|client| !client.is_closed()));
         assert_eq!(worker(&self.server), self.worker);
@@ -104,7 +104,7 @@ fn answers_that_are_broken_off_end_only_their_instances() {
             scene.takes_new_connections();
         }
     }
-    // This one was not read, until its clock had run out.
+    // The client did not read this response until the clock had run out.
     outcome(&scene.server, "/in-time/long.wasm", 1);
     assert!(late.rest().len() < LONG);
     outcome(&scene.server, "/cgi-bin/long.wasm", 14);
@@ -112,7 +112,7 @@ fn answers_that_are_broken_off_end_only_their_instances() {
     scene.wakes_nobody();
 }
 
-/// Waits until so many requests for a target are over.
+/// Waits until `all` requests for a target are over.
 fn outcome(server: &Server, target: &str, all: usize) {
     wait_until("the end of what was broken off", || {
         let lines = server.access();
@@ -120,7 +120,7 @@ fn outcome(server: &Server, target: &str, all: usize) {
     });
 }
 
-/// What a client does until it leaves.
+/// Actions of a client before it leaves.
 const POINTS: [fn(&mut Client, usize); 10] = [
     |_, _| {},
     |client, n| client.send(&b"GET /cgi-bin/a.wasm HTTP/1.1\r\nHost: h\r\n\r\n"[..n % 40]),
@@ -162,7 +162,7 @@ fn clients_leave_at_every_point_of_an_exchange() {
     }
     scene.takes_new_connections();
     scene.wakes_nobody();
-    // Nothing of them is left: those that sleep, and those that wait for a connection.
+    // The only threads left belong to sleeping instances or wait for a connection.
     wait_until("few threads", || {
         let tasks = fs::read_dir(format!("/proc/{}/task", scene.worker)).unwrap();
         tasks.count() < 64

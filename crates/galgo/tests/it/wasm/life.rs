@@ -1,4 +1,4 @@
-//! Modules that are replaced, code that is kept, and a worker that dies.
+//! Modules that are replaced, compiled code that is kept, and a worker that dies.
 
 use std::{
     fs,
@@ -37,7 +37,7 @@ fn modules_are_compiled_before_anybody_asks() {
         entries.len() == 2 && drafts.count() == 0
     });
     assert!(server.access().iter().all(|l| l["target"] == "/health"));
-    // Nobody stays who would compile more.
+    // The threads that compiled the modules have ended.
     wait_until("no thread for it", || {
         let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
         let names = threads.filter_map(|t| fs::read_to_string(t.ok()?.path().join("comm")).ok());
@@ -45,7 +45,7 @@ fn modules_are_compiled_before_anybody_asks() {
     });
 }
 
-/// Every answer that any of four clients gets is of a file that was there, and none goes back.
+/// Four clients ask: every answer comes from a version that existed, and no answer is older than the previous one.
 fn a_replaced_module_is_picked_up_and_never_missing() {
     let server = site(&[("a.wasm", programs::prints("0"))]).start();
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "0");
@@ -69,10 +69,10 @@ fn a_replaced_module_is_picked_up_and_never_missing() {
     thread::scope(|scope| {
         let clients = [(); 4].map(|()| scope.spawn(ask));
         for n in 1..=100 {
-            // Said before it is done, for somebody may see it at once.
+            // The number is stored before the file is replaced, because a client may see the new file at once.
             written.store(n, Ordering::SeqCst);
             replace(&server, "a.wasm", &programs::prints(&n.to_string()));
-            // The next waits for some requests, not for a time.
+            // The next version waits for some requests, not for a time.
             for _ in 0..3 {
                 assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
             }
@@ -103,7 +103,7 @@ fn a_killed_worker_is_replaced_and_costs_what_it_ran() {
     ];
     let server = site(&modules).start();
     assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
-    // The second time at once behind the first, where a worker must not be started too eagerly.
+    // The second round follows at once, when the server must not start a worker too eagerly.
     for round in 1..=2 {
         let before = worker(&server);
         let mut asleep: Vec<_> = (0..8).map(|_| server.connect()).collect();
@@ -117,7 +117,7 @@ fn a_killed_worker_is_replaced_and_costs_what_it_ran() {
         for client in &mut asleep {
             assert_eq!(client.reply().status, 502);
         }
-        // What comes next waits for the next worker; it is not refused.
+        // The next request waits for the next worker; it is not refused.
         assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
         assert_ne!(worker(&server), before);
     }
@@ -128,14 +128,14 @@ fn signal(worker: u32, signal: Signal) {
     kill_process(Pid::from_raw(worker as i32).unwrap(), signal).unwrap();
 }
 
-/// Processor time, in ticks (proc(5)).
+/// Returns the processor time of a process, in ticks (proc(5)).
 fn processor(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     fields.split(' ').nth(11).unwrap().parse().unwrap()
 }
 
-/// Whether no thread of a process will read anything more.
+/// Returns whether all threads of a process are stopped, so that they read nothing more.
 fn stopped(pid: u32) -> bool {
     fs::read_dir(format!("/proc/{pid}/task"))
         .unwrap()
@@ -158,7 +158,7 @@ fn what_a_dying_worker_has_not_read_goes_to_the_next() {
     for _ in 0..3 {
         assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
         let before = worker(&server);
-        // One that it runs, without a word, and others that it cannot have read.
+        // The worker runs one request without output, and cannot have read the others.
         let mut running = server.connect();
         running.get("/cgi-bin/loop.wasm");
         let began = processor(before);
@@ -175,7 +175,7 @@ fn what_a_dying_worker_has_not_read_goes_to_the_next() {
             .for_each(|c| c.wait_until_read());
         signal(before, Signal::KILL);
         assert_eq!(running.reply().status, 502, "it may have done something");
-        // Its body is used up where it had been passed on already.
+        // If the body was already passed on, it cannot be sent again.
         let reply = posted.reply();
         assert!(reply.status == 502 || reply.text() == "once", "{reply:?}");
         for client in &mut unread {
@@ -183,7 +183,7 @@ fn what_a_dying_worker_has_not_read_goes_to_the_next() {
         }
         assert_ne!(worker(&server), before);
     }
-    // Each is in the log once.
+    // Each request is in the log once.
     let asked = |l: &&serde_json::Value| l["target"] == "/cgi-bin/a.wasm";
     wait_until("all in the log", || {
         server.access().iter().filter(asked).count() >= 27
@@ -207,7 +207,7 @@ fn who_comes_after_a_workers_death_waits_for_the_next() {
     }
 }
 
-/// A worker lives on where it would be told the same; otherwise it ends with its last request.
+/// A worker stays if the new configuration would tell it the same. Otherwise it ends with its last request.
 fn another_configuration_has_another_worker() {
     let modules = [
         ("sleep.wasm", programs::sleeps("awake\n")),
@@ -232,7 +232,7 @@ fn another_configuration_has_another_worker() {
     assert_ne!(worker(&server), before);
 }
 
-/// The entries of a cache.
+/// Returns the entries of a cache.
 fn entries(cache: &Path) -> Vec<PathBuf> {
     let Ok(folder) = fs::read_dir(cache) else {
         return Vec::new();
@@ -243,7 +243,7 @@ fn entries(cache: &Path) -> Vec<PathBuf> {
 }
 
 fn code_is_kept_and_what_is_not_ours_is_made_again() {
-    // The entry that a server makes of a module.
+    // Returns the cache entry that a server makes of a module.
     let made = |module: Vec<u8>| {
         let server = site(&[("a.wasm", module)]).start();
         assert_eq!(server.get("/cgi-bin/a.wasm").status, 200);
@@ -278,7 +278,7 @@ fn code_is_kept_and_what_is_not_ours_is_made_again() {
         assert!(fs::read(cache.join(&name)).unwrap() == good, "{what}");
         assert_eq!(entries(&cache).len(), 1, "{what}");
     }
-    // What is ours is taken as it is, by another server, too.
+    // Another server uses galgo's own entry unchanged.
     let site = site(&[("a.wasm", programs::hello())]);
     let site = site.file(&format!("cache/{}", name.display()), &good, 0o600);
     let cache = site.path("cache");

@@ -32,12 +32,12 @@ fn plain() -> Vec<Test> {
     own::tests()
 }
 
-/// What runs modules.
+/// Returns the path of the program that runs modules.
 pub fn host() -> PathBuf {
     wasm_host(env!("CARGO_BIN_EXE_galgo"))
 }
 
-/// A site with modules in `cgi-bin`, and a cache of its own.
+/// Returns a site with modules in `cgi-bin`, and a cache of its own.
 pub fn site(modules: &[(&str, Vec<u8>)]) -> Site {
     host();
     let site = new_site().config("cache = \"cache\"\nmax_running = 16");
@@ -51,7 +51,7 @@ pub fn replace(server: &Server, name: &str, bytes: &[u8]) {
     replace_in(server, "cgi-bin", name, bytes);
 }
 
-/// The same in another folder.
+/// Replaces a module in another folder in one step.
 pub fn replace_in(server: &Server, folder: &str, name: &str, bytes: &[u8]) {
     let folder = server.path(folder);
     let draft = folder.join(".draft");
@@ -208,7 +208,7 @@ mod own {
         }
     }
 
-    /// Connections to the worker serve the requests of any client, one after the other.
+    /// A connection to the worker serves requests of different clients, one after the other.
     fn a_body_that_is_not_read_is_nobody_elses() {
         let server = site(&[("a.wasm", programs::hello()), ("b.wasm", programs::echo())]).start();
         let ask = |target: &str, body: &[u8]| {
@@ -238,7 +238,7 @@ mod own {
             client.send([b'x'; 70_000]);
             wait_until("its first word", || server.errors().contains("begun"));
             client.reset();
-            // It holds the one permit until it has ended.
+            // The first module holds the only permit until it has ended.
             assert_eq!(server.get("/cgi-bin/b.wasm").text(), "yes\n");
             assert!(!server.errors().contains("all read"));
         }
@@ -297,7 +297,7 @@ mod own {
         };
         let server = site(&[("a.wasm", looks("")), ("b.wasm", looks("(func)"))]).start();
         for _ in 0..50 {
-            // Slots of the pool go from one module to another, too.
+            // Slots of the pool also change between modules.
             for name in ["a.wasm", "b.wasm"] {
                 let reply = server.get(&format!("/cgi-bin/{name}"));
                 assert_eq!(reply.text(), "yes\nyes\n");

@@ -1,8 +1,8 @@
 //! Small modules, written as text.
 
-/// A command: `start` is the body of `_start`, `more` stands beside it. At hand are `$say` (prints bytes
-/// of memory), `$head` (prints a response head), `$take` (reads to 4096, at most 32768 bytes; their
-/// number), `$exit`, and the texts at 1024 ("yes\n") and 1040 ("no\n").
+/// Returns a command: `start` is the body of `_start`, `more` follows it. Available are `$say` (prints bytes of memory),
+/// `$head` (prints a response head), `$take` (reads up to 32768 bytes to 4096 and returns their number), `$exit`, and the
+/// texts at 1024 ("yes\n") and 1040 ("no\n").
 pub fn command(start: &str, more: &str) -> Vec<u8> {
     let text = format!(
         r#"(module
@@ -76,7 +76,7 @@ pub fn echo() -> Vec<u8> {
     )
 }
 
-/// Says "begun" on standard error, reads its input to the end, and says `last`.
+/// Prints "begun" to standard error, reads its input to the end, and prints `last` there.
 pub fn says_at_the_end(last: &str) -> Vec<u8> {
     let log = |at: u32, length: usize| {
         format!(
@@ -94,7 +94,7 @@ pub fn says_at_the_end(last: &str) -> Vec<u8> {
     command(&start, &texts)
 }
 
-/// Says `first` on standard error, and sleeps for an hour inside a host call, on a clock's subscription.
+/// Prints `first` to standard error, and sleeps for an hour inside a host call, on a clock's subscription.
 pub fn sleeps(first: &str) -> Vec<u8> {
     let start = format!(
         "(i32.store (i32.const 0) (i32.const 2048)) (i32.store (i32.const 4) (i32.const {}))
@@ -109,7 +109,7 @@ pub fn sleeps(first: &str) -> Vec<u8> {
     command(&start, &format!("(data (i32.const 2048) \"{first}\")"))
 }
 
-/// Calls path_open for reading, below the first folder it was given: 0 where that works.
+/// Calls path_open for reading, below the first preopened folder. Leaves 0 on success.
 fn open(length: usize) -> String {
     format!(
         "(call $open (i32.const 3) (i32.const 1) (i32.const 2048) (i32.const {length}) (i32.const 0)
@@ -117,7 +117,7 @@ fn open(length: usize) -> String {
     )
 }
 
-/// Says whether `path` can be opened for reading below the first folder it was given.
+/// Prints whether `path` can be opened for reading below the first preopened folder.
 pub fn opens(path: &str) -> Vec<u8> {
     let start = format!(
         "(call $head) (call $verdict (i32.eqz {}))",
@@ -132,7 +132,7 @@ pub fn opens_endlessly(path: &str) -> Vec<u8> {
     command(&start, &format!("(data (i32.const 2048) \"{path}\")"))
 }
 
-/// Says whether `path` can be made and written to below the first folder it was given.
+/// Prints whether `path` can be created and written below the first preopened folder.
 pub fn writes(path: &str) -> Vec<u8> {
     const CREATE: u32 = 1;
     const WRITE: u32 = 1 << 6;

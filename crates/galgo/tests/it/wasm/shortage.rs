@@ -1,4 +1,4 @@
-//! A cache that is deleted, and threads that cannot be made: what comes later is answered.
+//! A deleted cache, and threads that cannot be created: later requests are answered.
 
 use std::{
     fs,
@@ -33,16 +33,16 @@ fn a_cache_that_is_deleted_is_made_again() {
     let cache = server.path("cache");
     for name in ["b", "c"] {
         fs::remove_dir_all(&cache).unwrap();
-        // The worker has loaded this one.
+        // The worker has already loaded this module.
         assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
-        // This one it has to find in a folder that it has never seen.
+        // The worker must find this module in a new folder.
         replace(&server, &format!("{name}.wasm"), &programs::prints(name));
         assert_eq!(server.get(&format!("/cgi-bin/{name}.wasm")).text(), name);
         assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
         assert!(!asleep.is_closed(), "what runs goes on");
     }
     drop(asleep);
-    // Neither has the next worker anything to load.
+    // The next worker finds nothing to load either.
     fs::remove_dir_all(&cache).unwrap();
     let last = eventually("one worker", || {
         let workers = process::children(server.pid());
@@ -57,7 +57,7 @@ fn a_cache_that_is_deleted_is_made_again() {
     }
 }
 
-/// A server whose user may be kept from making threads: root may not.
+/// Starts a server whose user can be kept from creating threads, which is impossible for root.
 fn limited(site: Site) -> Server {
     if !geteuid().is_root() {
         return site.start();
@@ -66,11 +66,11 @@ fn limited(site: Site) -> Server {
         skip!("nobody cannot enter the folders above the test's");
     }
     fs::set_permissions(site.folder(), fs::Permissions::from_mode(0o755)).unwrap();
-    // If root started it, nobody could not limit it.
+    // If root started the server, uid 65534 could not limit it.
     site.owned_by(65534).start()
 }
 
-/// How many threads the user of a process may have, where the process makes one; `None`: as many as usual.
+/// Limits how many threads the user of a process may have when that process creates one. `None`: the usual limit.
 fn allow(process: u32, threads: Option<u64>) {
     let usual = getrlimit(Resource::Nproc).current;
     let soft = threads.or(usual);
@@ -79,13 +79,13 @@ fn allow(process: u32, threads: Option<u64>) {
     command.arg(format!("--pid={process}"));
     command.arg(format!("--nproc={soft}:"));
     if geteuid().is_root() {
-        // Root may not change others' limits everywhere; nobody may change their own.
+        // On some machines root may not change limits of other users' processes, but uid 65534 may change its own.
         command.uid(65534).gid(65534);
     }
     assert!(command.status().unwrap().success());
 }
 
-/// The last of its threads is there: it says that it listens before it has all.
+/// Waits until the server has its last thread: it reports its listeners before it has all threads.
 fn has_its_threads(server: &Server) {
     let tasks = format!("/proc/{}/task", server.pid());
     let loops = std::thread::available_parallelism().unwrap();
@@ -118,7 +118,7 @@ fn without_threads_the_worker_refuses_connections_until_there_are_some() {
     let server = limited(site(&modules).defaults("first_byte_timeout = \"10m\""));
     assert_eq!(server.get("/cgi-bin/a.wasm").text(), "yes\n");
     let worker = worker(&server);
-    // These take the connection that was kept, and need others.
+    // These requests take the kept connection, and need further ones.
     let mut asleep: Vec<_> = (0..3).map(|_| server.connect()).collect();
     asleep
         .iter_mut()
@@ -127,7 +127,7 @@ fn without_threads_the_worker_refuses_connections_until_there_are_some() {
         server.errors().matches("awake").count() == asleep.len()
     });
     allow(worker, Some(1));
-    // The one that was kept may have come too late for those three: then this takes it, and is refused otherwise.
+    // If the kept connection came back too late for the three requests, this request takes it; otherwise this request is refused.
     let mut last = server.connect();
     last.get("/cgi-bin/sleep.wasm");
     wait_until("the last connection", || {

@@ -1,4 +1,4 @@
-//! How such connections end.
+//! Ends of upgraded connections.
 
 use super::*;
 use crate::harness::{list, watch::Watch};
@@ -25,7 +25,7 @@ fn a_client_that_is_gone_ends_the_program() {
             .defaults(&format!("run_to_completion = {run_to_completion}"))
             .start();
         let watch = Watch::begin(&server);
-        // Before the answer, and after it.
+        // The client leaves before the answer, and after it.
         let mut client = server.connect();
         if !run_to_completion {
             client.send(asking("/ws/t?deaf&touch=on&bg=hang&hang"));
@@ -46,7 +46,7 @@ fn a_program_that_ends_closes_the_connection() {
     let watch = Watch::begin(&server);
     let mut client = opened(&server, "&out=bye");
     assert_eq!(client.rest(), b"bye");
-    // Nothing of it is used for another request.
+    // The connection takes no further request.
     client.try_send("GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(client.is_over());
     drop(client);
@@ -80,7 +80,7 @@ fn a_silent_connection_ends_by_idle_timeout() {
     watch.after(&["script_timeout"]);
 }
 
-/// The request was answered: what comes then may last as long as both sides like.
+/// The request has been answered: from then on the connection may last as long as both sides like.
 fn total_timeout_is_over() {
     let server = site()
         .config("min_rate = 1000\nrate_grace = \"1s\"")
@@ -88,7 +88,7 @@ fn total_timeout_is_over() {
         .start();
     let watch = Watch::begin(&server);
     let mut client = opened(&server, "&echo");
-    // Silence on both sides, longer than either clock.
+    // Both sides stay silent for longer than either clock.
     std::thread::sleep(std::time::Duration::from_millis(2500));
     client.send("still there");
     assert_eq!(client.take(11), b"still there");
@@ -124,7 +124,7 @@ fn a_reload_leaves_them() {
     assert!(client.is_over());
 }
 
-/// As any request does, for as long as the program runs.
+/// Like any request, the connection holds a permit for as long as the program runs.
 fn it_holds_a_permit() {
     let server = site().config("max_running = 1\nqueue = 0").start();
     let mut client = opened(&server, "&echo");

@@ -1,4 +1,4 @@
-//! Connections that a program is given (`upgrade = true`): WebSockets, and whatever else a client asks for by Upgrade.
+//! Connections that are handed to a program (`upgrade = true`): WebSockets, and other protocols that a client asks for.
 
 mod ends;
 mod requests;
@@ -12,16 +12,16 @@ pub fn tests() -> Vec<Test> {
     both_ways([requests::tests(), ends::tests(), slow::tests()].concat())
 }
 
-/// Programs at `/ws/`, which may be given the connection; the same at `/cgi-bin/`, which may not.
+/// Returns a site whose programs may take over the connection at `/ws/`, and may not at `/cgi-bin/`.
 pub fn site() -> Site {
     new_site().config("[[route]]\npath = \"/ws/\"\ncgi = \"cgi-bin\"\nupgrade = true")
 }
 
-/// What a client sends that asks for a WebSocket.
+/// Header fields of a client that asks for a WebSocket.
 const ASKS: &str = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-/// The steps of a program that takes the connection, and then does `more`.
+/// Returns the target of a program that takes over the connection, and then runs the steps `more`.
 pub fn granting(more: &str) -> String {
     let head = encode(
         "Status: 101 Switching Protocols\nUpgrade: websocket\nSec-WebSocket-Accept: s3pP\n\n",
@@ -33,7 +33,7 @@ fn asking(target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{ASKS}\r\n")
 }
 
-/// A connection that a program has, which does `more` with it.
+/// Opens a connection to a program that takes it over and runs the steps `more`.
 fn opened(server: &Server, more: &str) -> Client {
     let mut client = server.connect();
     client.send(asking(&granting(more)));

@@ -1,4 +1,4 @@
-//! Who gets a connection, and what a program is told.
+//! Requests that get an upgraded connection, and the variables of their programs.
 
 use super::*;
 use crate::harness::{child::pattern, list, watch::Watch};
@@ -20,7 +20,7 @@ fn a_program_has_the_connection() {
     let server = site().start();
     let watch = Watch::begin(&server);
     let mut client = server.connect();
-    // What comes with the head is the program's as well.
+    // Bytes that arrive with the head belong to the program, too.
     client.send(asking(&granting("&echo")) + "early, ");
     let head = client.head();
     assert_eq!(head.status, 101, "{}", head.head);
@@ -36,7 +36,7 @@ fn a_program_has_the_connection() {
     }
     client.send("GET / HTTP/1.1\r\n\r\n");
     assert_eq!(client.take(18), b"GET / HTTP/1.1\r\n\r\n");
-    // The end of what the client sends is the end of the program's input, and not of its output.
+    // The end of the client's bytes ends the program's input, but not its output.
     client.send("the end");
     client.half_close();
     assert_eq!(client.rest(), b"the end");
@@ -63,7 +63,7 @@ fn what_it_is_told() {
     assert!(client.is_over());
 }
 
-/// Its input is empty, and what the client has sent behind its request is the next one.
+/// The program's input is empty, and the client's bytes after the request are the next request.
 fn another_answer_is_an_ordinary_one() {
     let server = site().start();
     let watch = Watch::begin(&server);
@@ -167,7 +167,7 @@ fn an_nph_program_writes_the_answer_itself() {
     let watch = Watch::begin(&server);
     let mut client = server.connect();
     let head = "HTTP/1.1 101 Go\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n";
-    // However it writes it.
+    // The program writes its head in pieces.
     let steps: String = [&head[..8], &head[8..11], &head[11..]]
         .map(|piece| format!("out={}&pause=20&", encode(piece)))
         .concat();
@@ -176,7 +176,7 @@ fn an_nph_program_writes_the_answer_itself() {
     assert_eq!(client.take(3), b"abc");
     client.half_close();
     assert!(client.is_over());
-    // Another answer of its own is what it was.
+    // Any other response of an NPH program reaches the client unchanged.
     let mut client = server.connect();
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
     client.send(asking(&format!("/ws/nph-t?out={}&count", encode(head))));

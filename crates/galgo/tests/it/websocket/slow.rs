@@ -20,12 +20,12 @@ fn a_client_that_never_reads() {
         .start();
     let watch = Watch::begin(&server).memory(ROOM);
     let client = opened(&server, "&endless");
-    // By min_rate: it is still there.
+    // `min_rate` ends the connection although the client is still there.
     watch.after(&["client_gone"]);
     drop(client);
 }
 
-/// What does not fit in its pipe stays with the client.
+/// Bytes that do not fit into the program's pipe stay with the client.
 fn a_program_that_never_reads() {
     let server = site().defaults("kill_grace = \"100ms\"").start();
     let watch = Watch::begin(&server).memory(ROOM);
@@ -36,7 +36,7 @@ fn a_program_that_never_reads() {
     watch.after(&["client_gone"]);
 }
 
-/// Each is stuck in a write.
+/// Both sides are stuck in a write.
 fn neither_reads() {
     let server = site()
         .config("rate_grace = \"1s\"")
@@ -45,12 +45,12 @@ fn neither_reads() {
     let watch = Watch::begin(&server).memory(ROOM);
     let client = opened(&server, "&endless");
     fill_up(&client.stream);
-    // By min_rate: it is still there.
+    // `min_rate` ends the connection although the client is still there.
     watch.after(&["client_gone"]);
     drop(client);
 }
 
-/// Writes until nothing more is taken.
+/// Writes until the connection takes nothing more.
 fn fill_up(stream: &TcpStream) {
     let mut stream = stream.try_clone().unwrap();
     stream.set_nonblocking(true).unwrap();
