@@ -1,4 +1,4 @@
-//! What the documents claim of the tests.
+//! Checks the claims of the documents about tests.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The files of crates/spawn/tests that docs/security.md names by their first word.
+/// Files of crates/spawn/tests that docs/security.md names by their first word.
 const OF_SPAWN: [&str; 3] = ["start", "warm_draws", "warm_php"];
 
-/// The folder of the tests that docs/security.md names with this first word.
+/// Returns the folder of the tests that docs/security.md names by this first word.
 fn folder(suite: &str) -> Option<PathBuf> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = match suite {
@@ -22,8 +22,8 @@ fn folder(suite: &str) -> Option<PathBuf> {
     Some(crates.join(folder))
 }
 
-/// The paths of all functions and modules below a folder, which is the module `above`. One in a module within a file counts
-/// for each such module of the file.
+/// Collects the paths of all functions and modules below a folder, whose module is `above`. If a file contains modules,
+/// each function counts for each module of the file.
 fn paths(folder: &Path, above: &str, found: &mut HashSet<String>) {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     for entry in entries {
@@ -52,7 +52,7 @@ fn paths(folder: &Path, above: &str, found: &mut HashSet<String>) {
     }
 }
 
-/// The names of all tests with this first word.
+/// Returns the names of all tests with this first word.
 fn known(suite: &str) -> HashSet<String> {
     let mut found = HashSet::new();
     paths(&folder(suite).unwrap(), "", &mut found);

@@ -1,4 +1,4 @@
-//! Names of files and words of programs on their way to a terminal, a log and a shell.
+//! Names of files and output of programs on their way to a terminal, a log and a shell.
 
 use crate::scene::new_site;
 use galgo_testkit::{Done, Site};
@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Names that do something to a terminal, or to the shell that they are pasted into.
+/// Names that affect a terminal, or the shell that a user pastes them into.
 const NAMES: [&[u8]; 6] = [
     b"title\x1b]0;owned\x07.sh",
     "invoice\u{202e}fdp.sh".as_bytes(),
@@ -20,7 +20,7 @@ const NAMES: [&[u8]; 6] = [
     b"two\nlines.sh",
 ];
 
-/// Nothing but text, and not a byte that a terminal obeys.
+/// Checks that the bytes are text without any character that a terminal obeys.
 #[track_caller]
 fn assert_plain(bytes: &[u8]) {
     let text = std::str::from_utf8(bytes).expect("no UTF-8");
@@ -90,7 +90,8 @@ fn every_command_prints_names_escaped() {
         ] {
             let output = site.command(args).arg(path).output().unwrap();
             assert_plain(&output.stdout);
-            // Where the arguments themselves are wrong, the parser of the command line has no name but in UTF-8.
+            // If the arguments themselves are wrong, the parser of the command line can only name files in
+            // UTF-8.
             let said = String::from_utf8(output.stderr).unwrap();
             assert_plain(said.replace('\u{fffd}', "").as_bytes());
             assert!(!args.is_empty() || said.contains("To run it: galgo run "));
@@ -142,7 +143,7 @@ fn a_terminal_gets_a_response_escaped() {
     );
 }
 
-/// What stands before each line is counted.
+/// The limit includes the text that galgo adds before each line.
 #[test]
 fn max_stderr_bounds_what_is_added_to_the_log() {
     let site = new_site();

@@ -1,4 +1,4 @@
-//! Modules where what runs them, `galgo-wasm`, is not beside galgo, or does not fit.
+//! Modules if `galgo-wasm`, which runs them, is not beside galgo, or is of another version.
 
 use crate::scene::{GALGO, new_site};
 use galgo_testkit::{
@@ -6,7 +6,7 @@ use galgo_testkit::{
     file::{copy, wasm_host},
 };
 
-/// A site with a module, and galgo alone in a folder.
+/// Makes a site with a module, and a folder that contains only galgo.
 fn scene() -> Site {
     let site = new_site();
     let module = wat::parse_str("(module (func (export \"_start\")))").unwrap();
@@ -41,7 +41,7 @@ fn without_what_runs_them_every_command_says_so() {
     assert!(server.table.contains(&words), "{}", server.table);
     let page = server.page("/cgi-bin/a.wasm");
     assert!(page.starts_with("HTTP/1.1 403 "), "{page}");
-    // Nothing has to be started again once it is there.
+    // Once galgo-wasm is there, nothing has to be started again.
     copy(wasm_host(GALGO), &site.path("bin/galgo-wasm"));
     let check = site.galgo(&["check"]);
     check.has_out("ok    cgi-bin/a.wasm\n");

@@ -1,4 +1,4 @@
-//! What other users and programs try with the server's port, socket and logs.
+//! Attacks by other users and programs on the server's port, socket and logs.
 
 use crate::scene::{GALGO, new_site};
 use galgo_testkit::{Server, Site, file::whole_lines, is_root};
@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Tries to listen where its server does, by every way there is.
+/// Tries every way to listen at the server's address.
 const JOIN: &str = r#"#!/usr/bin/env python3
 import os, socket
 print("Content-Type: text/plain\n")
@@ -42,7 +42,7 @@ const NOBODY: [&str; 6] = [
     GALGO,
 ];
 
-/// galgo as a user without privileges: the one of the tests, or nobody.
+/// Runs galgo as a user without privileges: as the user of the tests, or as nobody if that is root.
 fn unprivileged(site: &Site, args: &[&str]) -> Command {
     let mut command = if is_root() {
         let mut setpriv = Command::new("setpriv");
@@ -67,7 +67,7 @@ fn a_program_cannot_listen_on_the_port_of_its_server() {
     }
 }
 
-/// A listener that was added while the server ran as the user of its programs.
+/// The listener is added while the server runs as the user of its programs.
 #[test]
 fn a_program_cannot_listen_on_a_port_that_was_added() {
     let site = new_site();
@@ -93,7 +93,7 @@ fn a_program_cannot_listen_on_a_port_that_was_added() {
     cannot_join(&server, &added.to_string());
 }
 
-/// Two that are started at once: one serves, the other says why it does not.
+/// Starts two servers at once: one serves, the other explains why it does not.
 fn one_of_two(site: &Site, listen: &str) {
     let start = || {
         let mut command = unprivileged(site, &["serve", "-l", listen]);
@@ -101,7 +101,7 @@ fn one_of_two(site: &Site, listen: &str) {
         command.stderr(Stdio::piped()).spawn().unwrap()
     };
     let mut two = [start(), start()];
-    // One ends by itself, whichever that is.
+    // Either server may be the loser, which ends by itself.
     let lost = loop {
         let ended = two
             .iter_mut()
@@ -123,7 +123,7 @@ fn one_of_two(site: &Site, listen: &str) {
     );
     assert!(second.try_wait().unwrap().is_none(), "{words}");
     let pid = rustix::process::Pid::from_child(&second);
-    // As soon as it can be asked to.
+    // The signal is sent as soon as the server can handle it.
     let mut line = String::new();
     let mut out = std::io::BufReader::new(second.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut out, &mut line).unwrap();
@@ -147,7 +147,7 @@ fn of_two_starts_at_once_one_fails_with_words() {
     for _ in 0..20 {
         one_of_two(&site, &port);
         one_of_two(&site, &socket);
-        // Both files go with the one that made them.
+        // Both files are removed with the server that made them.
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
     }
 }
@@ -184,7 +184,7 @@ fn root_opens_no_log_by_the_link_of_another_user() {
     }
 }
 
-/// The disk of a log is full in the middle of a line: that one is lost, and no other with it.
+/// The disk of a log is full in the middle of a line. That line is lost, and no other line with it.
 #[test]
 fn a_full_disk_mixes_no_lines() {
     assert!(is_root(), "this test needs root, to mount");
@@ -222,7 +222,7 @@ fn a_full_disk_mixes_no_lines() {
     let text = log();
     let whole = |line: &&str| line.starts_with('{') && line.ends_with('}');
     let cut: Vec<_> = text.lines().filter(|line| !whole(line)).collect();
-    // More than one where a write of the server's finds room while the ballast is still being removed.
+    // Several lines are cut if the server's write finds room while the ballast is still being removed.
     assert!(!cut.is_empty(), "the disk was never full: {text}");
     for line in text.lines() {
         assert!(line.starts_with('{'), "{line}");

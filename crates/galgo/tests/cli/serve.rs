@@ -1,4 +1,4 @@
-//! `galgo serve`: what it prints, and whom it shows causes to.
+//! `galgo serve`: its output, and the clients that are shown the causes of failures.
 
 use crate::scene::{GALGO, new_site};
 use galgo_testkit::{
@@ -68,7 +68,7 @@ fn an_empty_folder_says_what_to_do() {
     assert!(server.page("/cgi-bin/new").contains("\nnew"));
 }
 
-/// A program that says on standard error what only its author may see.
+/// Makes a site with a program that prints text for its author's eyes only on standard error.
 fn failing() -> Site {
     let site = new_site();
     site.sh("fail", "echo 'secret <detail>' >&2; exit 7");
@@ -85,7 +85,7 @@ fn shows_cause(page: &str) -> bool {
     let cause = ["secret", "status 7", "galgo run"].map(|c| page.contains(c));
     assert!(cause.iter().all(|c| *c == cause[0]), "{page}");
     if !cause[0] {
-        // Status and request id, and nothing more.
+        // The page contains the status and the request id, and nothing more.
         assert!(
             !page.contains("cgi-bin") && !page.contains("galgo "),
             "{page}"
@@ -133,7 +133,7 @@ fn nobody_else_is_shown_the_cause() {
         path,
         ""
     )));
-    // Nobody becomes a developer by what a proxy says.
+    // A proxy's claims about a client give nobody the rights of a developer.
     let proxied = server
         .table
         .lines()
@@ -147,7 +147,8 @@ fn nobody_else_is_shown_the_cause() {
         to.write_all(&proxy_header(from, [127, 0, 0, 1])).unwrap();
         assert!(!shows_cause(&page(to, path, "")), "{from:?}");
     }
-    // Nor by the name of another host (DNS rebinding), nor behind a proxy that does not say so.
+    // The cause is also hidden if the request names another host (DNS rebinding), or comes through a proxy that
+    // does not announce itself.
     for (version, host, near) in [
         ("1.1", "evil.example", false),
         ("1.1", "localhost.evil.example:8080", false),
@@ -166,10 +167,10 @@ fn nobody_else_is_shown_the_cause() {
     }
 }
 
-/// A server ends with its terminal, unless it was started by nohup(1), as these tests may be.
+/// Makes a server end with its terminal even if the tests were started by nohup(1).
 const HEARS_HANGUP: &str = "env --default-signal=HUP";
 
-/// "auto" in a terminal, which script(1) makes.
+/// "auto" in a terminal, which script(1) provides.
 #[test]
 fn auto_is_off_where_others_are_served() {
     let site = failing();
@@ -254,8 +255,9 @@ fn colours_are_for_terminals_that_want_them() {
     assert!(!site.galgo(&["check"]).out.contains('\x1b'));
 }
 
-/// Under script(1), which gives the server a terminal. What a program writes to it the operator would take for the
-/// server's, and what it pushes into it (TIOCSTI) the operator's shell for typed.
+/// script(1) gives the server a terminal. If a program could write to the terminal, the operator would take the
+/// text for the server's. If it could push input into the terminal (TIOCSTI), the operator's shell would take the
+/// input for typed.
 #[test]
 fn programs_have_no_terminal() {
     let site = new_site();
@@ -267,7 +269,7 @@ fn programs_have_no_terminal() {
     let rest = "[[route]]\npath = '/warm/'\ncgi = 'cgi-bin'\nstart = 'warm'\n";
     let routes = format!("[[route]]\npath = '/cold/'\ncgi = 'cgi-bin'\nstart = 'cold'\n{rest}");
     site.write("galgo.toml", format!("listen = ['unix:socket']\n{routes}"));
-    // First as one of a session with a terminal, then as its leader.
+    // First the server is a member of a session with a terminal, then its leader.
     for before in ["true; ", "exec "] {
         let before = format!("{before}{HEARS_HANGUP} ");
         let script = Command::new("script")
@@ -291,12 +293,12 @@ fn programs_have_no_terminal() {
             );
         }
         drop(script);
-        // It ends with its terminal.
+        // The server ends with its terminal.
         wait_until("the end of the server", || !site.path("socket").exists());
     }
 }
 
-/// Gone when dropped, and the server with it.
+/// Dropping this ends the terminal, and the server with it.
 struct Terminal(std::process::Child);
 
 impl Drop for Terminal {
@@ -306,7 +308,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Once somebody listens there.
+/// Connects as soon as a server listens at this path.
 fn connect(path: &Path) -> UnixStream {
     loop {
         match UnixStream::connect(path) {
@@ -320,11 +322,11 @@ fn connect(path: &Path) -> UnixStream {
     }
 }
 
-/// Marks that it runs, by a file named after its process id, and answers once there is a file `go`.
+/// Shows that it runs by a file named after its process id. Answers once there is a file `go`.
 const DEAF: &str = "#!/usr/bin/perl\n$SIG{TERM} = 'IGNORE';\nopen(my $f, '>', \"../marks/$$\"); close $f;\n\
                     select(undef, undef, undef, 0.01) until -e '../go';\nprint \"Content-Type: text/plain\\n\\ndone\";\n";
 
-/// A site with one program that may be started either way, and its server.
+/// Makes a site with a program that may be started cold or warm. Returns the site and its server.
 fn deaf(workers: usize) -> (Site, Server) {
     let site = new_site();
     site.program("deaf", DEAF);
@@ -350,7 +352,7 @@ fn asked(server: &Server, path: &str) -> TcpStream {
     to
 }
 
-/// The process ids of `count` programs, once so many run.
+/// Waits until `count` programs run. Returns their process ids.
 fn running(site: &Site, count: usize) -> Vec<u32> {
     loop {
         let marks = fs::read_dir(site.path("marks")).unwrap();
@@ -373,8 +375,8 @@ fn a_server_that_is_killed_takes_its_programs_with_it() {
     pids.into_iter().for_each(assert_gone);
 }
 
-/// A template, and so its children, is a child of the thread that loaded it, and that may have nothing left to do
-/// while another still serves one of them.
+/// A template is a child of the thread that loaded it, and so are the template's children. That thread may have
+/// nothing left to do while another thread still serves one of these children.
 #[test]
 fn a_thread_that_has_drained_takes_nothing_with_it() {
     let (site, mut server) = deaf(4);
@@ -382,7 +384,7 @@ fn a_thread_that_has_drained_takes_nothing_with_it() {
     running(&site, 3);
     let pid = rustix::process::Pid::from_child(&server.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    // Refused: the event loops have begun to drain, and those without a request are done.
+    // A refused connection shows that the event loops have begun to drain. Loops without a request have ended.
     while TcpStream::connect(server.address()).is_ok() {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -392,7 +394,7 @@ fn a_thread_that_has_drained_takes_nothing_with_it() {
         client.read_to_string(&mut page).unwrap();
         assert!(page.contains("\ndone"), "{page}");
     }
-    // Nobody waits for who looks after the templates, nor for the grace.
+    // The server waits neither for the thread that looks after the templates nor for the grace period.
     let ended = (0..18_000).find_map(|_| {
         std::thread::sleep(Duration::from_millis(10));
         server.child.try_wait().unwrap()
@@ -400,7 +402,7 @@ fn a_thread_that_has_drained_takes_nothing_with_it() {
     assert!(ended.is_some_and(|status| status.success()));
 }
 
-/// The lines of README that make a site.
+/// Makes the site that README's lines make.
 fn readme() -> Site {
     let page = include_str!("../../../../README.md");
     let block = page.split("```\n").nth(1).unwrap();
@@ -447,10 +449,10 @@ fn a_developer_is_shown_what_is_live() {
             .page("/cgi-bin/hello")
             .contains("Hello from process ")
     );
-    // What is copied in is there with the next look.
+    // A program that is copied in appears at the next request.
     site.sh("new", "");
     assert!(server.page("/").contains("<a href=\"/cgi-bin/new\">"));
-    // Nothing of it for others, at other paths, by other methods.
+    // The index is not shown to other clients, at other paths, or for other methods.
     let proxied = galgo_testkit::client::page(server.tcp(), "/", "X-Forwarded-For: 192.0.2.1\r\n");
     for page in [proxied, server.page("/other"), server.page("/cgi-bin/none")] {
         assert!(
@@ -461,14 +463,14 @@ fn a_developer_is_shown_what_is_live() {
     site.write("galgo.toml", "dev_errors = false\n");
     let server = site.serve(&["-l", "127.0.0.1:0"]);
     assert!(server.page("/").starts_with("HTTP/1.1 404 "));
-    // A page of the site's own goes before.
+    // A page of the site's own takes precedence over the index.
     site.write("galgo.toml", "dev_errors = true\n");
     site.write("public/index.html", "own page");
     let server = site.serve(&["-l", "127.0.0.1:0"]);
     assert!(server.page("/").ends_with("own page"));
 }
 
-/// Under systemd it is a socket of the journal, which no open(2) opens.
+/// Under systemd, /dev/stderr is a socket of the journal, which open(2) cannot open.
 #[test]
 fn a_log_named_dev_stderr_may_be_a_socket() {
     let site = new_site();

@@ -1,10 +1,10 @@
-//! `--user`: the server and its programs are that user for good.
+//! `--user`: the server and its programs become that user for good.
 
 use crate::scene::{GALGO, new_site};
 use galgo_testkit::{Server, is_root};
 use std::{fs, process::Command};
 
-/// Ids and capabilities of a process, as /proc shows them.
+/// Returns the ids and capabilities of a process, as /proc shows them.
 fn credentials(status: &str) -> Vec<String> {
     let names = [
         "Uid:", "Gid:", "Groups:", "CapInh:", "CapPrm:", "CapEff:", "CapAmb:",
@@ -14,7 +14,7 @@ fn credentials(status: &str) -> Vec<String> {
     names.iter().map(|n| words(line(n))).collect()
 }
 
-/// Tries to become root again by every call there is.
+/// Tries every call that could make it root again.
 const REGAIN: &str = r#"#!/usr/bin/env python3
 import os
 print("Content-Type: text/plain\n")
@@ -38,7 +38,7 @@ fn server_and_programs_are_that_user_and_stay_so() {
     assert!(is_root(), "this test needs root");
     let site = new_site();
     site.program("regain", REGAIN);
-    // Groups of root that must be gone.
+    // Groups of root, which must be dropped.
     let mut command = Command::new("setpriv");
     command.args(["--groups", "0,4,24", GALGO, "serve", "-l", "127.0.0.1:0"]);
     command
@@ -56,7 +56,8 @@ fn server_and_programs_are_that_user_and_stay_so() {
         let Ok(status) = fs::read_to_string(thread.path().join("status")) else {
             continue; // it has ended meanwhile
         };
-        // But for the saved one and the one for files, ids that no program has.
+        // The real and effective ids are ids that no program has. Only the saved id and the id for files are the
+        // user's.
         let own = 0x7000_0000 + 65534;
         let mut of_server = want.map(String::from);
         of_server[0] = format!("{own} {own} 65534 65534");
@@ -72,7 +73,7 @@ fn server_and_programs_are_that_user_and_stay_so() {
     );
 }
 
-/// systemd's AmbientCapabilities=, which let a server that is not root bind low ports.
+/// systemd's AmbientCapabilities= lets a server that is not root bind low ports.
 #[test]
 fn programs_do_not_inherit_the_capabilities_of_the_server() {
     assert!(is_root(), "this test needs root");
@@ -120,7 +121,8 @@ fn run_and_check_meet_the_permissions_of_the_configured_user() {
     assert_eq!(site.galgo(&["check"]).code, 0);
 }
 
-/// A folder of programs that the configured user may not enter, list, or reach: said beforehand, and at the request.
+/// If the configured user may not enter, list, or reach a folder of programs, galgo says so in advance and at the
+/// request.
 #[test]
 fn folders_that_are_closed_to_the_user_are_named_with_the_mend() {
     use std::os::unix::fs::PermissionsExt;
@@ -161,7 +163,7 @@ fn folders_that_are_closed_to_the_user_are_named_with_the_mend() {
     ];
     for (name, bits, verdict, what, mend) in table {
         mode(name, bits);
-        // The file is read by root, before it becomes that user.
+        // Root reads the configuration before galgo becomes that user.
         let done = site.galgo(&["check"]);
         let folder = site.path(name);
         let folder = folder.to_str().unwrap().trim_end_matches('/');
@@ -177,7 +179,7 @@ fn folders_that_are_closed_to_the_user_are_named_with_the_mend() {
     }
 }
 
-/// What this user cannot look into is not taken for empty.
+/// If the user cannot look into a folder, galgo does not call the folder empty.
 #[test]
 fn a_site_in_a_closed_folder_is_not_called_empty() {
     use std::os::unix::fs::PermissionsExt;
@@ -200,7 +202,7 @@ fn a_site_in_a_closed_folder_is_not_called_empty() {
     assert_eq!(done.status.code(), Some(1));
 }
 
-/// The server reads the file as root at first. Each later look is one of its `user`.
+/// The server first reads the file as root. It checks the file later as its `user`.
 #[test]
 fn passwords_that_the_user_cannot_read_are_named() {
     assert!(is_root(), "this test needs root");

@@ -119,7 +119,7 @@ fn a_wrong_command_line_is_2_and_says_the_right_one() {
     }
 }
 
-/// What is typed, and what is said.
+/// Commands, and a part of the messages that they print.
 const TOLD: [(&[&str], &str); 12] = [
     (&["serve", "none"], "none does not exist: create it"),
     (

@@ -1,12 +1,12 @@
-//! What `galgo check` says of certificates, and of what is none.
+//! Findings of `galgo check` about certificates, and about files that are not certificates.
 
 use crate::scene::new_site;
 use galgo_testkit::{Done, Site, authority::Authority, is_root, stream::certificate};
 
-/// What stands in the files of the chain and the key; `None`: there is no file.
+/// Contents of the files of the chain and the key. `None`: the file does not exist.
 type Files = (Option<String>, Option<String>);
 
-/// A site that shows these.
+/// Makes a site that uses these files.
 fn shows((chain, key): &Files) -> Site {
     let site = new_site();
     site.sh("hello", "");

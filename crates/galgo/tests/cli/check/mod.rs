@@ -22,7 +22,7 @@ fn a_good_site_is_fine() {
     assert_eq!((rest, done.code), (want, 0), "{}", done.err);
 }
 
-/// How lines begin, and what they hold.
+/// Beginnings of lines, with a text that each line contains.
 const FINDINGS: [(&str, &str); 12] = [
     ("ok    cgi-bin/good", ""),
     (
@@ -90,7 +90,8 @@ fn every_finding_has_its_line() {
     );
 }
 
-/// Applications that stay: whether somebody takes connections, and what to do where nobody does.
+/// Applications that keep running: `check` tells whether they take connections, and advises if they
+/// do not.
 #[test]
 fn upstreams_are_looked_for() {
     use std::os::unix::net::UnixListener;
@@ -106,7 +107,7 @@ fn upstreams_are_looked_for() {
     drop(UnixListener::bind(site.path("refused.sock")).unwrap());
     let _tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = _tcp.local_addr().unwrap().port();
-    // On an address of this machine that nobody else asks for a port: what is free there stays free.
+    // No other test asks for a port on this address, so the port stays free.
     let free = std::net::TcpListener::bind("127.9.8.7:0").unwrap();
     let closed = free.local_addr().unwrap();
     drop(free);
@@ -150,7 +151,8 @@ fn upstreams_are_looked_for() {
     );
 }
 
-/// A socket that this user may not connect to is said to be one, and whose it is to change.
+/// If this user may not connect to a socket, `check` says that the file is a socket, and names the
+/// user that can change it.
 #[test]
 fn an_upstream_that_lets_nobody_in() {
     let site = new_site();
@@ -161,7 +163,7 @@ fn an_upstream_that_lets_nobody_in() {
         "galgo.toml",
         "[[route]]\npath = '/'\nfastcgi = 'unix:closed.sock'\n",
     );
-    // Root may connect anywhere.
+    // Root may connect to any socket, so root runs the test as nobody.
     let mut command = if is_root() {
         let mut as_nobody = std::process::Command::new("setpriv");
         as_nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
@@ -261,7 +263,7 @@ fn modules_are_looked_into() {
     assert_eq!(done.code, 1);
 }
 
-/// An account that is gone keeps nobody else from being served.
+/// A missing account does not prevent the others from being served.
 #[test]
 fn a_removed_account_is_a_warning() {
     let site = new_site();
@@ -273,7 +275,7 @@ fn a_removed_account_is_a_warning() {
     assert_eq!(done.code, 0, "{done:?}");
 }
 
-/// Its mode lets it be executed, and its file system does not.
+/// The file's mode allows execution, but its file system does not.
 #[test]
 fn a_program_on_a_noexec_mount_is_not_told_to_chmod() {
     assert!(is_root(), "this test needs root");
@@ -288,7 +290,7 @@ fn a_program_on_a_noexec_mount_is_not_told_to_chmod() {
     assert!(!done.out.contains("chmod"), "{done:?}");
 }
 
-/// What Apache kept from everybody, and galgo does not; and scripts, whatever their names are.
+/// Files that Apache hid and galgo serves to everybody, and scripts under any name.
 #[test]
 fn files_that_everybody_gets_are_named() {
     let site = new_site();

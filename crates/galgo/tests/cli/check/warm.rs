@@ -20,7 +20,7 @@ fn says_which_programs_start_warm() {
         "[[route]]\npath = '/'\ncgi = 'cgi-bin'\nstart = 'warm'\n[interpreters]\n'.pyx' = '/usr/bin/python3'\n",
     );
     let done = site.galgo(&["check"]);
-    // Whom each runs as is said behind it.
+    // The rest of a line names the user of the program.
     let lines = done.out.lines();
     let lines: Vec<_> = lines
         .filter_map(|line| line.split("; runs as ").next())
@@ -37,7 +37,7 @@ fn says_which_programs_start_warm() {
     assert_eq!(lines[3], "ok    cgi-bin/d.pyx: starts warm");
     let node = "ok    cgi-bin/e.js: starts warm; parked, if it cannot be forked";
     assert_eq!(lines[4], node);
-    // As the server finds it when it loads the program.
+    // The words are the same as the server's when it loads the program.
     assert!(
         lines[5].starts_with(
             "ok    cgi-bin/f.pl: starts cold, for it reads HTTP_HOST, REMOTE_ADDR while loading"
@@ -49,11 +49,12 @@ fn says_which_programs_start_warm() {
     assert_eq!(done.code, 0);
 }
 
-/// What a Perl program prints that knows how it was started.
+/// Start of a Perl program that knows whether it was started cold or warm.
 const HOW: &str = "open(my $f, '<', '/proc/self/environ'); my $how = <$f> =~ /GALGO_T/ ? 'warm' : 'cold';\n\
                    print \"Content-Type: text/plain\\n\\n\";\n";
 
-/// What differs, when cold and when warm, in the answers to which methods.
+/// Name of a program, the part of its answers that differs, the texts when cold and when warm, and
+/// the methods concerned.
 const DIFFERENCES: [(&str, &str, &str, &str, &[&str]); 4] = [
     ("body", "body", "cold", "warm", &["GET", "POST"]),
     ("stderr", "stderr", "cold", "warm", &["POST"]),
@@ -73,7 +74,7 @@ const DIFFERENCES: [(&str, &str, &str, &str, &[&str]); 4] = [
     ),
 ];
 
-/// Programs that answer alike, and programs that do not.
+/// Adds programs that answer the same cold and warm, and programs that do not.
 fn programs(site: &Site) {
     let perl = |name: &str, does: &str| {
         site.program(name, &format!("#!/usr/bin/perl\n{HOW}{does}\n"));
@@ -83,7 +84,8 @@ fn programs(site: &Site) {
         "print join '|', @ENV{qw(REQUEST_METHOD CONTENT_TYPE)}, <STDIN>;",
     );
     perl("varies", "print $$;");
-    // Of the answers to POST only the second one, a warm one, differs: that does not come back.
+    // Among the answers to POST, only the second, which is warm, differs. The difference does not
+    // occur again.
     let posts =
         "if ($ENV{REQUEST_METHOD} eq 'POST') { open my $o, '>>', \"../$0.posts\"; print $o 'x' }
                  my $posts = -s \"../$0.posts\" // 0;";
@@ -91,7 +93,7 @@ fn programs(site: &Site) {
         "rarely",
         &format!("$0 = 'rarely'; {posts} print $posts == 2 ? 'other' : 'usual';"),
     );
-    // A clock that ticks once, behind the first answer to POST or behind the second.
+    // A clock that ticks once, after the first answer to POST or after the second.
     perl(
         "ticks",
         &format!("$0 = 'ticks'; {posts} print $posts < 2 ? 1 : 2;"),
@@ -124,7 +126,7 @@ fn programs(site: &Site) {
     );
 }
 
-/// What is said of a program, without the times, and the lines below that.
+/// Returns the verdict on a program without the times, and the lines below it.
 fn verdict<'d>(done: &'d Done, name: &str) -> (String, Vec<&'d str>) {
     let own = format!("cgi-bin/{name}: ");
     let mut lines = done.out.lines().skip_while(|l| !l.starts_with(&own));
@@ -143,7 +145,7 @@ fn cold_and_warm_are_compared() {
     command.env("GALGO_TEST_WAIT_FOR_TEMPLATES", "1");
     let done: Done = command.output().unwrap().into();
     let said = |name: &str| verdict(&done, name);
-    // Times are whatever they are, and the gain with them.
+    // The times vary, and so does the gain.
     let (same, rest) = said("same");
     assert!(
         same.starts_with("cgi-bin/same: cold ms, warm ms, identical; "),
@@ -188,7 +190,7 @@ fn cold_and_warm_are_compared() {
             .starts_with("cgi-bin/early: stays cold: it reads QUERY_STRING while loading, ")
     );
     assert_eq!(done.code, 1);
-    // In a pipe a line says which program is tried.
+    // In a pipe, a line names the program that is being tried.
     let progress: Vec<_> = done.err.lines().collect();
     assert_eq!(progress.len(), 12, "{}", done.err);
     assert_eq!(progress[0], "1 of 12: cgi-bin/body");
@@ -245,7 +247,7 @@ fn what_fails_is_said_and_what_stays_cold_is_not_run() {
     }
 }
 
-/// One program without an end does not keep the others from being compared, and goes.
+/// An endless program does not keep the others from being compared, and is ended.
 #[test]
 fn an_endless_answer_is_given_up() {
     let site = new_site();

@@ -1,4 +1,4 @@
-//! Programs while they run, and their ends.
+//! Programs while they run, and their end.
 
 use crate::scene::new_site;
 use galgo_testkit::{
@@ -40,7 +40,8 @@ fn output_is_printed_as_it_comes() {
     assert!(child.wait().unwrap().success());
 }
 
-/// On a route with warm starts the program is loaded first; nothing of that is left when it has answered.
+/// On a route with warm starts the program is loaded first. After the answer nothing of the template is
+/// left.
 #[test]
 fn a_warm_route_is_warm_and_ends_with_its_program() {
     let site = new_site();
@@ -117,7 +118,7 @@ fn a_large_body_is_not_held_in_memory() {
 #[test]
 fn ctrl_c_ends_the_whole_group() {
     let site = new_site();
-    // Before the head, and behind it.
+    // First before the head is printed, then after it.
     for head in ["", "printf 'Content-Type: text/plain\n\n';"] {
         site.sh(
             "wait",

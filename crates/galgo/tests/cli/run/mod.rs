@@ -78,7 +78,7 @@ fn the_body_comes_from_a_file_or_from_standard_input() {
     done.has_err("nothing: No such file");
 }
 
-/// The environment, without what is another for each request or client.
+/// Returns the environment without the variables that differ between requests or clients.
 fn variables(text: &str) -> Vec<&str> {
     let own = [
         "UNIQUE_ID=",
@@ -212,7 +212,7 @@ fn a_cut_response_is_not_valid() {
     assert_eq!((code, out.as_str()), (0, "123456789"));
     assert!(err.contains("more than its Content-Length 9"), "{err}");
     let (code, out, err) = body("dies");
-    // Where the end came before the head was printed, the whole response is refused.
+    // If the program ends before the head is printed, the whole response is refused.
     assert!(code == 1 && (out == "half" || out.is_empty()), "{out}");
     assert!(err.contains("SIGKILL"), "{err}");
     let (code, out, err) = body("sorry");
@@ -345,7 +345,7 @@ fn a_module_is_run_as_a_program_is() {
     galgo_testkit::file::wasm_host(crate::scene::GALGO);
     const SAYS: &str = "Status: 201 Made\\nContent-Type: text/plain\\n\\nmade\\n";
     let site = new_site();
-    // Its parts at 0: where the text is and how long.
+    // The bytes at 0 are the address and the length of the text.
     let module = |status: u8| {
         let text = format!(
             r#"(module
@@ -383,7 +383,8 @@ fn a_module_is_run_as_a_program_is() {
     }
 }
 
-/// Words of the query are arguments of a script behind its own name, where the route says so.
+/// If the route says so, words of the query become arguments of a script, after the script's own
+/// name.
 #[test]
 fn query_args_reach_a_script() {
     let site = new_site();
