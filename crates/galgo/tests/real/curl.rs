@@ -68,7 +68,7 @@ pub(crate) fn curl(args: &[&str]) -> Reply {
     curl_with(args, b"")
 }
 
-/// Runs curl. It reads `input` if an argument is `@-`.
+/// Runs curl with `input` as its standard input, for arguments with `@-`.
 #[track_caller]
 pub(crate) fn curl_with(args: &[&str], input: &[u8]) -> Reply {
     let folder = tempfile::tempdir().unwrap();

@@ -32,7 +32,7 @@ impl Pool {
         );
         fs::write(folder.path().join("pool.conf"), pool).unwrap();
         let mut fpm = Command::new(needed("/usr/sbin/php-fpm8.2"));
-        // If the test runs as root, the pool runs as root, like the other programs that galgo runs.
+        // If the test runs as root, the pool runs as root, and so do galgo's programs.
         fpm.args(["-F", "-R", "-y"])
             .arg(folder.path().join("pool.conf"))
             .arg("-c")

@@ -34,7 +34,7 @@ fn php_fpm(site: &Site, children: usize) -> Beside {
             error.display(),
             socket.display(),
             log.display(),
-            // As root, php-fpm demands a user.
+            // If php-fpm runs as root, it demands a user.
             if rustix::process::geteuid().is_root() { "user = root\ngroup = root\n" } else { "" },
         ),
     );
