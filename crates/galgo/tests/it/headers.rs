@@ -1,4 +1,4 @@
-//! Fields that the configuration sets, adds and removes; other origins.
+//! Fields that the configuration sets, adds and removes; requests from other origins.
 
 use crate::harness::{check_refuses, list, new_site};
 use galgo_testkit::{Reply, Server};
@@ -67,7 +67,8 @@ fn on_every_route_and_response() {
         };
         assert_eq!(reply.field("x-frame-options"), Some(framed), "{target}");
     }
-    // A 304 has them, too; and what is kept of a file has no second one.
+    // A 304 has the fields, too, and a file whose response the server keeps does not get a field
+    // twice.
     for _ in 0..2 {
         let reply = ask(&server, "/a.html", "If-None-Match: *\r\n");
         assert_eq!(
@@ -140,7 +141,8 @@ fn lifetimes_by_type() {
     not_modified(&server);
 }
 
-/// A 304 has the lifetime of the 200 (RFC 9110, 15.4.5), by a type that it does not name.
+/// A 304 has the lifetime of the 200 (RFC 9110, 15.4.5), which depends on a type that the 304 does
+/// not name.
 fn not_modified(server: &Server) {
     let program = "/cgi-bin/t?out=Content-Type:%20text/html%0AETag:%20%22a%22%0A%0A";
     for (target, value) in [
@@ -253,7 +255,7 @@ cors = { origins = ["https://app.example.org"] }
     ] {
         assert_eq!(reply.fields(name), [value], "{}", reply.head);
     }
-    // A preflight has no password; what it asks for needs one.
+    // A preflight has no password, while the request that it announces needs one.
     assert_eq!(preflight("/shut/t", origin).status, 204);
     assert_eq!(ask(&server, "/shut/t", origin).status, 401);
     let denied = preflight("/api/t", "Origin: https://evil.example\r\n");
@@ -264,7 +266,7 @@ cors = { origins = ["https://app.example.org"] }
     );
     let open = ask(&server, "/open/t?head", "Origin: null\r\n");
     assert_eq!(open.field("access-control-allow-origin"), Some("*"));
-    // A plain OPTIONS is the program's.
+    // A plain OPTIONS goes to the program.
     let options = server.ask("OPTIONS /api/t?head HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(options.status, 200);
 }

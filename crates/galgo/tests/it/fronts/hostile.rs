@@ -194,7 +194,7 @@ fn a_stranger_is_no_front() {
             .config(&format!("trusted_proxies = [{trusted}]"))
             .arguments(&["-l", "127.0.0.1:0", "-l", &listen]);
         if rustix::process::geteuid().is_root() {
-            // As root, galgo serves this machine only.
+            // If it runs as root, galgo serves this machine only.
             site = site.config("user = \"nobody\"");
         }
         let server = site.start();

@@ -11,13 +11,13 @@
 //! | `ones=N` | prints N bytes in N writes |
 //! | `endless` | prints for ever |
 //! | `echo` | copies its input to its output, as it comes |
-//! | `count` | reads its input to the end, prints how many bytes it had |
+//! | `count` | reads its input to the end, prints its length |
 //! | `take=N` | reads N bytes of input |
-//! | `slowly` | reads its input to the end a byte at a time, prints how many bytes it had |
-//! | `close=N` | lets go of its standard input, output or error |
+//! | `slowly` | reads its input to the end a byte at a time, prints its length |
+//! | `close=N` | closes its standard input, output or error (N is 0, 1 or 2) |
 //! | `touch=NAME`, `await=NAME` | makes a mark, waits for one ([`Server::mark`](super::Server::mark)) |
 //! | `pause=N` | does nothing for N milliseconds |
-//! | `alone` | dies where another program is in this same step |
+//! | `alone` | dies if another program is in this step at the same time |
 //! | `hang` | does nothing, for ever |
 //! | `deaf` | ignores TERM from here on |
 //! | `last=NAME` | on TERM makes a mark and exits with status 0 |
@@ -26,7 +26,7 @@
 //! | `exit=N` | exits with status N |
 //! | `env`, `args`, `cwd`, `fds`, `limits` | prints these, one a line |
 //! | `eat=N` | takes N bytes of memory, prints `ate` |
-//! | `files=N`, `spawn=N` | opens N files, starts N processes that hang; prints how far it came |
+//! | `files=N`, `spawn=N` | opens N files, starts N processes that hang; prints how many succeeded |
 //! | `write=N` | writes a file of N bytes, prints `wrote` |
 
 use std::{
@@ -48,7 +48,7 @@ pub fn main() -> ExitCode {
     let query = env::var("QUERY_STRING").unwrap_or_default();
     for step in query.split('&').filter(|s| !s.is_empty()) {
         let (verb, argument) = step.split_once('=').unwrap_or((step, ""));
-        // Who reads our output may be gone, as for any program.
+        // The reader of our output may be gone, as for any program.
         if run(verb, &decode(argument)).is_err() {
             return ExitCode::from(74);
         }
@@ -102,7 +102,7 @@ fn run(verb: &str, argument: &[u8]) -> io::Result<()> {
         "deaf" => on_term(None),
         "last" => on_term(Some(mark(&text))),
         "bg" => background(&text).map(drop),
-        // The library's own handler of SIGSEGV takes the first one.
+        // The handler of SIGSEGV that the standard library installs takes the first signal.
         "die" => loop {
             kill_process(getpid(), Signal::from_named_raw(number as i32).unwrap())?;
         },
@@ -111,7 +111,7 @@ fn run(verb: &str, argument: &[u8]) -> io::Result<()> {
     }
 }
 
-/// What this process has used.
+/// Returns the processor time that this process has used.
 fn processor() -> Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     used.try_into().unwrap()
@@ -129,7 +129,7 @@ fn shows_or_takes(verb: &str, number: usize) -> io::Result<()> {
         "fds" => list([fds()?.into()]),
         "limits" => out(&std::fs::read("/proc/self/limits")?),
         "eat" => {
-            // Zeros would be the kernel's to give when they are touched.
+            // Zeros would get no memory from the kernel until they are touched.
             let all = vec![1_u8; number];
             out(if all.len() == number { b"ate" } else { b"" })
         }
@@ -154,7 +154,7 @@ fn shows_or_takes(verb: &str, number: usize) -> io::Result<()> {
     }
 }
 
-/// The bytes `at..at + n` of the pattern that `fill` prints.
+/// Returns the bytes `at..at + n` of the pattern that `fill` prints.
 pub fn pattern(at: usize, n: usize) -> Vec<u8> {
     (at..at + n).map(|i| b'0' + (i % 10) as u8).collect()
 }
@@ -176,7 +176,7 @@ fn decode(text: &str) -> Vec<u8> {
     decoded
 }
 
-// The library's streams keep buffers and hide EBADF: each read and write here is a system call.
+// The library's streams keep buffers and hide EBADF, so each read and write here is a system call.
 
 fn write(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
@@ -197,7 +197,7 @@ fn read(most: usize) -> io::Result<Vec<u8>> {
     Ok(buf)
 }
 
-/// Reads to the end in pieces; returns how much there was.
+/// Reads the input to its end in pieces, and returns its length.
 fn input(piece: usize, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<usize> {
     let mut all = 0;
     loop {
@@ -229,7 +229,8 @@ fn list(lines: impl IntoIterator<Item = OsString>) -> io::Result<()> {
     Ok(())
 }
 
-/// What the server sees when a descriptor is closed, without leaving its number to the next file.
+/// Replaces a standard stream by /dev/null. The server sees a closed descriptor, but the next file does
+/// not get its number.
 fn close(fd: usize) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     match fd {
@@ -270,7 +271,7 @@ fn background(steps: &str) -> io::Result<std::process::Child> {
         .spawn()
 }
 
-/// The numbers of the open descriptors, without the one that lists them.
+/// Lists the numbers of the open descriptors, except the descriptor that is used for the list.
 fn fds() -> io::Result<String> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {

@@ -1,4 +1,4 @@
-//! A file system of a test's own, which it fills or freezes.
+//! A file system for one test, which the test can fill or freeze.
 
 use std::{
     fs,
@@ -8,18 +8,18 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A small ext4 file system, mounted; gone when dropped.
+/// A small ext4 file system. It is mounted, and unmounted when dropped.
 #[derive(Debug)]
 pub struct Disk {
-    /// Beside the test binary, as every file of a test.
+    /// A folder beside the test binary, like all files of tests.
     dir: TempDir,
 }
 
-/// Whoever writes to the disk waits until this is dropped.
+/// A frozen disk: processes that write to it wait until this is dropped.
 #[derive(Debug)]
 pub struct Frozen(PathBuf);
 
-/// Runs a program of this system as root; a machine that cannot fails the test.
+/// Runs a program of this system as root. Fails the test if this machine cannot do that.
 fn run(program: &str, arguments: &[&str]) {
     let done = Command::new(program).args(arguments).output();
     let done = done.unwrap_or_else(|e| panic!("{program} (mount, e2fsprogs) is needed here: {e}"));
@@ -31,7 +31,7 @@ fn run(program: &str, arguments: &[&str]) {
 }
 
 impl Disk {
-    /// Makes one of so many bytes, all of which are anybody's.
+    /// Makes a disk of this size, on which every user may write.
     pub fn new(bytes: u64) -> Self {
         let dir = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let (image, disk) = (dir.path().join("image"), dir.path().join("disk"));
@@ -44,18 +44,18 @@ impl Disk {
         Self { dir }
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("disk")
     }
 
-    /// Bytes that are free.
+    /// Returns the number of free bytes.
     pub fn free(&self) -> u64 {
         let stat = rustix::fs::statvfs(self.path()).unwrap();
         stat.f_bavail * stat.f_frsize
     }
 
-    /// From now on it stalls.
+    /// Freezes the disk: from now on writes stall.
     pub fn freeze(&self) -> Frozen {
         run("fsfreeze", &["-f", self.path().to_str().unwrap()]);
         Frozen(self.path())
@@ -74,7 +74,8 @@ impl Drop for Disk {
     }
 }
 
-/// Bytes in open files of a process whose names begin so, as files without a name still do.
+/// Returns the size of a process's open files whose paths begin with `place`. Paths of files
+/// without a name still do.
 pub fn nameless(pid: u32, place: &Path) -> u64 {
     use std::{
         collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! A server some of whose system calls fail (seccomp_unotify(2)).
+//! Makes system calls of a server fail (seccomp_unotify(2)).
 
 use std::fs;
 
@@ -7,9 +7,10 @@ use galgo_testkit::{Server, Site, file::compile};
 /// The system calls of a server that can be made to fail.
 #[derive(Debug, Clone, Copy)]
 pub struct Calls {
-    /// With commas between them. With a `+` in front: also those of all processes that the server starts.
+    /// Names, with commas between them. A `+` in front adds the calls of all processes that the server
+    /// starts.
     pub name: &'static str,
-    /// Only those with these bits in this argument.
+    /// Only calls with these bits in this argument fail.
     pub argument: u32,
     pub mask: u32,
 }
@@ -23,14 +24,14 @@ impl Calls {
         }
     }
 
-    /// Has the server of `site` ask before these.
+    /// Makes the server of `site` ask before each of these calls.
     pub fn of(self, site: Site) -> Site {
         let words = self.wrapped(&site);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         site.through(&words)
     }
 
-    /// The command line that a server of `site` is appended to.
+    /// Returns the command line that starts a server of `site`; the server's own is appended to it.
     pub fn wrapped(self, site: &Site) -> [String; 5] {
         let inject = compile(site.folder(), "inject", include_str!("inject.c"), &[]);
         [
@@ -47,7 +48,8 @@ fn control(site: &Site) -> String {
     site.path("inject.control").to_string_lossy().into_owned()
 }
 
-/// From now on the server makes `skip` calls, then `count` fail with `error`, then it makes them again.
+/// From now on the server makes `skip` calls, then `count` calls fail with `error`, then calls succeed
+/// again.
 pub fn fail(server: &Server, skip: u64, count: u64, error: rustix::io::Errno) {
     let to = control(&server.site);
     let new = format!("{to}.new");

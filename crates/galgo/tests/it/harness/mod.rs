@@ -1,5 +1,5 @@
-//! What every test here is made of beside `galgo_testkit`: [`new_site`] is what is served, [`child`] the program that
-//! answers, [`watch`] what must hold after every fault.
+//! The tools of every test here, beside `galgo_testkit`: [`new_site`] makes the site, [`child`] is the program that answers,
+//! [`watch`] checks the points that must hold after every fault.
 //!
 //! A module of tests ends with `list![name, other_name];`, and `main` lists the module.
 
@@ -20,7 +20,7 @@ use std::{
 use galgo_testkit::{Site, Spoken};
 use libtest_mimic::{Completion, Failed, Trial};
 
-/// A test: its name and what it does.
+/// A test: its name and the function that runs it.
 #[derive(Clone)]
 pub struct Test {
     name: String,
@@ -28,7 +28,7 @@ pub struct Test {
 }
 
 impl Test {
-    /// A test of the module `module`.
+    /// Makes a test of the module `module`.
     pub fn new(module: &str, name: &str, run: impl Fn() + Send + Sync + 'static) -> Self {
         let module = module.strip_prefix("it::").unwrap_or(module);
         Self {
@@ -39,11 +39,11 @@ impl Test {
 }
 
 thread_local! {
-    /// GALGO_TEST_OUTPUT of the servers that this thread's test starts.
+    /// GALGO_TEST_OUTPUT for the servers that this thread's test starts.
     static OUTPUT: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
 }
 
-/// What every site here is configured with, unless its test says otherwise.
+/// The configuration of every site here, unless its test says otherwise.
 const USUAL: &str = r#"
 listen = ["127.0.0.1:0"]
 access_log = "access.log"
@@ -64,9 +64,9 @@ path = "/"
 files = "public"
 "#;
 
-/// The usual site: programs at `/cgi-bin/`, of which [`child`] is `t`, files at `/`, a constant answer at `/health`.
+/// Returns the usual site: programs at `/cgi-bin/`, where `t` is [`child`], files at `/`, a constant answer at `/health`.
 pub fn new_site() -> Site {
-    // Beside the test binary, so that programs can be links to it.
+    // The folder is beside the test binary, so that programs can be links to the binary.
     let beside = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let site = Site::within(beside, env!("CARGO_BIN_EXE_galgo"));
     for folder in ["public", "marks"] {
@@ -80,7 +80,7 @@ pub fn new_site() -> Site {
     site.own_binary("cgi-bin/t")
 }
 
-/// `galgo check` refuses this configuration with these words; all that it says.
+/// Checks that `galgo check` refuses this configuration with `words`. Returns its whole output.
 #[track_caller]
 pub fn check_refuses(site: &Site, config: &str, words: &str) -> String {
     site.write("galgo.toml", config);
@@ -93,8 +93,8 @@ pub fn check_refuses(site: &Site, config: &str, words: &str) -> String {
     said
 }
 
-/// The same tests three times: with output moved as the server likes, always copied, always spliced. Over HTTP/2 it is
-/// always copied.
+/// Returns the tests three times: with output moved as the server likes, always copied, always spliced. Over HTTP/2 output is
+/// always copied, so each test is there once.
 pub fn both_ways(tests: Vec<Test>) -> Vec<Test> {
     if Spoken::asked() == Some(Spoken::Http2) {
         return tests;
@@ -123,7 +123,7 @@ pub fn both_ways(tests: Vec<Test>) -> Vec<Test> {
 /// Lists the tests of a module.
 macro_rules! list {
     ($($name:ident),* $(,)?) => {
-        /// The tests of this module.
+        /// Returns the tests of this module.
         pub fn tests() -> Vec<$crate::harness::Test> {
             vec![$($crate::harness::Test::new(module_path!(), stringify!($name), $name)),*]
         }
@@ -131,7 +131,7 @@ macro_rules! list {
 }
 pub(crate) use list;
 
-/// Ends a test that this machine cannot run; it is counted and reported with the reason.
+/// Ends a test that this machine cannot run. The test is counted and reported with the reason.
 macro_rules! skip {
     ($($why:tt)*) => { std::panic::panic_any($crate::harness::Skipped(format!($($why)*))) };
 }
@@ -142,7 +142,7 @@ pub(crate) use skip;
 #[derive(Debug)]
 pub struct Skipped(pub String);
 
-/// Has tests report why they do not run: those of these names. A name that ends with `*` stands for all that begin like it.
+/// Makes the tests of these names report why they do not run. A name that ends with `*` stands for all names that begin like it.
 pub fn leave_out(tests: &mut [Test], names: &'static [(&str, &str)]) {
     for &(name, why) in names {
         let is_it = |test: &&mut Test| match name.strip_suffix('*') {
@@ -156,14 +156,15 @@ pub fn leave_out(tests: &mut [Test], names: &'static [(&str, &str)]) {
     }
 }
 
-/// Ends a test of which the user who runs it has too few rights: the server and what it keeps loaded are closed to all but root.
+/// Ends a test if its user has too few rights: the server and the programs that it keeps loaded are closed to all users but
+/// root.
 pub fn needs_root() {
     if !rustix::process::geteuid().is_root() {
         skip!("it needs root");
     }
 }
 
-/// Makes trials of tests.
+/// Turns tests into trials.
 pub fn trials(tests: Vec<Test>) -> Vec<Trial> {
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -185,7 +186,7 @@ fn run(test: &dyn Fn()) -> Result<Completion, Failed> {
     }
 }
 
-/// The soft limit of descriptors up to the hard one: tests hold thousands of connections.
+/// Raises the soft limit of descriptors up to the hard limit, because tests hold thousands of connections.
 pub fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
@@ -193,13 +194,13 @@ pub fn raise_descriptors() {
         current: most,
         maximum: most,
     };
-    // Only root may raise the hard limit; what both are too low for says so when it runs.
+    // Only root may raise the hard limit. A test for which both limits are too low says so when it runs.
     if setrlimit(Resource::Nofile, to(Some(1 << 16))).is_err() {
         let _ = setrlimit(Resource::Nofile, to(now.maximum));
     }
 }
 
-/// Percent-encodes what may not stand in a query, or means something to [`child`].
+/// Percent-encodes bytes that may not stand in a query, or that mean something to [`child`].
 pub fn encode(text: impl AsRef<[u8]>) -> String {
     let byte = |&b: &u8| match b {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'/' | b':' => {

@@ -1,11 +1,11 @@
-//! Which tests run a second time over HTTP/2: `GALGO_TEST_HTTP2` has their servers speak it, and a translator stands before
-//! each client (`galgo_testkit`).
+//! Tests that run a second time over HTTP/2: `GALGO_TEST_HTTP2` makes their servers speak it, and a translator stands
+//! before each client (`galgo_testkit`).
 
 use galgo_testkit::Spoken;
 
 use super::{Test, leave_out};
 
-/// What speaks about programs and their clients. The others are about the server, or about bytes of HTTP/1.1.
+/// Modules about programs and their clients. The other modules are about the server, or about bytes of HTTP/1.1.
 const MODULES: &[&str] = &[
     "access::",
     "authorizer::",
@@ -31,7 +31,8 @@ const MODULES: &[&str] = &[
     "wasm::",
 ];
 
-/// Tests of those modules that are about HTTP/1.1, and why. A name that ends with `*` stands for all that begin like it.
+/// Tests of those modules that are about HTTP/1.1, and the reasons. A name that ends with `*` stands for all names that
+/// begin like it.
 const NOT: &[(&str, &str)] = &[
     ("authorizer::a_denial_is_the_answer", REASON),
     (
@@ -90,7 +91,7 @@ const OLD: &str = "it is about HTTP/1.0";
 const RESET: &str = "a stream that is reset loses what is on its way (RFC 9113, 5.4.2)";
 const REASON: &str = "HTTP/2 has no reason phrases";
 
-/// The tests that are to run.
+/// Returns the tests that are to run.
 pub fn chosen(tests: Vec<Test>) -> Vec<Test> {
     if Spoken::asked() != Some(Spoken::Http2) {
         return tests;

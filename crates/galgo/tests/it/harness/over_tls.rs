@@ -1,11 +1,12 @@
-//! Which tests do not run a second time over TLS: `GALGO_TEST_TLS` has their servers and clients speak it (`galgo_testkit`).
+//! Tests that do not run a second time over TLS: `GALGO_TEST_TLS` makes servers and clients of tests speak it
+//! (`galgo_testkit`).
 
 use galgo_testkit::Spoken;
 
 use super::{Test, leave_out};
 
-/// Tests to which the transport means nothing, or something else, and why. A name that ends with `*` stands for all that
-/// begin like it.
+/// Tests to which the transport means nothing, or something else, and the reasons. A name that ends with `*` stands for all
+/// names that begin like it.
 const NOT: &[(&str, &str)] = &[
     ("acme::*", OWN),
     ("client_certificates::*", OWN),
@@ -99,7 +100,7 @@ const PROCESSES: &str = "it is about processes, which are the same behind every 
 const UNANSWERED: &str =
     "without a handshake there is nothing to answer in: the connection is closed";
 
-/// The tests that are to run.
+/// Returns the tests that are to run.
 pub fn chosen(mut tests: Vec<Test>) -> Vec<Test> {
     if Spoken::asked() == Some(Spoken::Tls) {
         leave_out(&mut tests, NOT);

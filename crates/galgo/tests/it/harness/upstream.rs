@@ -1,4 +1,4 @@
-//! An application behind a socket that does what a test tells it to, byte for byte.
+//! An application behind a socket that does byte for byte what a test tells it to do.
 
 use std::{
     io::{Read, Write},
@@ -16,10 +16,10 @@ use galgo_proto::{
     fcgi::{Header, NameValuePairs, Outcome, RecordType, Role, end, request},
 };
 
-/// An application; each connection is answered on a thread of its own.
+/// An application that answers each connection on a thread of its own.
 #[derive(Debug)]
 pub struct Application {
-    /// Its socket.
+    /// Path of the socket.
     pub path: PathBuf,
     accepted: Arc<AtomicUsize>,
 }
@@ -44,7 +44,7 @@ impl Heard {
 }
 
 impl Application {
-    /// Listens on `socket` in `folder`; `answer` is called with the number of each connection.
+    /// Listens on `app.sock` in `folder`; calls `answer` with the number of each connection.
     pub fn start(
         folder: &Path,
         answer: impl Fn(usize, &mut UnixStream) + Send + Sync + 'static,
@@ -63,25 +63,25 @@ impl Application {
         Self { path, accepted }
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 }
 
-/// Reads one FastCGI request; `None`: the connection ended before it was whole.
+/// Reads one FastCGI request. `None`: the connection ended before the request was whole.
 pub fn hear(stream: &mut UnixStream) -> Option<Heard> {
     hear_until(stream, |event| matches!(event, request::Event::StdinEnd(_)))
 }
 
-/// Reads the variables of a FastCGI request and nothing behind them.
+/// Reads the variables of a FastCGI request and no byte after them.
 pub fn hear_params(stream: &mut UnixStream) -> Option<Heard> {
     hear_until(stream, |event| {
         matches!(event, request::Event::ParamsEnd(_))
     })
 }
 
-/// Reads until an event; byte by byte, so that nothing behind it is taken.
+/// Reads until an event, byte by byte, so that no byte after it is taken.
 pub fn hear_until(
     stream: &mut UnixStream,
     over: impl Fn(&request::Event) -> bool,
@@ -127,7 +127,7 @@ pub fn hear_until(
     }
 }
 
-/// A record.
+/// Returns the bytes of a record.
 pub fn record(kind: RecordType, id: u16, content: impl AsRef<[u8]>, padding: u8) -> Vec<u8> {
     let content = content.as_ref();
     let header = Header {
@@ -139,23 +139,23 @@ pub fn record(kind: RecordType, id: u16, content: impl AsRef<[u8]>, padding: u8)
     [&header.bytes()[..], content, &vec![0; padding.into()]].concat()
 }
 
-/// Output.
+/// Returns a record of output.
 pub fn stdout(content: impl AsRef<[u8]>) -> Vec<u8> {
     record(RecordType::STDOUT, 1, content, 3)
 }
 
-/// The end of a request.
+/// Returns the record that ends a request.
 pub fn ended(outcome: Outcome) -> Vec<u8> {
     end(1, 0, outcome).to_vec()
 }
 
-/// A whole document.
+/// Returns the records of a whole document.
 pub fn document(body: impl AsRef<[u8]>) -> Vec<u8> {
     let head = stdout("Content-Type: text/plain\n\n");
     [head, stdout(body), stdout(""), ended(Outcome::COMPLETE)].concat()
 }
 
-/// Sends; the other side may be gone.
+/// Sends `bytes`; the other side may be gone.
 pub fn say(stream: &mut UnixStream, bytes: impl AsRef<[u8]>) {
     let _ = stream.write_all(bytes.as_ref());
 }

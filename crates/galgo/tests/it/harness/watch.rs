@@ -19,12 +19,12 @@ use galgo_testkit::{
     wait_until,
 };
 
-/// A health request is answered within this, whatever else goes on; the machine may be slow. A file system that does
-/// not answer (a lease, 45 s) holds up nobody.
+/// Longest time for the answer to a health request, whatever else goes on; the machine may be slow. A file system
+/// that does not answer (a lease, 45 s) holds up no health request.
 const HEALTHY: Duration = Duration::from_secs(30);
 
-/// Watches a server while something goes wrong: health requests on other connections go on all the
-/// time. [`Watch::after`] asserts what must hold then.
+/// Watches a server while something goes wrong: health requests on other connections go on all the time.
+/// [`Watch::after`] then asserts the points that must hold.
 #[derive(Debug)]
 pub struct Watch<'s> {
     server: &'s Server,
@@ -38,10 +38,10 @@ pub struct Watch<'s> {
 }
 
 impl<'s> Watch<'s> {
-    /// Begins to watch what must hold afterwards.
+    /// Begins to watch the points that must hold afterwards.
     pub fn begin(server: &'s Server) -> Self {
-        // A program, so that what the first one leaves for good is there.
-        // Its line is written when it has exited. A clock that is to be tested may be too short for it.
+        // A program runs first, so that everything it leaves for good is there. Its line is written when it has
+        // exited. The test may set a clock that is too short for this program.
         wait_until("an answer of the first program", || {
             let first = format!("/cgi-bin/t?head&out={}", unique());
             let status = server.get(&first).status;
@@ -53,7 +53,7 @@ impl<'s> Watch<'s> {
             status == 200
         });
         let lines = settled(server);
-        // Connections of before are on their way out.
+        // Earlier connections are still being closed.
         let sample = |_| {
             std::thread::sleep(Duration::from_millis(1));
             descriptors(server.pid())
@@ -89,27 +89,27 @@ impl<'s> Watch<'s> {
         }
     }
 
-    /// The server's memory may grow by so many bytes at its peak.
+    /// Lets the server's memory grow by `bytes` at its peak.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.growth = Some(bytes);
         self
     }
 
-    /// The server may keep so many connections to an application, which it closes after a minute.
+    /// Lets the server keep `connections` connections to an application; it closes them after a minute.
     pub fn keeps(mut self, connections: usize) -> Self {
         self.keeps = connections;
         self
     }
 
-    /// Asserts that health requests were answered all the time, and no more.
+    /// Asserts only that health requests were answered all the time.
     pub fn over(mut self) {
         self.over.store(true, Ordering::Relaxed);
         let probes = self.prober.take().unwrap().join();
         assert!(probes.expect("health") > 0);
     }
 
-    /// Asserts the eight points; the access log has one line for each of `outcomes`, in any order.
-    /// Returns those lines.
+    /// Asserts the eight points; the access log has one line for each of `outcomes`, in any order. Returns those
+    /// lines.
     pub fn after(mut self, outcomes: &[&str]) -> Vec<Value> {
         let server = self.server;
         // 1: a health request on another connection was answered, all the time.
@@ -121,14 +121,14 @@ impl<'s> Watch<'s> {
             let left = processes(server);
             left.is_empty()
         });
-        // 3: nor a descriptor.
+        // 3: no descriptor is left.
         wait_until("the end of every descriptor of the request", || {
             let may = self.descriptors + kept_loaded() + self.keeps;
             descriptors(server.pid()) <= may
         });
-        // 4: nor memory.
+        // 4: memory has not grown by more than the test allows.
         if let Some(growth) = self.growth {
-            // The pages of its binary, tens of MiB in a debug build, come and go as the kernel likes.
+            // The kernel loads and drops the pages of the server's binary as it likes: tens of MiB in a debug build.
             let binary = memory(server.pid(), "RssFile");
             let peak = memory(server.pid(), "VmHWM").saturating_sub(binary);
             assert!(
@@ -157,7 +157,7 @@ impl<'s> Watch<'s> {
         named.sort_unstable();
         wanted.sort_unstable();
         assert_eq!(named, wanted, "{lines:#?}\n{}", server.errors());
-        // 6 and 7, no byte of another response and a visible cut, are the client's to see.
+        // 6 and 7, no byte of another response and a visible cut, are for the client to check.
         // 8: nothing panicked.
         assert!(!server.errors().contains("panicked"), "{}", server.errors());
         assert_eq!(server.get("/health").text(), "fine");
@@ -169,13 +169,13 @@ impl Drop for Watch<'_> {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(prober) = self.prober.take() {
-            // Its last answer comes before the server ends.
+            // The server must answer the last health request before it ends.
             let _ = prober.join();
         }
     }
 }
 
-/// Descriptors that templates may take meanwhile: two of them, each with children that wait.
+/// Returns how many descriptors templates may take meanwhile: two templates, each with children that wait.
 fn kept_loaded() -> usize {
     match std::env::var_os("GALGO_TEST_START") {
         Some(_) => 12,
@@ -183,14 +183,15 @@ fn kept_loaded() -> usize {
     }
 }
 
-/// Waits until the log has caught up; how many lines it then has.
+/// Waits until the access log has caught up; returns how many lines of requests it then has.
 fn settled(server: &Server) -> usize {
-    // Lines of one event loop stand in their order: when each has a line of a request that came later, every line
-    // before is there. Connections that are open together are spread over event loops, which the ids tell apart.
+    // Lines of one event loop stand in their order. If each loop has a line of a request that came later, every
+    // earlier line is there. Connections that are open together are spread over event loops, which the ids tell
+    // apart.
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
     let names = tasks.flatten().filter_map(name);
-    // A thread that has just been started by one still has its name.
+    // A thread that an event loop has just started still has the name of that loop.
     let names: BTreeSet<String> = names.filter(|name| name.starts_with("loop-")).collect();
     let loops = names.len();
     let mut seen = BTreeSet::new();
@@ -221,7 +222,7 @@ fn unique() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The lines of the access log but those of health requests.
+/// Returns the lines of the access log except those of health requests.
 fn requests(server: &Server) -> Vec<Value> {
     let health = |l: &Value| {
         l["target"]
@@ -231,8 +232,8 @@ fn requests(server: &Server) -> Vec<Value> {
     server.access().into_iter().filter(|l| !health(l)).collect()
 }
 
-/// Processes of the server's programs: its children, exited ones among them, and whatever they
-/// left running elsewhere.
+/// Returns the processes of the server's programs: children of the server, exited children among them, and processes
+/// that the programs left running elsewhere.
 pub fn processes(server: &Server) -> Vec<u32> {
     let mut all = of_site(server.site.folder());
     all.extend(children(server.pid()));

@@ -1,4 +1,4 @@
-//! How streams and connections end.
+//! Ends of streams and connections.
 
 use std::io::{Read, Write};
 
@@ -26,7 +26,8 @@ fn a_reset_ends_the_program() {
         let (server, socket) = serve(new_site().defaults(KILLED));
         let watch = Watch::begin(&server);
         let mut client = Connection::connect(&socket);
-        // Before the response, while it comes, and while the body is still to come.
+        // The reset comes before the response, during the response, and while the body is still to
+        // come.
         for (steps, ends) in [
             ("touch=on&hang", true),
             ("head&out=a&touch=on&hang", true),
@@ -46,7 +47,7 @@ fn a_reset_ends_the_program() {
             }
             stream.body.send_reset(Reason::CANCEL);
         }
-        // The connection and its other streams do not mind.
+        // The connection and its other streams go on.
         assert_eq!(client.get("/health").text(), "fine");
         drop(client);
         watch.after(&["client_gone"; 4]);
@@ -115,7 +116,7 @@ fn a_cut_response_is_reset() {
         &format!("out={short}&out=abc"),
     ] {
         let reply = client.get(&format!("/cgi-bin/t?{steps}"));
-        // What died before anything was sent is a 502.
+        // If the program died before the server sent anything, the answer is a 502.
         let cut = reply.cut == Some(Reason::INTERNAL_ERROR);
         assert!(cut || reply.status == 502, "{steps}: {reply:?}");
     }
@@ -136,11 +137,11 @@ fn term_lets_streams_finish() {
     // The idle connection ends at once, by a GOAWAY without an error.
     let idle = idle.driver.join().unwrap();
     assert!(idle.is_ok(), "{idle:?}");
-    // The first request of a connection may have been on its way.
+    // The first request of a connection may have been on its way, so it is answered.
     assert_eq!(new.get("/health").text(), "fine");
     let new = new.driver.join().unwrap();
     assert!(new.is_ok(), "{new:?}");
-    // The other one takes no more requests, once the client has heard of that.
+    // The busy connection takes no more requests once the client has got the GOAWAY.
     eventually("GOAWAY", || {
         match client.send(request("GET", "/health"), true) {
             Ok(stream) => client.reply(stream).cut.map(drop),
@@ -157,10 +158,10 @@ fn term_lets_streams_finish() {
     ended(server);
 }
 
-/// Waits for the end of the server: no program is left.
+/// Waits for the end of the server and of all its programs.
 fn ended(mut server: Server) {
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
-    // The kernel ends what was killed in its own time.
+    // The kernel takes its time to end killed processes.
     wait_until("the end of its programs", || {
         process::of_site(server.site.folder()).is_empty()
     });
@@ -192,11 +193,11 @@ fn the_grace_ends_streams() {
 fn an_idle_connection_ends() {
     let config = "keep_alive = \"100ms\"\nhead_timeout = \"1h\"";
     let (_server, socket) = serve(new_site().config(config));
-    // It may wait longer for its first request than the other for its second.
+    // A connection may wait longer for its first request than another connection for its second.
     let mut new = Connection::connect(&socket);
     let mut client = Connection::connect(&socket);
     assert_eq!(client.get("/health").text(), "fine");
-    // What it has still to say may come too late.
+    // The last frames of the client may come too late.
     let _ = client.driver.join().unwrap();
     assert_eq!(new.get("/health").text(), "fine");
 }
@@ -206,10 +207,11 @@ const ASKS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
     \0\0\x16\x01\x05\0\0\0\x01\x82\x86\x04\x07/health\x01\x09localhost";
 const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0galgo???";
 
-/// It may overtake GOAWAY, without which a client does not know what was answered.
+/// A reset could overtake GOAWAY, without which a client does not know which of its requests were
+/// answered.
 fn what_comes_while_a_connection_ends_resets_nothing() {
     let (_server, socket) = serve(new_site().config("keep_alive = \"100ms\""));
-    // A machine that stands still for seconds may be too late for one.
+    // On a machine that stands still for seconds, the test may write too late on one connection.
     eventually("a connection that still reads", || {
         let mut raw = UnixStream::connect(&socket).unwrap();
         raw.write_all(ASKS).unwrap();

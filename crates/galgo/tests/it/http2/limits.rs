@@ -1,4 +1,4 @@
-//! Clients that are slow, ask for much, or speak something else.
+//! Clients that are slow, ask for much, or speak another protocol.
 
 use std::{
     io::{self, Read, Write},
@@ -31,7 +31,8 @@ list![
     windows_grow_within_the_share_of_their_address,
 ];
 
-/// Over two connections an address has as many requests at once as it may have connections: ten each, of twenty.
+/// Over two connections an address has as many requests at once as it may have connections: ten on each, twenty in
+/// all.
 fn streams_count_for_the_share_of_their_address() {
     let site = new_site().config("max_connections_per_client = 20\nmax_running = 64");
     let (server, at) = serve_tcp(site);
@@ -62,8 +63,9 @@ fn streams_count_for_the_share_of_their_address() {
     assert_eq!(clients[1].reply(other).status, 200);
 }
 
-/// What the bodies of a connection may take before they are read, beside the first one, is of its address's share of
-/// `spool_memory`. Without one they wait for each other, and all get their answers.
+/// Memory that bodies of a connection may take before they are read counts for the share that its address has of
+/// `spool_memory`, except the first body. If there is no share left, bodies wait for each other, and all get
+/// answers.
 fn windows_grow_within_the_share_of_their_address() {
     for (memory, expected) in [("64M", 655_360..=655_360), ("256K", 131_000..=131_072)] {
         let site = new_site().config(&format!("spool_memory = {memory:?}"));
@@ -71,7 +73,7 @@ fn windows_grow_within_the_share_of_their_address() {
         let mut client = Connection::tcp(&at);
         let mut begin = |_| client.begin("POST", "/cgi-bin/t?head&count", false);
         let mut streams: Vec<_> = (0..10).map(&mut begin).collect();
-        // Behind what the server says of windows.
+        // The windows that the server grants arrive before this answer.
         assert_eq!(client.get("/health").text(), "fine");
         for stream in &mut streams {
             stream.body.reserve_capacity(64 << 10);
@@ -86,7 +88,7 @@ fn windows_grow_within_the_share_of_their_address() {
     }
 }
 
-/// However many connections and streams it asks over.
+/// The limit holds however many connections and streams an address uses.
 fn streams_count_for_the_rate_limit_of_their_address() {
     let site = new_site()
         .file("public/a", "a", 0o644)
@@ -102,7 +104,7 @@ fn streams_count_for_the_rate_limit_of_their_address() {
 
 const HASTY: &str = "rate_grace = \"1s\"";
 
-/// Its windows stay shut, and it reads everything else.
+/// The client's windows stay shut, but it reads everything else.
 fn a_client_that_does_not_read_loses_its_stream() {
     let file = pattern(0, 100_000);
     let (server, socket) = serve(new_site().config(HASTY).file("public/large", file, 0o644));
@@ -114,7 +116,7 @@ fn a_client_that_does_not_read_loses_its_stream() {
         let stream = client.begin("GET", target, true);
         let (_, body) = client.head(stream);
         let mut body = body.unwrap();
-        // Nothing is released.
+        // The client releases no capacity of the window.
         let cut = loop {
             match client.runtime.block_on(body.data()) {
                 Some(Ok(_)) => {}
@@ -129,7 +131,8 @@ fn a_client_that_does_not_read_loses_its_stream() {
     watch.after(&["client_gone", "cut"]);
 }
 
-/// Its window opens again only once half of it has come over a slow link, which takes longer than `rate_grace`.
+/// The client's window opens again only once half of it has come over a slow link, which takes longer than
+/// `rate_grace`.
 fn a_client_behind_a_slow_link_is_waited_for() {
     let file = pattern(0, 300_000);
     let (server, at) = serve_tcp(new_site().config(HASTY).file("public/large", &file, 0o644));
@@ -150,7 +153,7 @@ fn a_client_behind_a_slow_link_is_waited_for() {
     watch.after(&["ok"]);
 }
 
-/// A connection over which 50 KB a second come.
+/// A connection that receives 50 KB a second.
 struct SlowLink {
     socket: tokio::net::TcpStream,
     pause: Pin<Box<Sleep>>,
@@ -192,7 +195,7 @@ impl AsyncWrite for SlowLink {
     }
 }
 
-/// It has windows without end, and does not read from the connection.
+/// The client has windows without end, and does not read from the connection.
 fn a_client_that_does_not_read_at_all_loses_its_connection() {
     let (server, socket) = serve(new_site().config(HASTY));
     let watch = Watch::begin(&server);
@@ -225,7 +228,7 @@ fn a_client_that_does_not_send_loses_its_stream() {
     watch.after(&["client_error"]);
 }
 
-/// Programs that leave their input alone hold up no other upload of the connection.
+/// Programs that do not read their input hold up no other upload of the connection.
 fn bodies_that_nobody_reads_hold_up_no_other() {
     let (server, socket) = serve(new_site().config("max_running = 30"));
     let watch = Watch::begin(&server);
@@ -257,7 +260,7 @@ fn more_streams_than_allowed_wait() {
     let (server, socket) = serve(new_site().config("max_running = 200"));
     let watch = Watch::begin(&server);
     let mut client = Connection::connect(&socket);
-    // The client has heard of the limit then.
+    // After this answer the client knows the limit.
     assert_eq!(client.get("/health").text(), "fine");
     let mut begin = |i| {
         let target = format!("/cgi-bin/t?head&touch=on{i}&await=go");
@@ -277,7 +280,7 @@ fn more_streams_than_allowed_wait() {
     watch.after(&["ok"; 101]);
 }
 
-/// CVE-2023-44487.
+/// Rapid Reset, CVE-2023-44487.
 fn rapid_resets_end_the_connection() {
     let (server, socket) = serve(new_site());
     let watch = Watch::begin(&server);

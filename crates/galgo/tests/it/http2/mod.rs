@@ -1,4 +1,5 @@
-//! HTTP/2 without TLS, by clients that know that: one made of the crate `h2`, and curl.
+//! HTTP/2 without TLS, by clients with prior knowledge: a client made with the crate `h2`, and
+//! curl.
 
 mod ends;
 mod limits;
@@ -29,7 +30,7 @@ use tokio::{
 use crate::harness::{Test, child::pattern, encode, list, new_site, watch::Watch};
 use galgo_testkit::{LONG, Server, Site, eventually};
 
-/// The tests of this module and those below it.
+/// Returns the tests of this module and of its submodules.
 pub fn tests() -> Vec<Test> {
     [
         requests::tests(),
@@ -43,7 +44,7 @@ pub fn tests() -> Vec<Test> {
     .concat()
 }
 
-/// The site with a listener for HTTP/2, and its socket.
+/// Starts the site with a listener for HTTP/2; returns its socket, too.
 fn serve(site: Site) -> (Server, PathBuf) {
     let socket = site.path("h");
     let listen = format!("h2c+unix:{}", socket.display());
@@ -51,7 +52,7 @@ fn serve(site: Site) -> (Server, PathBuf) {
     (site.arguments(&arguments).start(), socket)
 }
 
-/// The site with a listener for HTTP/2 over TCP, and its address.
+/// Starts the site with a listener for HTTP/2 over TCP; returns its address, too.
 fn serve_tcp(site: Site) -> (Server, String) {
     let arguments = ["-l", "127.0.0.1:0", "-l", "h2c+127.0.0.1:0"];
     let server = site.arguments(&arguments).start();
@@ -83,7 +84,7 @@ pub struct Reply {
     pub status: u16,
     fields: HeaderMap,
     body: Vec<u8>,
-    /// With what the stream was reset.
+    /// The reason with which the stream was reset.
     pub cut: Option<Reason>,
 }
 
@@ -103,7 +104,7 @@ impl Connection {
         Self::of(socket, &Builder::new())
     }
 
-    /// A connection of a client with these windows.
+    /// Opens a connection of a client with these windows.
     fn of(socket: &Path, builder: &Builder) -> Self {
         let socket = UnixStream::connect(socket).unwrap();
         socket.set_nonblocking(true).unwrap();
@@ -111,7 +112,7 @@ impl Connection {
         Self::over(builder, open)
     }
 
-    /// A connection over TCP.
+    /// Opens a connection over TCP.
     fn tcp(at: &str) -> Self {
         let socket = std::net::TcpStream::connect(at).unwrap();
         socket.set_nonblocking(true).unwrap();
@@ -119,7 +120,8 @@ impl Connection {
         Self::over(&Builder::new(), open)
     }
 
-    /// A connection over what is opened on the event loop of its thread.
+    /// Makes a connection over the socket that `open` opens on the event loop of the connection's
+    /// thread.
     fn over<T>(builder: &Builder, open: impl FnOnce() -> T + Send + 'static) -> Self
     where
         T: AsyncRead + AsyncWrite + Unpin,
@@ -163,7 +165,7 @@ impl Connection {
         self.reply(stream)
     }
 
-    /// Sends a body as the server has room for it. False: the stream is reset.
+    /// Sends a body as the server has room for it. Returns false if the stream is reset.
     fn write(&self, stream: &mut Stream, body: &[u8], ends: bool) -> bool {
         let mut left = Bytes::copy_from_slice(body);
         while !left.is_empty() {
@@ -186,7 +188,7 @@ impl Connection {
         self.reply(stream)
     }
 
-    /// The head of the response, and the body that is still to come.
+    /// Waits for the head of the response; returns the head, and the body that is still to come.
     fn head(&self, stream: Stream) -> (Reply, Option<RecvStream>) {
         let mut reply = Reply {
             status: 0,
@@ -215,7 +217,7 @@ impl Connection {
         reply
     }
 
-    /// Reads one piece of a body. False: it has ended.
+    /// Reads one piece of a body. Returns false at its end.
     fn more(&self, reply: &mut Reply, body: &mut RecvStream) -> bool {
         match self.runtime.block_on(body.data()) {
             Some(Ok(data)) => {
@@ -231,7 +233,7 @@ impl Connection {
         }
     }
 
-    /// How the connection ended.
+    /// Closes the connection and returns how it ended.
     fn end(self) -> Result<(), h2::Error> {
         drop(self.send);
         self.driver.join().unwrap()

@@ -23,7 +23,7 @@ const GET: &[u8] = &[0x82, 0x86];
 /// A client that writes and reads frames.
 struct RawClient(UnixStream);
 
-/// What came over a stream: all heads and bodies, and the code of a reset.
+/// Data that came over a stream: all heads and bodies, and the code of a reset.
 #[derive(Debug, Default)]
 struct Came {
     heads: Vec<u8>,
@@ -36,7 +36,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&[a, b, c, kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// A field without an index (RFC 7541, 6.2.2), whose name has this number in the static table.
+/// Returns a field without indexing (RFC 7541, 6.2.2), whose name has this number in the static table.
 fn indexed(name: u8, value: &[u8]) -> Vec<u8> {
     [&[name][..], &text(value)].concat()
 }
@@ -45,7 +45,7 @@ fn field(name: &[u8], value: &[u8]) -> Vec<u8> {
     [&[0][..], &text(name), &text(value)].concat()
 }
 
-/// A string (RFC 7541, 5.2).
+/// Returns an encoded string (RFC 7541, 5.2).
 fn text(value: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     let mut left = value.len();
@@ -127,7 +127,7 @@ const STATUS_200: u8 = 0x88;
 const STATUS_400: u8 = 0x8c;
 const QUERY: &str = "'\\^`{|}[]%";
 
-/// One grammar, with the bytes that docs/configuration.md names as exceptions.
+/// HTTP/2 and HTTP/1 accept the same targets, except the bytes that docs/configuration.md names.
 fn a_target_is_answered_as_over_http_1() {
     let (server, socket) = serve(new_site());
     let mut client = RawClient::connect(&socket);
@@ -150,7 +150,7 @@ fn a_target_is_answered_as_over_http_1() {
     }
 }
 
-/// They are those that docs/configuration.md names: HTTP/1 takes them.
+/// HTTP/1 takes these targets; docs/configuration.md names them as exceptions.
 fn targets_out_of_reach_get_400_and_a_line() {
     let (server, socket) = serve(new_site().file("public/f", "fine", 0o644));
     let watch = Watch::begin(&server);
@@ -205,7 +205,7 @@ fn malformed_heads_get_400_and_a_line() {
         [&health[..], &field(b"content-length", b"x")].concat(),
         [&health[..], &field(b"content-length", b"7")].concat(),
         [&health[..], &field(b":path", b"/other")].concat(),
-        // No path, no method, no scheme.
+        // Heads without path, method or scheme.
         [GET, &indexed(1, b"localhost")].concat(),
         health[1..].to_vec(),
         [&[0x82], &health[2..]].concat(),
@@ -222,7 +222,7 @@ fn malformed_heads_get_400_and_a_line() {
 fn heads_far_too_large_get_431_and_a_line() {
     let (server, socket) = serve(new_site().config("max_head = \"4K\""));
     let watch = Watch::begin(&server);
-    // The second one ends the connection.
+    // The second head ends the connection.
     for size in [10_000, 100_000] {
         let mut client = RawClient::connect(&socket);
         let head = [get("/health"), field(b"x", &vec![b'a'; size])].concat();
@@ -251,7 +251,8 @@ fn a_head_that_ends_the_connection_has_a_line() {
     assert!(lines.iter().all(|l| l["status"] == 400), "{lines:#?}");
 }
 
-/// The error log has the first of a second, and how many followed; the access log has all.
+/// The error log has the first refusal of a second, and the number of further refusals; the access log has
+/// all.
 fn many_refusals_are_counted() {
     let (server, socket) = serve(new_site());
     let watch = Watch::begin(&server);

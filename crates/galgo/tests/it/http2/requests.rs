@@ -20,7 +20,8 @@ list![
     s10_1_1_continue_is_sent_when_the_body_is_wanted,
 ];
 
-/// The rest of a body is taken in for a moment: RFC 9113, 8.1 lets the server reset the stream, but clients drop the answer then.
+/// The server goes on to read the rest of a body for a moment. RFC 9113, 8.1 lets it reset the stream, but clients then drop the
+/// answer.
 fn an_answer_before_the_end_of_a_body_is_not_lost() {
     let site = new_site().config("[[route]]\npath = \"/small/\"\ncgi = \"cgi-bin\"\nmax_body = 9");
     let (_server, socket) = serve(site);
@@ -32,7 +33,7 @@ fn an_answer_before_the_end_of_a_body_is_not_lost() {
         ("/small/t", 413),
         ("/cgi-bin/t?head&out=x", 200),
     ] {
-        // The client may be too slow for the moment, but not each time.
+        // The client may be too slow for that moment, but not each time.
         let arrives = || {
             let mut client = Connection::connect(&socket);
             let asked = request("POST", target).header("content-length", body.len());
@@ -46,14 +47,14 @@ fn an_answer_before_the_end_of_a_body_is_not_lost() {
                 .body
                 .send_data(Bytes::from_static(b"x"), true)
                 .is_ok();
-            // The server has seen that, and a reset would have come before this.
+            // The server has seen the end of the body, and a reset would have come before this answer.
             assert_eq!(client.get("/health").status, 200);
             let reset = std::future::poll_fn(|cx| Poll::Ready(stream.body.poll_reset(cx)));
             ended && client.runtime.block_on(reset).is_pending()
         };
         assert!((0..9).any(|_| arrives()), "{target}");
     }
-    // A client that sends no more is not waited for.
+    // The server does not wait for a client that sends no more.
     let mut client = Connection::connect(&socket);
     let mut stream = client.begin("POST", "/none", false);
     let reset = std::future::poll_fn(|cx| stream.body.poll_reset(cx));
@@ -141,7 +142,7 @@ fn bodies_reach_programs() {
     watch.after(&["ok"; 14]);
 }
 
-/// The client is told not to send on (RFC 9113, 8.1), and the connection goes on.
+/// The server tells the client to stop sending (RFC 9113, 8.1), and the connection goes on.
 fn a_program_that_leaves_its_input() {
     let (server, socket) = serve(new_site());
     let watch = Watch::begin(&server);
@@ -219,7 +220,7 @@ fn head_has_no_body() {
     assert_eq!((reply.status, reply.field("content-length")), (204, None));
 }
 
-/// As in HTTP/1; the connection goes on.
+/// The server refuses these requests as in HTTP/1; the connection goes on.
 fn what_is_refused() {
     let limits = "max_fields = 8\nmax_target = 300\nmax_head = \"2K\"";
     let (server, socket) = serve(new_site().config(limits));
@@ -275,7 +276,7 @@ fn a_body_beyond_its_limit() {
     let declared = request("POST", "/cgi-bin/t?head&count").header("content-length", 200_000);
     let stream = client.send(declared, false).unwrap();
     assert_eq!(client.reply(stream).status, 413);
-    // It is found out when the program has its permit already: then the response may have begun.
+    // The server finds this out after the program has its permit: then the response may have begun.
     let reply = client.post("/cgi-bin/t?count", &pattern(0, 1_000_000));
     assert_eq!(reply.status, 413);
     drop(client);

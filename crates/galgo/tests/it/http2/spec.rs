@@ -6,15 +6,15 @@ use super::*;
 
 list![h2spec, h2spec_in_tls];
 
-/// It waits for the end of the body: h2spec sends some errors behind a request that it leaves open, and a response that is
-/// whole by then has ended the stream without one.
+/// A program that waits for the end of the body. h2spec sends some errors after a request that it leaves open; a response
+/// that is whole by then would have ended the stream without an error.
 const READ: &str = "#!/bin/sh\ncat > /dev/null\nprintf 'Content-Type: text/plain\\n\\n%01000d' 0\n";
 
 fn site() -> Site {
     new_site().file("cgi-bin/read", READ, 0o755)
 }
 
-/// All tests pass at that address.
+/// Checks that all tests of h2spec pass at that address.
 fn passes(at: SocketAddr, more: &[&str]) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.build/h2spec-2.6.0");
     let mut h2spec = Command::new(format!("{folder}/h2spec"));

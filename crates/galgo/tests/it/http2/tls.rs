@@ -13,7 +13,7 @@ list![
     a_client_that_reads_slowly
 ];
 
-/// The site with a listener for TLS, and its URL.
+/// Starts the site with a listener for TLS; returns its URL, too.
 pub fn serve_tls(site: Site) -> (Server, String) {
     let own = own();
     let server = site
@@ -52,7 +52,7 @@ fn alpn_decides() {
     watch.after(&["ok"; 2]);
 }
 
-/// Alone, as some probes and load balancers name it.
+/// Some probes and load balancers name this protocol alone.
 fn http_1_0_is_a_protocol_too() {
     let (server, _url) = serve_tls(new_site());
     let mut openssl = Command::new("openssl");
@@ -73,7 +73,7 @@ fn large_bodies_both_ways() {
         &["--http2", "--data-binary", &file],
     );
     assert!(echoed == body);
-    // Several at once on one connection.
+    // Several downloads at once on one connection.
     let all = format!("{url}/large?[1-20]");
     let all = curl(
         &all,
@@ -90,7 +90,7 @@ fn large_bodies_both_ways() {
     watch.after(&["ok"; 22]);
 }
 
-/// The kernel takes a part of what was encrypted; the rest waits.
+/// The kernel takes a part of the encrypted bytes; the rest waits.
 fn a_client_that_reads_slowly() {
     let body = pattern(0, 8_000_000);
     let (server, url) = serve_tls(new_site().file("public/large", &body, 0o644));

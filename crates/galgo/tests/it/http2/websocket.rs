@@ -16,7 +16,7 @@ list![
     many_small_messages_at_once_all_arrive,
 ];
 
-/// They come faster than the program reads them.
+/// The messages come faster than the program reads them.
 fn many_small_messages_at_once_all_arrive() {
     let (_server, socket) = serve(site());
     let mut client = Connection::connect(&socket);
@@ -81,7 +81,7 @@ fn s5_a_program_has_the_stream() {
             assert!(client.more(&mut reply, &mut receive));
         }
     }
-    // Meanwhile the connection is used for other requests.
+    // Meanwhile the connection serves other requests.
     assert_eq!(client.get("/health").text(), "fine");
     send.send_data("three".into(), true).unwrap();
     while client.more(&mut reply, &mut receive) {}
@@ -119,7 +119,7 @@ fn s5_it_is_told_what_http_1_would_say() {
     );
 }
 
-/// Each 2xx would say that the WebSocket is open.
+/// An answer must not have a 2xx status: any 2xx would say that the WebSocket is open.
 fn an_answer_is_no_websocket() {
     let (server, socket) = serve(site());
     let watch = Watch::begin(&server);
@@ -146,7 +146,8 @@ fn s3_only_where_the_server_says_so() {
     let mut client = Connection::connect(&socket);
     assert_eq!(client.get("/health").text(), "fine");
     assert!(!client.send.is_extended_connect_protocol_enabled());
-    // CONNECT without a protocol is what it was.
+    // A server with a route for WebSockets says so. CONNECT without a protocol means the same as
+    // before.
     let (_server, socket) = serve(site());
     let mut client = Connection::connect(&socket);
     assert_eq!(client.get("/health").text(), "fine");
@@ -161,7 +162,7 @@ fn a_reset_ends_the_program_that_has_the_stream() {
     server.wait_for("on");
     send.send_reset(Reason::CANCEL);
     assert_eq!(client.get("/health").text(), "fine");
-    // Each of them keeps the connection.
+    // Each of these values keeps the connection open.
     drop((send, receive, client));
     watch.after(&["client_gone"]);
 }
@@ -187,10 +188,11 @@ fn a_client_that_reads_nothing_loses_its_stream() {
     let watch = Watch::begin(&server).memory(48 << 20);
     let mut client = Connection::connect(&socket);
     let (send, _, receive) = open(&mut client, "&endless");
-    // On a connection of its own: what is not read fills the window of this one.
+    // This request has a connection of its own, because unread data fills the window of the first
+    // connection.
     let mut other = Connection::connect(&socket);
     assert_eq!(other.get("/health").text(), "fine");
-    // By min_rate: it is still there.
+    // The stream ends by `min_rate`; the client is still there.
     eventually("the end of the stream", || {
         let lines = server.access();
         lines
