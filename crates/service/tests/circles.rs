@@ -1,5 +1,5 @@
 //! Checks for circles of imports. Source files of a crate must not import each other in a circle, and neither must the modules
-//! of a folder: in a circle, no file can be read or moved alone. A folder counts as one module, whatever is in it; the modules
+//! of a folder. In a circle, no file can be read or moved alone. A folder counts as one module, whatever is in it; the modules
 //! in it are checked separately.
 //! The test only reads text. An import is a path that begins with `crate`, `super`, `self` or a module of the file's own, in a
 //! `use` or in code. The import goes to the file that the path leads to. A name that `mod.rs` only exports again is imported

@@ -5,8 +5,8 @@
 //! running from a single thread, with all three standard descriptors on /dev/null. It prints the
 //! number of starts a second.
 //!
-//! - `bare`: vfork in its smallest form (CLONE_VM | CLONE_VFORK), `execve`, `waitid(P_ALL)`; no group,
-//!   no limits, no pidfd, every descriptor inherited.
+//! - `bare`: vfork in its smallest form (CLONE_VM | CLONE_VFORK), `execve`, `waitid(P_ALL)`. No group,
+//!   no limits, no pidfd. Every descriptor is inherited.
 //! - `spawn`: the same loop through this crate. The difference is the cost of the crate's guarantees.
 
 use galgo_spawn::{Child, EnvBlock, Limits, Sandbox, Spawner, Start};

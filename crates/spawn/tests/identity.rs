@@ -5,7 +5,7 @@
 use galgo_spawn::identity::{IdentityError, effective_uid, lookup};
 use std::{fs, os::unix::process::CommandExt, process::Command};
 
-/// Runs one of the ignored tests, with these secure bits from its first thread on.
+/// Runs an ignored test, with these secure bits from its first thread on.
 fn again(test: &str, secure_bits: libc::c_ulong) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--ignored", "--nocapture"]);

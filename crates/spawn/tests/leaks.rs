@@ -1,5 +1,5 @@
 //! Counts the descriptors and children that a thousand starts leave behind in the server. This is a
-//! single test because it counts those of the whole process.
+//! single test because it counts descriptors and children of the whole process.
 #![allow(clippy::unwrap_used)]
 
 mod scene;

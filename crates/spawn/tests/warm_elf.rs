@@ -275,7 +275,7 @@ fn variables_that_are_read_too_early_are_noticed() {
             &format!("{early}{main}"),
             &["-w"],
         );
-        // The same code in a library. Its constructors run before those of the program.
+        // The same code in a library. The library's constructors run before the program's.
         let library = format!("lib{n}.so");
         compile(folder.path(), &library, &early, &["-w", "-shared", "-fPIC"]);
         let beside = [

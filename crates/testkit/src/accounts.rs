@@ -14,8 +14,8 @@ use std::{
 pub struct Accounts(Vec<String>);
 
 impl Accounts {
-    /// Makes `count` accounts, each with a group of its own. Their names begin with `prefix` and differ from those of all
-    /// other tests. `home` returns the home folder for a name; that folder is not made.
+    /// Makes `count` accounts, each with a group of its own. Their names begin with `prefix` and are unique among all
+    /// tests. `home` returns the home folder for a name; that folder is not made.
     pub fn new(prefix: &str, count: usize, home: impl Fn(&str) -> PathBuf) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let mut all = Self::default();

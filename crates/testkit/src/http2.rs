@@ -2,8 +2,8 @@
 //! proxy would.
 //!
 //! The translator replaces parts of HTTP/2 by their equivalents: a stream that is reset becomes a connection that ends too
-//! soon, a body without a length becomes chunks. If a request has no meaning in HTTP/2, it is not sent but answered with
-//! [`UNTRANSLATABLE`]: its test is one of HTTP/1.1.
+//! soon, a body without a length becomes chunks. If a request has no meaning in HTTP/2, the translator does not send it but
+//! answers with [`UNTRANSLATABLE`]. Such a test only makes sense over HTTP/1.1.
 
 use std::{
     future::poll_fn,

@@ -103,8 +103,8 @@ fn has(environ: &[u8], name: &[u8], start: &[u8]) -> bool {
     environ.split(|&b| b == 0).any(starts)
 }
 
-/// Returns the processes whose SCRIPT_FILENAME is in `site`, and those that were forked from a template and execute a file of
-/// `site`.
+/// Returns the processes whose SCRIPT_FILENAME is in `site`, and the processes that were forked from a template and execute a
+/// file of `site`.
 pub fn of_site(site: &Path) -> Vec<u32> {
     let site = site.as_os_str().as_encoded_bytes();
     let inside = |pid: &u32| {

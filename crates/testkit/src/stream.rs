@@ -117,7 +117,7 @@ impl Own {
     }
 }
 
-/// A connection. It dereferences to the TCP socket, for calls that concern the socket itself.
+/// A connection. The type dereferences to the TCP socket, for calls that concern the socket itself.
 #[derive(Debug)]
 pub struct Stream {
     tcp: TcpStream,

@@ -42,7 +42,8 @@ const NOBODY: [&str; 6] = [
     GALGO,
 ];
 
-/// Runs galgo as a user without privileges: as the user of the tests, or as nobody if that is root.
+/// Runs galgo as a user without privileges. That is the user of the tests; if the tests run as root,
+/// it is user 65534.
 fn unprivileged(site: &Site, args: &[&str]) -> Command {
     let mut command = if is_root() {
         let mut setpriv = Command::new("setpriv");

@@ -133,7 +133,7 @@ fn nobody_else_is_shown_the_cause() {
         path,
         ""
     )));
-    // A proxy's claims about a client give nobody the rights of a developer.
+    // A proxy's claims about a client never make the client a developer.
     let proxied = server
         .table
         .lines()
@@ -376,7 +376,7 @@ fn a_server_that_is_killed_takes_its_programs_with_it() {
 }
 
 /// A template is a child of the thread that loaded it, and so are the template's children. That thread may have
-/// nothing left to do while another thread still serves one of these children.
+/// nothing left to do while another thread still serves a child of the template.
 #[test]
 fn a_thread_that_has_drained_takes_nothing_with_it() {
     let (site, mut server) = deaf(4);

@@ -106,7 +106,7 @@ fn snapshot_is_what_git_archive_makes() {
         shell
             .args(["-c", &archive])
             .current_dir(&bare)
-            // A zip holds local times. gitweb's only time zone is the one that the server sets.
+            // A zip holds local times. gitweb has no time zone unless the server sets TZ.
             .env_remove("TZ");
         let expected = run(&mut shell).stdout;
         assert!(expected.len() > 100_000);

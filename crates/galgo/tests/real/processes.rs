@@ -15,7 +15,8 @@ pub(crate) fn pids_of(mark: &str) -> Vec<u32> {
     with_variable(&format!("{MARK}={mark}"))
 }
 
-/// Returns the command lines of the processes with the mark, except those that wait for a request.
+/// Returns the command lines of the processes with the mark, except processes that wait for a
+/// request.
 pub(crate) fn marked(mark: &str) -> Vec<String> {
     let pids = pids_of(mark).into_iter();
     let of_requests = pids.filter(|pid| !waits_for_a_request(*pid));

@@ -28,8 +28,8 @@ pub(crate) fn blocks(recipe: &str, language: &str) -> Vec<String> {
     found
 }
 
-/// Every block of every recipe is tried unchanged: these blocks by the tests of their programs, except those that
-/// would change the machine.
+/// Every block of every recipe is tried unchanged by the tests of its programs, except blocks that would change the
+/// machine.
 #[test]
 fn every_block_is_known_to_a_test() {
     let mut all = Vec::new();

@@ -35,7 +35,7 @@ pub(crate) fn run(git: &mut Command) -> Output {
     output
 }
 
-/// Runs git with these arguments and returns what it prints.
+/// Runs git with these arguments and returns its output.
 #[track_caller]
 pub(crate) fn git(folder: &Path, args: &[&str]) -> String {
     let output = run(command(folder).args(args));

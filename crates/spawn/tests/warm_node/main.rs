@@ -247,8 +247,8 @@ fn what_stands_in_the_way_is_named() {
     }
 }
 
-/// The package works like `debug`, which many packages (Express) depend on. Values that it keeps from the
-/// environment are those of each request.
+/// The package works like `debug`, which many packages (Express) depend on. Each request sees its own
+/// environment in the values that the package keeps.
 #[test]
 fn a_package_may_look_for_its_own_variables_and_for_a_terminal() {
     let folder = tempfile::tempdir().unwrap();

@@ -163,7 +163,7 @@ fn an_upstream_that_lets_nobody_in() {
         "galgo.toml",
         "[[route]]\npath = '/'\nfastcgi = 'unix:closed.sock'\n",
     );
-    // Root may connect to any socket, so root runs the test as nobody.
+    // Root may connect to any socket, so root runs galgo as user 65534.
     let mut command = if is_root() {
         let mut as_nobody = std::process::Command::new("setpriv");
         as_nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);

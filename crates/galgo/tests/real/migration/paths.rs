@@ -1,6 +1,6 @@
 //! Paths and hosts of the requests for each pair.
 
-/// Returns the paths that a pair is about, beside those that every site has.
+/// Returns the paths that a pair is about, in addition to the paths of every site.
 pub(super) fn paths(page: &str, number: &str) -> &'static [&'static str] {
     match (page, number) {
         ("fcgiwrap.md", "1" | "2") => PROGRAMS,
