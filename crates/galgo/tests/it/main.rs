@@ -28,7 +28,7 @@ mod framing;
 mod from_apache;
 mod fronts;
 mod handshakes;
-#[allow(dead_code, unused_imports, unused_macros)] // a tool may wait for its test
+#[allow(dead_code, unused_imports, unused_macros)] // a helper may not have a test yet
 mod harness;
 mod headers;
 mod http2;

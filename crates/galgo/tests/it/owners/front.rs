@@ -177,7 +177,7 @@ fn receive(socket: &OwnedFd) -> (Vec<u8>, Option<OwnedFd>) {
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = vec![0; 4096];
     let mut parts = [IoSliceMut::new(&mut bytes)];
-    // A signal interrupts a wait that has a time limit, even if a handler restarts calls (signal(7)).
+    // A signal interrupts a wait that has a timeout, even if its handler has SA_RESTART (signal(7)).
     let got = retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC));
     let n = match got {
         Ok(got) => got.bytes,

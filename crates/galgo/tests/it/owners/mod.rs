@@ -1,5 +1,5 @@
-//! Programs that run as other users than the server: which users these are, the checks before a start, the limits of such
-//! programs, and the end of helpers. All tests run as root, with accounts that every Debian has.
+//! Programs that run as other users than the server: the choice of the user, checks before a start, limits of programs, and
+//! the end of helpers. All tests run as root, with accounts that every Debian has.
 
 mod execute;
 mod front;
@@ -33,7 +33,7 @@ use galgo_testkit::{
     process::{children, parent, pids},
 };
 
-/// The tests of this module and those below it.
+/// Returns the tests of this module and its submodules.
 pub fn tests() -> Vec<Test> {
     [
         programs::tests(),

@@ -355,7 +355,7 @@ fn renames_work() {
     );
 }
 
-/// Without the right to make namespaces.
+/// Starts the server without the right to make namespaces.
 fn without_root_it_holds_too() {
     let site = files().config(
         "[defaults]\nstart = \"cold\"\n[[route]]\npath = \"/table/\"\ncgi = \"strict\"\n\

@@ -1,5 +1,5 @@
-//! Workers of `fastcgi = { run = … }` that run as other users, and in strict sandboxes: their users, the processes that can
-//! reach them, the resources they can reach, and how they end.
+//! Workers of `fastcgi = { run = … }` that run as other users, and in strict sandboxes: their users, processes that can reach
+//! them, resources they can reach, and their end.
 
 pub(super) mod strict;
 

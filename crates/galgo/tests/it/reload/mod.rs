@@ -8,7 +8,7 @@ mod requests;
 use crate::harness::{Test, new_site};
 use galgo_testkit::{Server, Site};
 
-/// The tests of these modules.
+/// Returns the tests of these modules.
 pub fn tests() -> Vec<Test> {
     [
         requests::tests(),

@@ -70,7 +70,7 @@ fn places_become_more_and_fewer() {
     server.configure("queue = 1");
     assert!(server.reload());
     let mut d = hold("d");
-    // The queue takes one of two clients and refuses the other; the test accepts either order.
+    // The queue takes either of the two clients and refuses the other; the test accepts both orders.
     let (say, said) = mpsc::channel();
     thread::scope(|scope| {
         for say in [say.clone(), say] {

@@ -13,7 +13,7 @@ pub use apart::{ATTACK, WITHOUT as WITHOUT_LANDLOCK};
 pub use orphans::STAYS;
 pub use variables::POSES;
 
-/// The tests of this module and those below it.
+/// Returns the tests of this module and its submodules.
 pub fn tests() -> Vec<Test> {
     [
         variables::tests(),

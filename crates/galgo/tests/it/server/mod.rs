@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use crate::harness::{Test, list, new_site, skip};
 use galgo_testkit::{Client, Server, Site, eventually, process, wait_until};
 
-/// The tests of this module and those below it.
+/// Returns the tests of this module and its submodules.
 pub fn tests() -> Vec<Test> {
     [listeners::tests(), room::tests(), end::tests()].concat()
 }

@@ -124,7 +124,7 @@ fn a_full_disk_is_507_and_its_room_comes_back() {
     watch.after(&["no_storage", "no_storage", "no_storage", "ok"]);
 }
 
-/// Bodies in memory and on the disk have one limit for all requests, and no program can write beyond it.
+/// Bodies in memory and on the disk have limits for all requests, so a program must not make its own body longer.
 fn a_program_reads_its_body_and_cannot_write_it() {
     let site = files();
     site.program(

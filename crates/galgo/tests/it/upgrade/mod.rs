@@ -9,7 +9,7 @@ mod taken;
 
 use crate::harness::Test;
 
-/// The tests of these modules.
+/// Returns the tests of these modules.
 pub fn tests() -> Vec<Test> {
     [
         failed::tests(),

@@ -25,7 +25,7 @@ use galgo_testkit::{
     wait_until,
 };
 
-/// The tests of these modules.
+/// Returns the tests of these modules.
 pub fn tests() -> Vec<Test> {
     [
         changes::tests(),

@@ -1,5 +1,5 @@
-//! Files that change without an event of inotify(7): on a file system that others change, under a mount, or behind a link
-//! that is swapped there. New code runs within two seconds.
+//! Files that change without an event of inotify(7): on a file system that others change, under a mount, or behind a swapped
+//! link. New code runs within two seconds.
 
 use std::{
     fs,

@@ -15,7 +15,7 @@ use std::{
 use crate::harness::{Test, list, new_site};
 use galgo_testkit::{Server, Site, file::wasm_host, wait_until};
 
-/// The tests of this module.
+/// Returns the tests of this module and its submodules.
 pub fn tests() -> Vec<Test> {
     [
         plain(),
@@ -59,7 +59,7 @@ pub fn replace_in(server: &Server, folder: &str, name: &str, bytes: &[u8]) {
     fs::rename(draft, folder.join(name)).unwrap();
 }
 
-/// The process id of the server's wasm worker, once it is up.
+/// Waits until the server's wasm worker is up, and returns its process id.
 pub fn worker(server: &Server) -> u32 {
     galgo_testkit::eventually("a wasm worker", || {
         galgo_testkit::process::children(server.pid())

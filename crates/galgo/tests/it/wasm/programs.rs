@@ -1,8 +1,8 @@
 //! Small modules, written as text.
 
-/// Returns a command: `start` is the body of `_start`, `more` follows it. Available are `$say` (prints bytes of memory),
-/// `$head` (prints a response head), `$take` (reads up to 32768 bytes to 4096 and returns their number), `$exit`, and the
-/// texts at 1024 ("yes\n") and 1040 ("no\n").
+/// Returns a command: `start` is the body of `_start`, `more` follows it. `$say` prints bytes of memory, and `$head` prints a
+/// response head. `$take` reads up to 32768 bytes to 4096 and returns their number. `$exit`, and the texts "yes\n" at 1024
+/// and "no\n" at 1040, are also available.
 pub fn command(start: &str, more: &str) -> Vec<u8> {
     let text = format!(
         r#"(module

@@ -7,7 +7,7 @@ mod slow;
 use crate::harness::{Test, both_ways, encode, new_site};
 use galgo_testkit::{Client, Reply, Server, Site};
 
-/// The tests of this module and those below it.
+/// Returns the tests of this module and its submodules.
 pub fn tests() -> Vec<Test> {
     both_ways([requests::tests(), ends::tests(), slow::tests()].concat())
 }

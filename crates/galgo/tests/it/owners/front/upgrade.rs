@@ -116,7 +116,7 @@ fn an_upgrade_takes_listeners_of_the_configuration_only() {
     }
 }
 
-/// The new server closes listeners that are not configured, and files or folders of root that no other process should provide.
+/// The new server closes listeners that are not configured. It also closes files and folders offered as root's own.
 fn an_upgrade_is_of_what_was_started_and_configured() {
     let spawner = Spawner::start();
     let [ours, other] = ["127.0.0.1:0", "127.0.0.3:0"].map(listener);
@@ -208,7 +208,7 @@ fn of_an_upgrade_nothing_is_the_servers_to_say() {
     all.into_iter().for_each(assert_gone);
 }
 
-/// The new server is told to end and waits for the old one, which does not end, and which sends more than the new one can read.
+/// The new server is told to end and waits for the old one. The old one does not end, and sends more than the new one can read.
 fn an_old_server_that_stays_and_speaks_is_not_waited_for_long() {
     let spawner = Spawner::start();
     let line = upgrade(&spawner).unwrap();

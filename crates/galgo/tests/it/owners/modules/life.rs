@@ -36,7 +36,7 @@ fn gone(pid: u32) {
     wait_until("the end of a process", || !pids().any(|p| p == pid));
 }
 
-/// Until the new module is compiled, the previous one serves; if the new file is no module, too.
+/// The previous module serves until the new one is compiled, and also if the new file is no module.
 fn a_replaced_module_is_the_next_one() {
     let server = with(site(), "m.wasm", &programs::prints("0")).start();
     let module = |bytes: &[u8]| {
