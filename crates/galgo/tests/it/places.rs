@@ -49,7 +49,7 @@ fn several_hosts_and_wildcards() {
         ("eu.example.org", "/", 200, "wide"),
         ("badexample.org", "/", 200, "other"),
         ("example.org.evil", "/", 200, "other"),
-        // The longest path wins over any host.
+        // The longest path wins, regardless of the host.
         ("www.example.org", "/a", 200, "any"),
         ("www.example.org", "/b", 200, "any"),
         ("example.org", "/b", 200, "wide"),

@@ -215,7 +215,8 @@ impl<'a> Attackers<'a> {
             client.reply().text()
         } else {
             let said = server.get(&format!("{path}?{told}")).text();
-            // The first requests of a kind start cold, unless they wait for the template.
+            // galgo makes a template after the first request of a kind. That request starts cold unless it waits for the
+            // template.
             assert!(server.errors().contains("attacks: loaded") || !path.contains("warm"));
             said
         };

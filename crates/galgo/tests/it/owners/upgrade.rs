@@ -105,7 +105,8 @@ fn no_request_fails() {
 }
 
 /// The first server still has a request. When the second server ends, its leftover processes, including the third server,
-/// become children of the first server's spawner. That spawner ends leftover processes of its helpers only.
+/// become children of the first server's spawner. That spawner ends leftover processes of its helpers, but must not end the
+/// third server.
 fn one_that_ends_before_an_older_one_takes_none_along() {
     let site = site().compiled("games/attack", ATTACK, &[]);
     own(&site, "games/attack", GAMES);

@@ -235,7 +235,7 @@ fn modules_are_learned_and_code_is_not() {
     }
 }
 
-/// The compared module is part of the template.
+/// The compared modules are part of the template.
 fn modules_are_those_of_a_cold_start() {
     let site = with_python(site(), "games");
     own(&site, "games/t.py", GAMES);

@@ -143,7 +143,7 @@ fn what_is_spoken_may_change() {
 fn one_of_its_own_is_in_the_way() {
     let mut site = site();
     if geteuid().is_root() {
-        // If root runs it, the server listens on addresses of this machine only.
+        // A server that stays root listens for this machine only, so this one becomes another user.
         let mode = fs::Permissions::from_mode(0o755);
         fs::set_permissions(site.folder(), mode).unwrap();
         site = site.arguments(&["--user", "daemon"]);

@@ -19,7 +19,7 @@ list![
     run_to_completion_lets_them_go_on,
 ];
 
-/// Leaves a process behind in the way that the query names. The process writes its pid into the file named after that.
+/// Leaves a process behind. The query names the way and, after `&`, the file into which the process writes its pid.
 pub const STAYS: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -81,7 +81,7 @@ fn s4_1_18_names_that_pose_as_others() {
         "X-Real_IP: evil\r\nX-Real-IP: good\r\n",
     );
     assert!(env.contains(&"HTTP_X_REAL_IP=good".to_owned()), "{env:?}");
-    // If a field that allows one value has two, neither can be believed.
+    // If a single-valued field has two values, neither can be believed.
     for field in ["Content-Type", "content-type"] {
         let reply = server.ask(format!(
             "GET /cgi-bin/t?head HTTP/1.1\r\nHost: localhost\r\nContent-Type: a/b\r\n{field}: c/d\r\n\r\n"

@@ -1,4 +1,4 @@
-//! The end of the server, and a closed standard output.
+//! The end of the server, and a standard output that is closed or that is not read.
 
 use super::*;
 
