@@ -1,5 +1,5 @@
-//! Pages of the code of a Perl or Python template: large pages of the template's own, with the rights that
-//! the code had before.
+//! The code of a Perl or Python template lies in large pages of its own, with the rights that it had
+//! before.
 #![allow(clippy::unwrap_used)]
 
 mod scene;

@@ -52,7 +52,7 @@ impl Config {
         defaults.entry(key).or_insert_with(|| value.into());
     }
 
-    /// Makes listeners whose address is `plain` use `spoken`.
+    /// Makes all listeners for which `plain` returns true use `spoken`.
     pub(crate) fn speak(&mut self, spoken: Spoken, plain: impl Fn(&str) -> bool) {
         if spoken == Spoken::Tls {
             let own = stream::own();

@@ -74,7 +74,7 @@ pub fn fifo(path: &Path) {
     assert!(mkfifo.arg(path).status().unwrap().success());
 }
 
-/// Returns the path of the binary that runs modules. Cargo puts it beside galgo for the tests of its own package.
+/// Returns the path of galgo-wasm, which runs modules. Because its package has tests, cargo puts this binary beside galgo.
 pub fn wasm_host(galgo: &str) -> PathBuf {
     let host = Path::new(galgo).with_file_name("galgo-wasm");
     let missing = "is missing: cargo build -p galgo-wasm-host, or test the whole workspace";

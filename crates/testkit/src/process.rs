@@ -89,7 +89,7 @@ pub fn waits_for_a_request(pid: u32) -> bool {
         target.starts_with(b"socket:")
     };
     let environ = match fs::read(format!("/proc/{pid}/environ")) {
-        // Among the server's children, the server's user may not read only these.
+        // These are the only children of the server whose environment the server's user may not read.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return true,
         environ => environ.unwrap_or_default(),
     };

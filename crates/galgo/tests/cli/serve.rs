@@ -68,7 +68,7 @@ fn an_empty_folder_says_what_to_do() {
     assert!(server.page("/cgi-bin/new").contains("\nnew"));
 }
 
-/// Makes a site with a program that prints text for its author's eyes only on standard error.
+/// Makes a site with a program that prints text on standard error which only its author may see.
 fn failing() -> Site {
     let site = new_site();
     site.sh("fail", "echo 'secret <detail>' >&2; exit 7");

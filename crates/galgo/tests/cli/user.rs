@@ -54,7 +54,7 @@ fn server_and_programs_are_that_user_and_stay_so() {
     let mut seen = 0;
     for thread in threads.flatten() {
         let Ok(status) = fs::read_to_string(thread.path().join("status")) else {
-            continue; // it has ended meanwhile
+            continue; // the thread has ended meanwhile
         };
         // The real and effective ids are ids that no program has. Only the saved id and the id for files are the
         // user's.

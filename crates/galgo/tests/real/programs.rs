@@ -53,7 +53,7 @@ fn every_link_of_the_index_works() {
     assert!(links.len() > 20, "{index}");
     for link in links {
         if link.ends_with("/clock.sh") {
-            continue; // it never ends
+            continue; // the clock never ends
         }
         if let Some(name) = link.strip_prefix("/cgi-bin/")
             && name.ends_with(".wasm")

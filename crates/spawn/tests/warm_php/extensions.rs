@@ -107,7 +107,8 @@ fn what_an_extension_does_can_stand_in_the_way() {
     );
 }
 
-/// No part of the library can be written to, so no part of it is still mapped from its file.
+/// No part of the library can be written to, so no part of it is still mapped from its file. The
+/// file is watched nevertheless.
 #[test]
 fn a_library_that_lies_in_memory_is_watched() {
     let page = Page::new("", "");

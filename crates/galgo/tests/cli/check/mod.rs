@@ -151,8 +151,8 @@ fn upstreams_are_looked_for() {
     );
 }
 
-/// If this user may not connect to a socket, `check` says that the file is a socket, and names the
-/// user that can change it.
+/// If this user may not connect to a socket, `check` says so, and says where to change the socket's
+/// owner or mode.
 #[test]
 fn an_upstream_that_lets_nobody_in() {
     let site = new_site();

@@ -18,7 +18,8 @@ pub(super) fn is_whole(scene: &Scene, requests: &[Asked]) {
     wait_until("both have logged each request", || {
         let text = whole_lines(&path);
         let parts = text.lines().map(|line| line.split('"').collect::<Vec<_>>());
-        // If a server cannot start its programs yet, the test asks again.
+        // If a server cannot start its programs yet, the test asks again. Answers with 503
+        // therefore do not count.
         let answered = parts.filter(|parts| !parts[2].starts_with(" 503"));
         let mut found: Vec<_> = answered.map(|parts| parts[1].to_owned()).collect();
         found.sort();

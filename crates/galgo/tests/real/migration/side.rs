@@ -6,7 +6,7 @@ use galgo_testkit::{Client, End, Reply, client::proxy_header};
 
 use super::{Pair, answer::Answer, requests::Asked};
 
-/// A server of the two that are compared.
+/// Either of the two servers that are compared.
 pub(super) struct Side {
     at: SocketAddr,
     /// Whether each connection begins with a header of the PROXY protocol.

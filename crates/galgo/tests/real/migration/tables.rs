@@ -70,8 +70,8 @@ fn has(configuration: &str, directive: &str) -> bool {
     places.any(|(at, _)| stands_alone(at)) && words.all(|word| configuration.contains(word))
 }
 
-/// Each row names existing pairs. Each of them runs a directive of the row, and each directive of the row is run by a
-/// pair.
+/// Each row names existing pairs. Each of these pairs runs a directive of the row, and each directive of the row is
+/// run by a pair.
 #[test]
 fn rows_name_the_pairs_that_run_them() {
     let mut wrong = Vec::new();
