@@ -28,7 +28,7 @@ fn held(server: &Server) -> [usize; 3] {
     ]
 }
 
-/// Changes an answer, a variable, the listeners, the place of a log, or nothing, in turn.
+/// Changes a variable now and then and, in turn, an answer, the listeners, or nothing else.
 fn change(server: &Server, n: usize) {
     server.configure(&route((n + 1).div_ceil(5)));
     let socket = server.path("s");

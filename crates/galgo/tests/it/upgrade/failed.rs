@@ -92,7 +92,7 @@ fn a_binary_that_is_none() {
     });
 }
 
-/// Otherwise a server could take over with fewer event loops than configured, or could end together with the old one.
+/// Otherwise a new server could take over with fewer event loops than configured, or could end as soon as the old one has.
 fn threads_that_the_kernel_refuses() {
     let own = own();
     let site = new_site().config(&format!(
