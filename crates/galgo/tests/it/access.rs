@@ -178,8 +178,7 @@ fn no_spelling_leads_round_a_rule() {
     }
 }
 
-/// An index file that is served for its folder follows the rules of its own path, in whichever
-/// route they stand.
+/// An index file that is served for its folder follows the rules of its own path, in whichever route they stand.
 fn no_index_leads_round_a_rule() {
     let server = site()
         .file("kept/index.html", "secret", 0o644)

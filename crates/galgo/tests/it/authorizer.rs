@@ -15,8 +15,7 @@ use galgo_testkit::{Server, wait_until};
 
 const AUTHORIZER: &str = "authorizer = \"unix:app.sock\"\n";
 
-/// Starts a site with programs, files and a constant answer that an authorizer guards, and programs
-/// without one.
+/// Starts a site with programs, files and a constant answer that an authorizer guards, and programs without one.
 fn site(answer: impl Fn(&mut UnixStream) + Send + Sync + 'static) -> (Application, Server) {
     site_with("", answer)
 }

@@ -1,5 +1,4 @@
-//! Answers that are kept for a short time and made once for all clients that ask meanwhile:
-//! `cache = "2s"`.
+//! Answers that are kept for a short time and made once for all clients that ask meanwhile: `cache = "2s"`.
 
 use crate::harness::{list, new_site, watch::Watch};
 use galgo_testkit::{Client, Reply, Server};
@@ -23,8 +22,7 @@ list![
     a_client_that_does_not_read_holds_up_nobody,
 ];
 
-/// Starts a site whose program adds a line to `marks/runs` on each run; `script` may use the number
-/// of the run, `$n`.
+/// Starts a site whose program adds a line to `marks/runs` on each run; `script` may use the number of the run, `$n`.
 fn serve(script: &str, more: &str) -> Server {
     let script =
         format!("#!/bin/sh\necho run >> ../marks/runs\nn=$(wc -l < ../marks/runs)\n{script}\n");
@@ -250,8 +248,7 @@ fn other_requests_have_other_answers() {
     );
 }
 
-/// A program could copy these fields into a page for other clients, so the server does not pass
-/// them on.
+/// A program could copy these fields into a page for other clients, so the server does not pass them on.
 fn what_the_program_is_not_told() {
     let server = serve("printf 'Content-Type: a/b\\n\\n'; env", "");
     let fields = "X-Forwarded-Host: evil\r\nX-Original-URL: /evil\r\nForwarded: host=evil\r\n\

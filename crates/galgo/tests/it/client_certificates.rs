@@ -31,8 +31,7 @@ fn site(authority: &Authority, more: &str) -> Site {
     ))
 }
 
-/// Returns the answer that curl gets from a program that prints its variables. curl shows the
-/// certificate `shows`.
+/// Returns the answer that curl gets from a program that prints its variables. curl shows the certificate `shows`.
 fn curl(server: &Server, shows: Option<&Pair>, more: &[&str]) -> Done {
     let at = server.listens(1);
     let mut command = Command::new("curl");
@@ -112,8 +111,7 @@ fn a_client_without_is_refused_where_one_is_required() {
         };
         galgo_testkit::wait_until(why, again);
     }
-    // A certificate of a host is accepted, too: it says nothing about a client, but it names its
-    // holder.
+    // A certificate of a host is accepted, too: it says nothing about a client, but it names its holder.
     has_lines(
         &curl(&server, Some(&host), &[]),
         &["SSL_CLIENT_S_DN=CN=ada"],

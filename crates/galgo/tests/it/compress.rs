@@ -312,8 +312,7 @@ fn a_client_that_reads_slowly() {
     watch.after(&["ok", "client_gone"]);
 }
 
-/// The server codes one body at a time. A body that waits for its client or for its program does not keep
-/// others waiting.
+/// The server codes one body at a time. A body that waits for its client or for its program does not keep others waiting.
 fn who_waits_keeps_no_other_waiting() {
     let mut seed = 1u32;
     let noise: String = std::iter::repeat_with(|| {
@@ -365,8 +364,7 @@ fn so_many_at_once() {
     assert_eq!(reply.field("content-encoding"), Some("gzip"));
 }
 
-/// If an event loop finds more requests for small bodies than it codes in one go, it sends the rest
-/// uncoded.
+/// If an event loop finds more requests for small bodies than it codes in one go, it sends the rest uncoded.
 fn a_crowd_for_small_bodies() {
     let server = site().start();
     let request = "GET /small.html HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n";
@@ -375,8 +373,7 @@ fn a_crowd_for_small_bodies() {
         assert_eq!(decoded(reply).len(), 2000);
         reply.field("content-encoding") == Some("gzip")
     };
-    // First make each client a connection of the event loop: connections that it accepts in one go are a
-    // crowd, too.
+    // First make each client a connection of the event loop: connections that it accepts in one go are a crowd, too.
     for client in &mut clients {
         client.send(request);
         coded(&client.reply());

@@ -257,8 +257,8 @@ fn a_refused_upload_is_read_or_the_connection_ends() {
     assert_eq!(client.reply().text(), "a");
 }
 
-/// Behind a trusted proxy the limit counts the address that the proxy names; for IPv6, its /64. Other clients cannot choose their
-/// address by such a field.
+/// Behind a trusted proxy the limit counts the address that the proxy names; for IPv6, its /64. Such a field from other clients
+/// does not count.
 fn the_limit_is_of_the_client_behind_a_proxy() {
     let server = limited()
         .config("trusted_proxies = [\"127.0.0.1\"]")

@@ -47,8 +47,7 @@ fn the_log_says_why_and_no_more_than_once_a_second() {
             server.errors().contains(&words)
         });
     }
-    // A client that connects and sends nothing gets no line: it may only check whether the server
-    // is there.
+    // A client that connects and sends nothing gets no line: it may only check whether the server is there.
     let began = Instant::now();
     let before = server.errors().matches(failed).count();
     for _ in 0..200 {

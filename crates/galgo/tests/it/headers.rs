@@ -67,8 +67,7 @@ fn on_every_route_and_response() {
         };
         assert_eq!(reply.field("x-frame-options"), Some(framed), "{target}");
     }
-    // A 304 has the fields, too, and a file whose response the server keeps does not get a field
-    // twice.
+    // A 304 has the fields, too, and a file whose response the server keeps does not get a field twice.
     for _ in 0..2 {
         let reply = ask(&server, "/a.html", "If-None-Match: *\r\n");
         assert_eq!(
@@ -141,8 +140,7 @@ fn lifetimes_by_type() {
     not_modified(&server);
 }
 
-/// A 304 has the lifetime of the 200 (RFC 9110, 15.4.5), which depends on a type that the 304 does
-/// not name.
+/// A 304 has the lifetime of the 200 (RFC 9110, 15.4.5), which depends on a type that the 304 does not name.
 fn not_modified(server: &Server) {
     let program = "/cgi-bin/t?out=Content-Type:%20text/html%0AETag:%20%22a%22%0A%0A";
     for (target, value) in [

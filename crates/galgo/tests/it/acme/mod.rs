@@ -179,8 +179,7 @@ fn while_another_server_orders_nothing_is_ordered() {
     assert!(!place.says().contains("/order-plz"), "{}", place.says());
 }
 
-/// The server opens the state folder as root, then becomes another user. Programs of that user find no way into the
-/// folder.
+/// The server opens the state folder as root, then becomes another user. Programs of that user find no way into the folder.
 fn programs_cannot_read_what_the_server_stores() {
     needs_root();
     let (site, place) = site(&[HOST]);

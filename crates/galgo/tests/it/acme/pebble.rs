@@ -143,8 +143,7 @@ impl Place {
         }
     }
 
-    /// Fetches the root certificate by which clients trust the authority. Each start of the authority makes a new
-    /// one.
+    /// Fetches the root certificate by which clients trust the authority. Each start of the authority makes a new one.
     pub fn root(&self) -> PathBuf {
         let file = self.folder.join("root.pem");
         let url = format!("https://{}:15000/roots/0", self.ip);

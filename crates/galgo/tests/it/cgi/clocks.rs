@@ -213,8 +213,7 @@ fn a_failure_behind_the_head_is_not_lost() {
     server.says("] /cgi-bin/t: it ended with status 3, behind its response");
 }
 
-/// Each request carries a nonce, and some clients leave in the middle: no client gets the response of
-/// another.
+/// Each request carries a nonce, and some clients leave in the middle: no client gets the response of another.
 fn every_client_gets_its_own_response() {
     let server = new_site().config("max_running = 4").start();
     let watch = Watch::begin(&server).memory(24 << 20);

@@ -1,5 +1,4 @@
-//! RFC 3875, clause by clause, and the parts that it leaves to the server: streaming, clocks,
-//! framing.
+//! RFC 3875, clause by clause, and the parts that it leaves to the server: streaming, clocks, framing.
 
 mod clocks;
 mod request;

@@ -107,8 +107,7 @@ fn s4_1_2_content_length_is_never_invented() {
     assert_eq!(variable(zero, "CONTENT_LENGTH"), Some("0".into()));
 }
 
-/// Most programs read as many bytes as `CONTENT_LENGTH` says; without it they would take the body for an empty
-/// one.
+/// Most programs read as many bytes as `CONTENT_LENGTH` says; without it the body would look empty.
 fn s4_1_2_a_body_without_a_length_gets_one() {
     let server = new_site().start();
     let watch = Watch::begin(&server);

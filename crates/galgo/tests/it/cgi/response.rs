@@ -169,8 +169,7 @@ fn ask_twice(server: &Server, method: &str, printed: &str, fields: &str) -> Repl
     reply
 }
 
-/// A program that names the version of its document need not look at the client's conditions: the server
-/// compares.
+/// A program that names the version of its document need not look at the client's conditions: the server compares.
 fn s9110_13_a_document_is_compared_with_what_the_client_has() {
     let server = new_site().start();
     let watch = Watch::begin(&server);
@@ -331,8 +330,7 @@ fn fields_about_the_connection_are_removed() {
     }
 }
 
-/// RFC 9110, 6.6.1 and 10.2.4: the field must be there once; it may come from the program or from the
-/// server.
+/// RFC 9110, 6.6.1 and 10.2.4: the field must be there once; it may come from the program or from the server.
 fn fields_that_the_server_adds_are_there_once() {
     let date = "Sat, 01 Jan 2000 00:00:00 GMT";
     let reply = printed(format!(

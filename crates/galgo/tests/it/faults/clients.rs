@@ -156,8 +156,7 @@ fn in_the_queue(how: Leave) {
     server.wait_for("first");
     let mut second = server.connect();
     second.get("/cgi-bin/t?touch=second&hang");
-    // The server must have read the request before the client leaves, else there is nothing for it
-    // to notice.
+    // The server must have read the request before the client leaves, else there is nothing for it to notice.
     second.wait_until_read();
     how.now(second);
     server.set("go");
@@ -242,8 +241,7 @@ fn half_closed_before_the_last_chunk_is_not_gone() {
     });
 }
 
-/// The server can send no probe within such a body, so it knows only that the client has
-/// half-closed.
+/// The server can send no probe within such a body, so it knows only that the client has half-closed.
 fn half_closed_in_a_body_of_known_length_is_not_gone() {
     exchange(new_site(), &["ok"], |server, client| {
         let head = encode("Content-Type: text/plain\nContent-Length: 2\n\na");

@@ -107,8 +107,7 @@ fn unused_user() -> Option<&'static str> {
     })
 }
 
-/// Sends requests while `replace` replaces the program. Each request must be answered by one version or the
-/// other.
+/// Sends requests while `replace` replaces the program. Each request must be answered by one version or the other.
 fn replaced_under_load(name: &str, replace: impl Fn(&std::path::Path, &str, usize) + Sync) {
     let version = |n: usize| format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n{n}'\n");
     let site = new_site().file(&format!("cgi-bin/{name}"), version(0), 0o755);
@@ -157,7 +156,7 @@ fn replaced_by_a_rename_under_load() {
 
 /// A program whose file is open for writing cannot be executed (ETXTBSY); the request waits.
 fn replaced_in_place() {
-    // A template runs the program, so its file could not be opened for writing.
+    // Cold starts, because a template runs the program: its file could not be opened for writing.
     let cold = new_site().defaults("start = \"cold\"");
     let server = cold.own_binary("cgi-bin/other").start();
     let watch = Watch::begin(&server);
@@ -265,8 +264,7 @@ fn an_execve_that_takes_long_keeps_nobody() {
     watch.after(&["ok", "script_timeout", "ok", "client_gone", "ok", "ok"]);
 }
 
-/// However many such requests there are, with a body or without: the only event loop goes on, and starts other
-/// programs.
+/// However many such requests there are, with a body or without: the only event loop goes on, and starts other programs.
 fn many_that_take_long_to_be_executed() {
     let slow = "#!/bin/sh\nprintf 'Content-Type: text/plain\n\n'; echo late; cat\n";
     let site = new_site().file("cgi-bin/slow", slow, 0o755);

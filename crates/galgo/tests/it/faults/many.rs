@@ -125,8 +125,7 @@ fn pipelined_requests_that_fill_what_is_read_ahead() {
         server.wait_for("up");
         const MANY: usize = 2000;
         client.send(request("/health").repeat(MANY));
-        // The server reads this client only up to a limit while the program runs; the rest waits in the
-        // kernel.
+        // The server reads this client only up to a limit while the program runs; the rest waits in the kernel.
         thread::sleep(Duration::from_millis(100));
         server.set("go");
         assert_eq!(client.reply().text(), "first");
@@ -145,8 +144,7 @@ fn beyond_limit_and_queue_503_at_once() {
     second.get("/cgi-bin/t?head&out=second");
     let mut third = server.connect();
     third.get("/cgi-bin/t?head&out=third");
-    // Either `second` or `third` waits and the other is refused; from then on no other request gets a
-    // permit.
+    // Either `second` or `third` waits and the other is refused; from then on no other request gets a permit.
     wait_until("a refusal", || {
         let busy = |l: &serde_json::Value| l["outcome"] == "busy";
         server.access().iter().any(busy)
@@ -164,8 +162,7 @@ fn beyond_limit_and_queue_503_at_once() {
     watch.after(&["ok", "ok", "busy", "busy"]);
 }
 
-/// A refusal comes at once, but a client that answers it with its next request gets one for each tick (50
-/// ms).
+/// A refusal comes at once, but a client that answers it with its next request gets one refusal a tick (50 ms).
 fn who_was_refused_and_asks_again_waits() {
     const TICK: Duration = Duration::from_millis(50);
     let server = new_site().config("max_running = 1\nqueue = 0").start();
@@ -207,8 +204,7 @@ fn longer_than_queue_wait_503() {
 fn goodput_under_overload() {
     let server = new_site().config("max_running = 2\nqueue = 4").start();
     let watch = Watch::begin(&server).memory(24 << 20);
-    // Two programs hold the permits until the queue is full and requests were refused, on the slowest
-    // machine.
+    // Two programs hold the permits until the queue is full and requests were refused, on the slowest machine.
     let hold = |n: usize| {
         let mut client = server.connect();
         client.get(&format!("/cgi-bin/t?touch=up{n}&await=go&head&out=held"));

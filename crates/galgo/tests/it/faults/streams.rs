@@ -274,7 +274,7 @@ fn a_background_child_that_has_closed_its_streams_is_told_to_end() {
     let watch = Watch::begin(&server);
     assert_eq!(server.get("/cgi-bin/b").text(), "started");
     server.wait_for("told");
-    // The `sleep` of the child may be there, or not.
+    // The list of ended processes may contain the child's `sleep`, or not.
     server.says("what it had left running was ended: ");
     server.says("(TERM)");
     let text = std::fs::read_to_string(server.mark("lines")).unwrap();

@@ -40,8 +40,7 @@ fn a_large_file_arrives_whole() {
     client.get("/large");
     let head = client.head();
     assert_eq!(head.field("content-length"), Some("104857600"));
-    // The pattern repeats itself in each block, so the test compares block by block, not all in
-    // memory.
+    // The pattern repeats itself in each block, so the test compares block by block, not all in memory.
     let mut at = 0;
     while at < HUGE {
         let piece = client.take(block.len().min(HUGE - at));

@@ -38,8 +38,7 @@ fn s9_3_persistence() {
                 "GET {target} HTTP/{version}\r\nHost: localhost\r\n{connection}\r\n"
             ));
             let reply = client.reply();
-            // Without chunks, only the end of the connection can end the output that a program
-            // streams.
+            // Without chunks, only the end of the connection can end the output that a program streams.
             let until_close = reply.end == End::Close;
             assert!(!until_close || version == "1.0", "{about}");
             assert!(reply.field("transfer-encoding").is_none() || version == "1.1");
@@ -56,8 +55,7 @@ fn s9_3_persistence() {
     }
 }
 
-/// Returns requests for files with a digit each, and now and then for a program, and the digits to
-/// expect.
+/// Returns requests for files with a digit each, sometimes for a program, and the expected digits.
 fn digits(n: usize) -> (String, String) {
     let mut requests = String::new();
     let mut wanted = String::new();
@@ -93,8 +91,7 @@ fn s9_3_2_pipelining_in_order() {
 
 fn s9_3_2_a_half_close_behind_pipelined_requests() {
     let server = site_of_digits();
-    // More than the server reads ahead while a program runs, so it sees the end before the last
-    // request.
+    // More than the server reads ahead while a program runs, so it sees the end before the last request.
     let (requests, wanted) = digits(300);
     let long = format!("\r\nX: {}\r\nHost", "x".repeat(2000));
     let requests = requests.replace("\r\nHost", &long);

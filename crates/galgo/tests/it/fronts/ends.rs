@@ -146,8 +146,7 @@ fn the_front_is_told_the_exit_status() {
         let reply = front.reply(1);
         assert_eq!(reply.end, Some((status, 0)), "{query}");
     }
-    // A program that dies of a signal after its whole body: the status is 128 plus the number of
-    // the signal.
+    // A program that dies of a signal after its whole body: the status is 128 plus the number of the signal.
     let mut front = Front::connect(&fcgi);
     let target = format!("/cgi-bin/t?out={length}&out=abc&await=seen&die=15");
     front.send(request(1, false, &params("GET", &target, &[]), b""));
@@ -183,8 +182,7 @@ fn one_request_at_a_time_on_a_connection() {
         front.record().unwrap(),
         (END, 3, vec![0, 0, 0, 0, 3, 0, 0, 0])
     );
-    // A second request while the first runs is refused once the first is over, and the records of
-    // the second are ignored.
+    // A second request while the first runs is refused once the first is over, and the records of the second are ignored.
     let mut outcomes = vec!["ok"];
     let mut turn = 0;
     eventually("one that is read while another runs", || {

@@ -179,8 +179,7 @@ fn over_tcp(server: &Server) -> Vec<u8> {
     client.rest()
 }
 
-/// A front tells the server which clients ask. Over TCP, only loopback and `trusted_proxies` may be
-/// fronts.
+/// A front tells the server which clients ask. Over TCP, only loopback and `trusted_proxies` may be fronts.
 fn a_stranger_is_no_front() {
     let fine = |all: &[u8]| all.windows(4).any(|w| w == b"fine");
     let site = new_site().arguments(&["-l", "127.0.0.1:0", "-l", "fastcgi+127.0.0.1:0"]);

@@ -229,8 +229,7 @@ fn list(lines: impl IntoIterator<Item = OsString>) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a standard stream by /dev/null. The server sees a closed descriptor, but the next file does
-/// not get its number.
+/// Replaces a standard stream by /dev/null. The server sees a closed descriptor, but the next file does not get its number.
 fn close(fd: usize) -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     match fd {

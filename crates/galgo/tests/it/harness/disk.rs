@@ -74,8 +74,7 @@ impl Drop for Disk {
     }
 }
 
-/// Returns the size of a process's open files whose paths begin with `place`. Paths of files
-/// without a name still do.
+/// Returns the size of a process's open files whose paths begin with `place`. Paths of files without a name still do.
 pub fn nameless(pid: u32, place: &Path) -> u64 {
     use std::{
         collections::BTreeMap,

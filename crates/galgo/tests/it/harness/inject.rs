@@ -7,8 +7,7 @@ use galgo_testkit::{Server, Site, file::compile};
 /// The system calls of a server that can be made to fail.
 #[derive(Debug, Clone, Copy)]
 pub struct Calls {
-    /// Names, with commas between them. A `+` in front adds the calls of all processes that the server
-    /// starts.
+    /// Names, with commas between them. A `+` in front adds the calls of all processes that the server starts.
     pub name: &'static str,
     /// Only calls with these bits in this argument fail.
     pub argument: u32,
@@ -48,8 +47,7 @@ fn control(site: &Site) -> String {
     site.path("inject.control").to_string_lossy().into_owned()
 }
 
-/// From now on the server makes `skip` calls, then `count` calls fail with `error`, then calls succeed
-/// again.
+/// From now on the server makes `skip` calls, then `count` calls fail with `error`, then calls succeed again.
 pub fn fail(server: &Server, skip: u64, count: u64, error: rustix::io::Errno) {
     let to = control(&server.site);
     let new = format!("{to}.new");

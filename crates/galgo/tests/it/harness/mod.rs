@@ -213,7 +213,7 @@ pub fn encode(text: impl AsRef<[u8]>) -> String {
 
 list![the_harness_itself];
 
-/// The eight points hold where nothing goes wrong.
+/// The eight points hold if nothing goes wrong.
 fn the_harness_itself() {
     let server = new_site().start();
     let watch = watch::Watch::begin(&server);

@@ -108,8 +108,7 @@ impl<'s> Watch<'s> {
         assert!(probes.expect("health") > 0);
     }
 
-    /// Asserts the eight points; the access log has one line for each of `outcomes`, in any order. Returns those
-    /// lines.
+    /// Asserts the eight points; the access log has one line for each of `outcomes`, in any order. Returns those lines.
     pub fn after(mut self, outcomes: &[&str]) -> Vec<Value> {
         let server = self.server;
         // 1: a health request on another connection was answered, all the time.
@@ -185,9 +184,8 @@ fn kept_loaded() -> usize {
 
 /// Waits until the access log has caught up; returns how many lines of requests it then has.
 fn settled(server: &Server) -> usize {
-    // Lines of one event loop stand in their order. If each loop has a line of a request that came later, every
-    // earlier line is there. Connections that are open together are spread over event loops, which the ids tell
-    // apart.
+    // Lines of one event loop stand in their order. If each loop has a line of a request that came later, every earlier line
+    // is there. Connections that are open together are spread over event loops, which the ids tell apart.
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
     let names = tasks.flatten().filter_map(name);
@@ -222,7 +220,7 @@ fn unique() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns the lines of the access log except those of health requests.
+/// Returns the lines of the access log, without the lines of health requests.
 fn requests(server: &Server) -> Vec<Value> {
     let health = |l: &Value| {
         l["target"]

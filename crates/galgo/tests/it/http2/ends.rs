@@ -26,8 +26,7 @@ fn a_reset_ends_the_program() {
         let (server, socket) = serve(new_site().defaults(KILLED));
         let watch = Watch::begin(&server);
         let mut client = Connection::connect(&socket);
-        // The reset comes before the response, during the response, and while the body is still to
-        // come.
+        // The reset comes before the response, during the response, and while the body is still to come.
         for (steps, ends) in [
             ("touch=on&hang", true),
             ("head&out=a&touch=on&hang", true),
@@ -207,8 +206,7 @@ const ASKS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
     \0\0\x16\x01\x05\0\0\0\x01\x82\x86\x04\x07/health\x01\x09localhost";
 const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0galgo???";
 
-/// A reset could overtake GOAWAY, without which a client does not know which of its requests were
-/// answered.
+/// A reset could overtake GOAWAY, without which a client does not know which of its requests were answered.
 fn what_comes_while_a_connection_ends_resets_nothing() {
     let (_server, socket) = serve(new_site().config("keep_alive = \"100ms\""));
     // On a machine that stands still for seconds, the test may write too late on one connection.

@@ -31,8 +31,7 @@ list![
     windows_grow_within_the_share_of_their_address,
 ];
 
-/// Over two connections an address has as many requests at once as it may have connections: ten on each, twenty in
-/// all.
+/// Over two connections an address has as many requests at once as it may have connections: ten on each, twenty in all.
 fn streams_count_for_the_share_of_their_address() {
     let site = new_site().config("max_connections_per_client = 20\nmax_running = 64");
     let (server, at) = serve_tcp(site);
@@ -64,8 +63,7 @@ fn streams_count_for_the_share_of_their_address() {
 }
 
 /// Memory that bodies of a connection may take before they are read counts for the share that its address has of
-/// `spool_memory`, except the first body. If there is no share left, bodies wait for each other, and all get
-/// answers.
+/// `spool_memory`, except the first body. If there is no share left, bodies wait for each other, and all get answers.
 fn windows_grow_within_the_share_of_their_address() {
     for (memory, expected) in [("64M", 655_360..=655_360), ("256K", 131_000..=131_072)] {
         let site = new_site().config(&format!("spool_memory = {memory:?}"));
@@ -131,8 +129,7 @@ fn a_client_that_does_not_read_loses_its_stream() {
     watch.after(&["client_gone", "cut"]);
 }
 
-/// The client's window opens again only once half of it has come over a slow link, which takes longer than
-/// `rate_grace`.
+/// The client's window opens again only once half of it has come over a slow link, which takes longer than `rate_grace`.
 fn a_client_behind_a_slow_link_is_waited_for() {
     let file = pattern(0, 300_000);
     let (server, at) = serve_tcp(new_site().config(HASTY).file("public/large", &file, 0o644));

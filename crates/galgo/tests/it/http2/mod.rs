@@ -1,5 +1,4 @@
-//! HTTP/2 without TLS, by clients with prior knowledge: a client made with the crate `h2`, and
-//! curl.
+//! HTTP/2 without TLS, by clients with prior knowledge: a client made with the crate `h2`, and curl.
 
 mod ends;
 mod limits;
@@ -120,8 +119,7 @@ impl Connection {
         Self::over(&Builder::new(), open)
     }
 
-    /// Makes a connection over the socket that `open` opens on the event loop of the connection's
-    /// thread.
+    /// Makes a connection over the socket that `open` opens on the event loop of the connection's thread.
     fn over<T>(builder: &Builder, open: impl FnOnce() -> T + Send + 'static) -> Self
     where
         T: AsyncRead + AsyncWrite + Unpin,

@@ -251,8 +251,7 @@ fn a_head_that_ends_the_connection_has_a_line() {
     assert!(lines.iter().all(|l| l["status"] == 400), "{lines:#?}");
 }
 
-/// The error log has the first refusal of a second, and the number of further refusals; the access log has
-/// all.
+/// The error log has the first refusal of a second, and the number of further refusals; the access log has all refusals.
 fn many_refusals_are_counted() {
     let (server, socket) = serve(new_site());
     let watch = Watch::begin(&server);

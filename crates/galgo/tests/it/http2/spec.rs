@@ -6,8 +6,8 @@ use super::*;
 
 list![h2spec, h2spec_in_tls];
 
-/// A program that waits for the end of the body. h2spec sends some errors after a request that it leaves open; a response
-/// that is whole by then would have ended the stream without an error.
+/// A program that waits for the end of the body. h2spec sends some errors after a request that it leaves open. If the
+/// response were whole by then, it would have ended the stream without an error.
 const READ: &str = "#!/bin/sh\ncat > /dev/null\nprintf 'Content-Type: text/plain\\n\\n%01000d' 0\n";
 
 fn site() -> Site {

@@ -146,8 +146,7 @@ fn s3_only_where_the_server_says_so() {
     let mut client = Connection::connect(&socket);
     assert_eq!(client.get("/health").text(), "fine");
     assert!(!client.send.is_extended_connect_protocol_enabled());
-    // A server with a route for WebSockets says so. CONNECT without a protocol means the same as
-    // before.
+    // A server with a route for WebSockets says so. CONNECT without a protocol means the same as on other servers.
     let (_server, socket) = serve(site());
     let mut client = Connection::connect(&socket);
     assert_eq!(client.get("/health").text(), "fine");
@@ -188,8 +187,7 @@ fn a_client_that_reads_nothing_loses_its_stream() {
     let watch = Watch::begin(&server).memory(48 << 20);
     let mut client = Connection::connect(&socket);
     let (send, _, receive) = open(&mut client, "&endless");
-    // This request has a connection of its own, because unread data fills the window of the first
-    // connection.
+    // This request has a connection of its own, because unread data fills the window of the first connection.
     let mut other = Connection::connect(&socket);
     assert_eq!(other.get("/health").text(), "fine");
     // The stream ends by `min_rate`; the client is still there.

@@ -13,8 +13,7 @@ enum Want {
     Page(u16),
     /// A whole response with this status and body; the connection goes on.
     Whole(u16, &'static str),
-    /// A race: either an error page with this status, or the beginning of a response and then the
-    /// end.
+    /// A race: either an error page with this status, or the beginning of a response and then the end.
     Lost(u16),
     /// The beginning of a response, and then the end of the connection.
     Cut(&'static str),

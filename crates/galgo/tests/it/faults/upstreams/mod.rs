@@ -440,8 +440,7 @@ fn hostile(row: Arc<Row>) {
     }
     drop(client);
     server.says(row.says);
-    // On a machine that stands still the clocks may end the next request, too. It has a connection of its own
-    // nevertheless.
+    // On a machine that stands still the clocks may end the next request, too. It has a connection of its own nevertheless.
     let mut outcomes = vec![row.outcome];
     wait_until("the next answer", || {
         let next = server.get("/app");

@@ -34,8 +34,7 @@ fn a_connection_is_kept_for_what_may_be_repeated() {
     for _ in 0..3 {
         assert_eq!(server.get("/app").text(), "0");
     }
-    // A request that must not be sent twice gets a new connection, because a kept connection may be closed
-    // already.
+    // A request that must not be sent twice gets a new connection, because a kept connection may be closed already.
     let mut client = server.connect();
     client.post("/app", b"body");
     assert_eq!(client.reply().text(), "1");
@@ -73,8 +72,7 @@ fn a_new_connection_that_closes_is_not_tried_again() {
     watch.after(&["script_error"]);
 }
 
-/// Before the end has come, the server cannot know whether the response is whole. Then it uses the
-/// connection again.
+/// Before the end has come, the server cannot know whether the response is whole. Then it uses the connection again.
 fn an_end_that_comes_late() {
     let (seen, wait) = std::sync::mpsc::channel();
     let wait = std::sync::Mutex::new(wait);
@@ -99,8 +97,7 @@ fn an_end_that_comes_late() {
     watch.after(&["ok", "ok"]);
 }
 
-/// A kept connection does not block the only process of an application: a request on a new connection gets
-/// the process.
+/// A kept connection does not block the only process of an application: a request on a new connection gets the process.
 fn nobody_is_kept_from_a_process_by_a_kept_connection() {
     let site = new_site().config(ROUTE);
     let listener = std::os::unix::net::UnixListener::bind(site.path("app.sock")).unwrap();

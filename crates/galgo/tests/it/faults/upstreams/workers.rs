@@ -120,8 +120,7 @@ fn a_spare_answers_while_a_crashed_worker_is_replaced() {
     }
 }
 
-/// Two requests in a row crash two workers; the second was new. The program has not changed, so it is started
-/// again at once.
+/// Two requests in a row crash two workers; the second was new. The program has not changed, so it is started again at once.
 fn workers_that_crash_before_they_have_answered_are_replaced_at_once() {
     let server = start(1);
     answers(&server);
