@@ -146,7 +146,7 @@ fn s3_only_where_the_server_says_so() {
     let mut client = Connection::connect(&socket);
     assert_eq!(client.get("/health").text(), "fine");
     assert!(!client.send.is_extended_connect_protocol_enabled());
-    // A server with a route for WebSockets says so. CONNECT without a protocol means the same as on other servers.
+    // A server with a route for WebSockets says so. An ordinary CONNECT, without a protocol, is not affected.
     let (_server, socket) = serve(site());
     let mut client = Connection::connect(&socket);
     assert_eq!(client.get("/health").text(), "fine");
