@@ -4,7 +4,9 @@
 mod scene;
 
 use galgo_spawn::Status;
-use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+use rustix::process::{
+    Pid, PidfdFlags, WaitId, WaitIdOptions, WaitOptions, pidfd_open, waitid, waitpid,
+};
 use scene::{Scene, ends, has_ended};
 use std::{
     io::{Read, Write},
@@ -93,13 +95,9 @@ fn a_dropped_child_is_reaped() {
     let running = scene.sh("exec sleep 1000");
     let pid = Pid::from_raw(running.child.pid()).unwrap();
     drop(running.child);
-    // A zombie stays until the reaper reaps it. From then on waitpid fails with ECHILD.
-    while waitpid(
-        Some(pid),
-        WaitOptions::NOHANG | WaitOptions::from_bits_retain(0x0100_0000),
-    )
-    .is_ok()
-    {
+    // A zombie stays until the reaper reaps it. From then on waitid(2) fails with ECHILD.
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    while waitid(WaitId::Pid(pid), look).is_ok() {
         std::thread::yield_now();
     }
 }
