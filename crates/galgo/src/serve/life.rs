@@ -3,6 +3,7 @@
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use galgo_front::shared::all_come_to;
+use galgo_io::tick;
 use galgo_service::{
     log::{Level, Logs},
     phase::Phase,
@@ -376,6 +377,10 @@ async fn all_ended(loops: &EventLoops, replaced: Option<&Predecessor>, logs: Log
         biased;
         () = &mut other => return loops.ended().await,
         () = loops.ended() => {}
+    }
+    // The end of a process that ended before is known only after a look at its socket.
+    if timeout(tick::LENGTH, &mut other).await.is_ok() {
+        return;
     }
     let words =
         "the galgo that this one has replaced still answers requests: this one ends after it";
