@@ -3,7 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Weak},
+    sync::{Arc, MutexGuard, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -14,7 +14,7 @@ use rustix::{
     fs::{Mode, OFlags},
 };
 
-use super::shared::{Runtime, WorkerHandle, folder};
+use super::shared::{Runtime, Supervision, WorkerHandle, folder};
 use crate::{
     code, host,
     lock::lock,
@@ -58,12 +58,9 @@ impl Runtime {
             .link
             .take_if(|link| link.number == worker.number);
         let Some(stuck) = link else { return };
-        supervision.supervisor = None;
-        drop(supervision);
+        self.replace_supervisor(supervision);
         let _ = galgo_spawn::kill(&stuck.process);
         self.say("the wasm worker takes no requests: it is stopped, or the file systems of its modules hang; another is started");
-        // If there is no thread for the start, the next request gets an error.
-        let _ = self.start();
     }
 
     /// Called when a module's code is in the cache. If the cache is another folder than the worker may read, another worker
@@ -72,11 +69,15 @@ impl Runtime {
         let now = folder(&self.cache());
         let mut supervision = lock(&self.supervision);
         if supervision.link.take_if(|link| link.cache != now).is_some() {
-            supervision.supervisor = None;
-            drop(supervision);
-            // If there is no thread for the start, the next request gets an error.
-            let _ = self.start();
+            self.replace_supervisor(supervision);
         }
+    }
+
+    /// Has another supervisor start a worker. If there is no thread for the supervisor, the next request gets an error.
+    fn replace_supervisor(self: &Arc<Self>, mut supervision: MutexGuard<'_, Supervision>) {
+        supervision.supervisor = None;
+        drop(supervision);
+        let _ = self.start();
     }
 }
 
@@ -143,9 +144,7 @@ fn launch(runtime: &Arc<Runtime>, own: usize) -> io::Result<Child> {
     // worker may not read. The worker ends with its socket.
     let reads = cache == folder(&runtime.cache());
     if supervision.supervisor == Some(own) && !reads {
-        supervision.supervisor = None;
-        drop(supervision);
-        let _ = runtime.start();
+        runtime.replace_supervisor(supervision);
     } else if supervision.supervisor == Some(own) {
         let number = supervision.workers;
         supervision.workers += 1;
