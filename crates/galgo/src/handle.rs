@@ -86,8 +86,7 @@ pub(crate) async fn handle(
     let Match { route, rest, .. } = *found;
     match &route.handler {
         Handler::Cgi(cgi) => {
-            // A client that will be turned away must not use resources of the clients that are served: no program is looked
-            // for.
+            // Before a program is looked for: a client that is turned away must cost the others nothing.
             cx.site.shared.admission.refuse_if_full(request.peer())?;
             let path = head.target.url_path();
             let find = || script::program(cgi, &route.path, path);
@@ -112,11 +111,7 @@ pub(crate) async fn handle(
                 UpstreamPath::Script(script) => script,
                 UpstreamPath::Folder => return Ok(files::to_slash(head)),
             };
-            if let Some(index) = index_of(&script, path.clean)
-                && leads_on(cx, head, route, index)
-            {
-                return Err(again(head, index));
-            }
+            at_own_index(cx, head, route, index_of(&script, path.clean))?;
             let asked = (&**up, cx.site.upstream(route, up.role)?);
             let answer = application::answer(cx.context(), request, head, script, asked);
             said(Box::pin(answer).await?)
@@ -141,6 +136,19 @@ pub(crate) async fn handle(
             Box::pin(answer_later(cx, request, head, (route, files, rest), later)).await
         }
         Handler::Respond(respond) => by_constant(route, respond),
+    }
+}
+
+/// Leads the request on to the index of a folder, if another route answers the index.
+fn at_own_index(
+    cx: &Dispatch,
+    head: &Head,
+    route: &Arc<Route>,
+    index: Option<&str>,
+) -> Result<(), Instead> {
+    match index.filter(|index| leads_on(cx, head, route, index)) {
+        Some(index) => Err(again(head, index)),
+        None => Ok(()),
     }
 }
 

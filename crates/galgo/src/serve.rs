@@ -63,9 +63,7 @@ impl ReadyServer {
         mut inherited: Inherited,
         program: Invocation,
     ) -> Result<Self, String> {
-        close_memory()?;
-        limits::allowed(&config)?;
-        limits::raise_descriptors();
+        begin(&config)?;
         // Early, while descriptor numbers are low: see `Direct`.
         let (spawners, workers) = spawners(&config)?;
         let spawning = Spawning::start(&config, &program, &inherited.passed)?;
@@ -76,17 +74,18 @@ impl ReadyServer {
         let executes = Spawning::needs_execve(spawning.as_ref(), &config);
         // Before the log threads, which are the first other threads: a thread inherits the domain of the thread that starts it.
         let visible = visible::enter(&config, executes)?;
-        let logs = Logs::open(&config.log, config.identity.as_ref())
-            .map_err(|e| format!("cannot open a log: {e}"))?;
+        let logs = open_logs(&config)?;
         give_up_rights(&config, guard.is_ok(), &logs)?;
-        let pid_file = config.pid_file.as_deref().map(PidFile::prepare);
-        let pid_file = pid_file.transpose()?;
+        let pid_file = config
+            .pid_file
+            .as_deref()
+            .map(PidFile::prepare)
+            .transpose()?;
         let notify = Notify::find()?;
         let (mut site, settings) =
             running::site(config, None, &certificates, spawning.as_ref(), &logs)?;
         site.https_port = https_port(&site.config, new.bound.iter());
-        let (runtime, signals) =
-            Signals::watch().map_err(|e| format!("watching for signals: {e}"))?;
+        let (runtime, signals) = watch_signals()?;
         let outside = confine_server(executes)?;
         galgo_spawn::end_orphans();
         keep_guard(guard, &logs);
@@ -213,6 +212,23 @@ fn give_up_rights(config: &Config, has_guard: bool, logs: &Logs) -> Result<(), S
     // over execve, capabilities(7). Threads inherit the empty set.
     rustix::thread::clear_ambient_capability_set()
         .map_err(|e| format!("cannot keep capabilities from programs: {e}"))
+}
+
+/// Prepares what must come before the first file is opened.
+fn begin(config: &Config) -> Result<(), String> {
+    close_memory()?;
+    limits::allowed(config)?;
+    limits::raise_descriptors();
+    Ok(())
+}
+
+fn open_logs(config: &Config) -> Result<Logs, String> {
+    let logs = Logs::open(&config.log, config.identity.as_ref());
+    logs.map_err(|e| format!("cannot open a log: {e}"))
+}
+
+fn watch_signals() -> Result<(Runtime, Signals), String> {
+    Signals::watch().map_err(|e| format!("watching for signals: {e}"))
 }
 
 /// Closes this process to other processes of the same user, among others for ptrace(2) and /proc/PID/mem. The kernel does not

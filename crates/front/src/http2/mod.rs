@@ -101,28 +101,7 @@ pub(crate) async fn serve<S: SiteService>(
     {
         served.refused.log(&fault);
     }
-    let ServedConnection {
-        connection,
-        sock,
-        mut streams,
-        most,
-        unread,
-        ..
-    } = served;
-    drop(connection);
-    // Requests that are still being answered find their client gone.
-    while streams.join_next().await.is_some() {}
-    event_loop.frees(unread.most() + most * STREAM_SIZE);
-    if !member.makes_room() {
-        // GOAWAY tells the client why the connection ends, and which requests were not answered. A reset might overtake it,
-        // because of frames that still come.
-        let waiting = lease.hears();
-        tokio::select! {
-            () = linger(&sock) => {}
-            // Another connection needs the room.
-            () = waiting.ended() => {}
-        }
-    }
+    served.close().await;
 }
 
 /// Exchanges the prefaces (RFC 9113, 3.4). `None`: none came in time, or another connection needs the room.
@@ -303,6 +282,26 @@ impl<S: SiteService> ServedConnection<'_, S> {
             poll_fn(|cx| turn::take(|| answered.as_mut().poll(cx)).0).await
         });
         self.most = self.most.max(self.streams.len());
+    }
+
+    /// Closes the connection so that its last frames arrive.
+    async fn close(self) {
+        let mut streams = self.streams;
+        drop(self.connection);
+        // Requests that are still being answered find their client gone.
+        while streams.join_next().await.is_some() {}
+        let freed = self.unread.most() + self.most * STREAM_SIZE;
+        self.event_loop.frees(freed);
+        if !self.member.makes_room() {
+            // GOAWAY tells the client why the connection ends, and which requests were not answered. A reset might overtake
+            // it, because of frames that still come.
+            let waiting = self.lease.hears();
+            tokio::select! {
+                () = linger(&self.sock) => {}
+                // Another connection needs the room.
+                () = waiting.ended() => {}
+            }
+        }
     }
 
     /// Ends a connection on which no request is being answered. GOAWAY names the last request that was answered.

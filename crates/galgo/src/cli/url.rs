@@ -5,6 +5,7 @@ use std::{
     ffi::OsStr,
     fmt::Display,
     io::{self, Write},
+    ops::ControlFlow,
     os::unix::ffi::OsStrExt,
     path::Path,
     process::ExitCode,
@@ -193,34 +194,38 @@ impl UrlTrace<'_> {
             self.response("answer", &files::to_slash(head));
             return None;
         }
-        if let (Some(steps), Handler::Files(files)) = (steps, &route.handler)
-            && let Some(tries) = &steps.tries
-            && !is_found
-        {
-            let place = (files, route.among_files.as_deref());
-            match tries.decide(place, head, &route.path, found.rest) {
-                // `Waits` is for event loops: this thread may wait for a file system.
-                Err(Waits) | Ok(Tried::AsItIs) => {}
-                Ok(Tried::Status(status)) => {
-                    self.line("try", "none of its paths is there");
-                    return self.done(status);
-                }
-                Ok(Tried::Found(target)) => {
-                    self.line("try", "its path answers");
-                    self.found = true;
-                    return Some(*target);
-                }
-                Ok(Tried::Again(target)) => {
-                    self.line("try", "its path answers");
-                    return Some(*target);
-                }
-            }
+        if !is_found && let ControlFlow::Break(instead) = self.tries(head, found) {
+            return instead;
         }
         let changed = steps.and_then(|steps| steps.request(head));
         if changed.is_some() {
             self.line("request_headers", "are changed");
         }
         self.handler(changed.as_ref().unwrap_or(head), route, found.rest)
+    }
+
+    /// Prints what the route's `try` finds. Breaks with the path that is asked for instead, if there is one. Continues if the
+    /// route tries nothing.
+    fn tries(&mut self, head: &Head, found: &Match<'_, '_>) -> ControlFlow<Option<Target>> {
+        let route = found.route;
+        let tries = route.steps.as_deref().and_then(|s| s.tries.as_ref());
+        let (Some(tries), Handler::Files(files)) = (tries, &route.handler) else {
+            return ControlFlow::Continue(());
+        };
+        let place = (files, route.among_files.as_deref());
+        let (target, is_found) = match tries.decide(place, head, &route.path, found.rest) {
+            // `Waits` is for event loops: this thread may wait for a file system.
+            Err(Waits) | Ok(Tried::AsItIs) => return ControlFlow::Continue(()),
+            Ok(Tried::Status(status)) => {
+                self.line("try", "none of its paths is there");
+                return ControlFlow::Break(self.done(status));
+            }
+            Ok(Tried::Found(target)) => (target, true),
+            Ok(Tried::Again(target)) => (target, false),
+        };
+        self.line("try", "its path answers");
+        self.found = is_found;
+        ControlFlow::Break(Some(*target))
     }
 
     /// Prints which variables rules set.

@@ -36,7 +36,8 @@ use rustix::{
     io::{Errno, write},
     net::{RecvFlags, Shutdown, shutdown},
     process::{
-        DumpableBehavior, Signal, getppid, set_dumpable_behavior, set_parent_process_death_signal,
+        DumpableBehavior, Pid, Signal, getppid, set_dumpable_behavior,
+        set_parent_process_death_signal,
     },
     thread::set_name,
 };
@@ -149,16 +150,7 @@ fn set_up<'r>(
     if effective_uid() != user.uid {
         user.assume_apart().map_err(|e| e.to_string())?;
     }
-    // Set both after the change of user, because the kernel resets them with it.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|e| io("closing its memory")(e.into()))?;
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| io("prctl")(e.into()))?;
-    if getppid() != spawner {
-        return Err("the spawner has ended".to_owned().into());
-    }
-    // Show a name of its own in ps(1): other children of the spawner have the spawner's name.
-    set_name(c"galgo-helper").map_err(|e| io("prctl")(e.into()))?;
-    rustix::process::chdir("/").map_err(|e| io("chdir")(e.into()))?;
+    close_itself(spawner)?;
     let mut direct = Direct::new().map_err(io("preparing to start programs"))?;
     direct.set_umask(Some(terms.umask));
     direct.set_orphaned(Some(Signal::KILL.as_raw()));
@@ -197,6 +189,21 @@ fn set_up<'r>(
         templates: HelperTemplates::default(),
         buffer: vec![0; MOST],
     })
+}
+
+/// Closes the memory of this process to others, and ties the process to the spawner. Called after the change of user, because
+/// the kernel resets both with it.
+fn close_itself(spawner: Option<Pid>) -> Result<(), SetupFailure> {
+    let io = SetupFailure::of;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|e| io("closing its memory")(e.into()))?;
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| io("prctl")(e.into()))?;
+    if getppid() != spawner {
+        return Err("the spawner has ended".to_owned().into());
+    }
+    // Show a name of its own in ps(1): other children of the spawner have the spawner's name.
+    set_name(c"galgo-helper").map_err(|e| io("prctl")(e.into()))?;
+    rustix::process::chdir("/").map_err(|e| io("chdir")(e.into()))
 }
 
 /// Returns the user that this process must become, if the remit's folder is there.
