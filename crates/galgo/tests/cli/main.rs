@@ -4,6 +4,7 @@
 mod check;
 mod documents;
 mod escapes;
+mod logs;
 mod modules;
 mod ports;
 mod run;

@@ -41,7 +41,7 @@ const NOT: &[(&str, &str)] = &[
     ),
     ("cgi::response::s5_nph_output_is_not_touched", NPH),
     ("cgi::response::s5_nph_without_output_is_a_502", NPH),
-    ("cgi::response::framing_http_1_0_*", OLD),
+    ("cgi::framing::framing_http_1_0_*", OLD),
     (
         "compress::a_crowd_for_small_bodies",
         "a stream takes several turns, and the event loop looks for events between them",
