@@ -423,48 +423,6 @@ GALGO_EXPORT int open64(const char *path, int flags, ...) {
 
 /* ---- the command line ---- */
 
-/* What of it does not end in opening a script once, or shows that modules were loaded ahead. NULL: nothing, and it names a
-   `script`. */
-static const char *unusual(int argc, char **argv, const char **script) {
-    int at = 1;
-    for (; at < argc && argv[at][0] == '-' && argv[at][1]; at++) {
-        const char *c = argv[at] + 1;
-        if (*c == '-')
-            return "is given a long option";
-        for (; *c; c++) {
-            if (strchr("cmihV?xvd", *c))
-                return "is given an option under which it does more, or other, than run its script "
-                       "(one of -c -m -i -x -v -d)";
-            const char *x = *c == 'X' ? c[1] ? c + 1 : at + 1 < argc ? argv[at + 1] : "" : "";
-            if (strncmp(x, "importtime", 10) == 0 || strncmp(x, "dev", 3) == 0)
-                return "runs for its developer (-X dev, -X importtime)";
-            if (*c == 'W' || *c == 'X') {
-                at += c[1] == 0;
-                break;
-            }
-        }
-    }
-    *script = at < argc ? argv[at] : NULL;
-    return *script ? NULL : "is given no script";
-}
-
-/* An archive (zipapp) is run by other means; the mark of one is within its last 64 KiB. */
-static int is_archive(const char *path) {
-    enum { MOST = 65536 + 22 };
-    static char tail[MOST];
-    int fd = openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-    struct stat about;
-    int found = 0;
-    if (fd >= 0 && fstat(fd, &about) == 0) {
-        off_t from = about.st_size > MOST ? about.st_size - MOST : 0;
-        ssize_t got = pread(fd, tail, MOST, from);
-        found = S_ISDIR(about.st_mode) || (got > 0 && memmem(tail, (size_t)got, "PK\5\6", 4));
-    }
-    if (fd >= 0)
-        close(fd);
-    return found;
-}
-
 /* The environment that the server gave, before a wrapper (a shell, `env`) or the interpreter changed
    it: what they changed is changed for each request, too. A wrapper hands it on. */
 static void remember(int interpreter) {
@@ -491,10 +449,10 @@ __attribute__((constructor)) static void begin(int argc, char **argv) {
     remember(interpreter);
     if (!interpreter)
         return;
-    const char *script, *obstacle = unusual(argc, argv, &script);
+    const char *script, *obstacle = python_unusual(argc, argv, &script);
     if (!dlsym(RTLD_DEFAULT, "Py_BytesMain") || !python_is_there())
         obstacle = "runs a Python older than 3.8, or one that hides its C functions";
-    else if (!obstacle && is_archive(script))
+    else if (!obstacle && python_is_archive(script))
         obstacle = "is an archive of modules";
     else if (!obstacle && (asks("PYTHONINSPECT") || asks("PYTHONDEVMODE") || asks("PYTHONVERBOSE") ||
                            asks("PYTHONPROFILEIMPORTTIME")))

@@ -71,6 +71,10 @@ extern object *PyExc_SystemExit __attribute__((weak, visibility("default")));
 extern object *PyExc_KeyboardInterrupt __attribute__((weak, visibility("default")));
 extern object PyLong_Type __attribute__((weak, visibility("default")));
 
+/* python_command.c */
+const char *python_unusual(int argc, char **argv, const char **script);
+int python_is_archive(const char *path);
+
 /* Whether all of them are there. */
 #define IS_THERE(ANSWER, NAME, TAKES) && NAME
 static inline int python_is_there(void) {

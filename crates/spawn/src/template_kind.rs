@@ -75,7 +75,7 @@ impl TemplateKind {
     pub(crate) fn source(self) -> Option<&'static [u8]> {
         match self {
             Self::Perl => Some(include_bytes!("../shim/perl.pl")),
-            Self::Python => Some(include_bytes!("../shim/python.py")),
+            Self::Python => Some(include_bytes!(concat!(env!("OUT_DIR"), "/python.py"))),
             Self::Ruby => Some(include_bytes!("../shim/ruby.rb")),
             Self::Node => Some(include_bytes!("../shim/node.cjs")),
             _ => None,
