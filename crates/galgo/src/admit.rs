@@ -7,7 +7,7 @@ use galgo_proto::{fcgi::Role, h1::Head};
 use galgo_service::{body::Response, fault::Fault, request::Request};
 
 use crate::{
-    handle::{Dispatch, Instead, said},
+    handle::{Dispatch, Unanswered, require_response},
     route::{Authorizer, Route},
     site::Site,
 };
@@ -15,7 +15,7 @@ use crate::{
 /// Redirects a client that asks without TLS to the same path of a TLS listener. The status is 308, which keeps the method
 /// (RFC 9110, 15.4.9), or 307 until there is a certificate. A request that another server passes on is not redirected: it
 /// has been in TLS already, or that server decides.
-pub(crate) fn to_https(site: &Site, request: &Request<'_>) -> Option<Response> {
+pub(crate) fn redirect_to_https(site: &Site, request: &Request<'_>) -> Option<Response> {
     let (link, head) = (request.link, &request.head);
     if !site.config.tls.redirect || link.https || link.passed_on || head.host.is_empty() {
         return None;
@@ -32,16 +32,21 @@ pub(crate) fn to_https(site: &Site, request: &Request<'_>) -> Option<Response> {
     Some(Response::new(status).with("Location", to))
 }
 
-/// Sets the log of a request. If several routes on its way have their own logs, the first counts.
-pub(crate) fn log_to(request: &Request<'_>, route: &Route) {
+/// Sets the log of a request that enters a route, and refuses an address that exceeds the route's rate limit. If several
+/// routes on the way of a request have their own logs, the first counts.
+pub(crate) fn enter_route(
+    dispatch: &Dispatch,
+    request: &Request<'_>,
+    route: &Route,
+) -> Result<(), Fault> {
+    if let Some(trace) = &dispatch.trace {
+        trace.note_route(&dispatch.site.config, route);
+        return Ok(());
+    }
     if let Some(log) = &route.log {
         let mut entry = request.entry.borrow_mut();
         entry.log.get_or_insert_with(|| log.clone());
     }
-}
-
-/// Refuses an address that exceeds the route's rate limit, if there is one.
-pub(crate) fn limit_rate(request: &Request<'_>, route: &Route) -> Result<(), Fault> {
     match &route.rate_limit {
         Some(limit) => limit.ask(request.peer(), request.began),
         None => Ok(()),
@@ -50,26 +55,34 @@ pub(crate) fn limit_rate(request: &Request<'_>, route: &Route) -> Result<(), Fau
 
 /// Runs the steps from access to the authorizer, before anything is looked for: a client that is refused learns nothing
 /// about the files. `rest` is the path below the route. `Ok(None)`: the client may go on.
-pub(crate) async fn let_in(
+pub(crate) async fn admit_client(
     dispatch: &Dispatch,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     route: &Arc<Route>,
     rest: &[u8],
-) -> Result<Option<Response>, Instead> {
+) -> Result<Option<Response>, Unanswered> {
+    let link = request.link;
     if let Some(steps) = &route.steps {
-        if let Some(response) = steps.early(request.link, head, rest) {
+        if let Some(response) = steps.early(link, head, rest) {
+            dispatch.note(|trace| trace.note_early(&response));
             return Ok(Some(response));
         }
-        if let Some(denied) = steps.admit(dispatch.context(), request, head).await? {
+        let mut decision = steps.decide_access(link, &head.method);
+        if let Some(trace) = &dispatch.trace {
+            decision = trace.note_access(steps, decision, (link, head));
+        }
+        let context = dispatch.context();
+        if let Some(denied) = steps.admit(context, request, head, decision).await? {
             return Ok(Some(denied));
         }
     }
     let denied = authorize(dispatch, request, head, route).await?;
     if let (None, Some(steps)) = (&denied, &route.steps) {
+        dispatch.note(|trace| trace.note_variables(steps, link, head));
         steps.grant(request, head);
     }
-    denied.map(said).transpose()
+    denied.map(require_response).transpose()
 }
 
 /// Asks the authorizer of a route, if it has one. `Ok(None)`: the request may be answered.
@@ -79,6 +92,10 @@ async fn authorize(
     head: &Rc<Head>,
     route: &Arc<Route>,
 ) -> Result<Option<Answer>, Fault> {
+    if let (Some(trace), Some(_)) = (&dispatch.trace, &route.authorizer) {
+        trace.note_authorizer(route);
+        return Ok(None);
+    }
     let context = dispatch.context();
     match &route.authorizer {
         None => Ok(None),

@@ -22,6 +22,7 @@ use crate::{
     config::{Cgi, Files},
     route::{self, Handler, Match, Route},
     site::Site,
+    trace::Trace,
 };
 
 /// The dispatcher of one event loop: answers its requests by one site.
@@ -33,9 +34,28 @@ pub struct Dispatch {
     pub site: Arc<Site>,
     /// The settings of connections with clients.
     pub settings: Arc<Settings>,
+    /// The trace of the only request; `None`: requests are not traced.
+    pub(crate) trace: Option<Box<Trace>>,
 }
 
 impl Dispatch {
+    /// Returns a dispatcher that traces its only request.
+    pub(crate) fn to_trace(&self) -> Self {
+        Self {
+            resources: self.resources.clone(),
+            site: self.site.clone(),
+            settings: self.settings.clone(),
+            trace: Some(Box::default()),
+        }
+    }
+
+    /// Notes a step if the request is traced.
+    pub(crate) fn note(&self, note: impl FnOnce(&Trace)) {
+        if let Some(trace) = &self.trace {
+            note(trace);
+        }
+    }
+
     pub(crate) fn context(&self) -> Context<'_> {
         Context {
             resources: &self.resources,
@@ -53,107 +73,88 @@ impl Dispatch {
 
 /// The reason why a request has no response, or not yet.
 #[derive(Debug)]
-#[allow(missing_docs)]
-pub(crate) enum Instead {
+pub(crate) enum Unanswered {
+    /// The request fails.
     Fault(Fault),
     /// Answer this path and query instead, by GET (RFC 3875, 6.2.2).
-    Local(String),
+    LocalRedirect(String),
     /// Answer the same request at this target.
-    Again(Box<Target>),
+    OtherTarget(Box<Target>),
 }
 
-impl<F: Into<Fault>> From<F> for Instead {
+impl<F: Into<Fault>> From<F> for Unanswered {
     fn from(fault: F) -> Self {
         Self::Fault(fault.into())
     }
 }
 
-/// Turns the answer of a program or an application into a step's result.
-pub(crate) fn said(answer: Answer) -> Result<Response, Instead> {
+/// Returns the response, or the local redirect to follow.
+pub(crate) fn require_response(answer: Answer) -> Result<Response, Unanswered> {
     match answer {
         Answer::Response(response) => Ok(response),
-        Answer::Local(location) => Err(Instead::Local(location)),
+        Answer::Local(location) => Err(Unanswered::LocalRedirect(location)),
     }
 }
 
 /// Calls the handler of the route. A future that is larger than a file's is boxed.
-pub(crate) async fn handle(
+pub(crate) async fn call_handler(
     cx: &Dispatch,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     found: &Match<'_, '_>,
-) -> Result<Response, Instead> {
+) -> Result<Response, Unanswered> {
     let Match { route, rest, .. } = *found;
     match &route.handler {
         Handler::Cgi(cgi) => {
             // Before a program is looked for: a client that is turned away must cost the others nothing.
             cx.site.shared.admission.refuse_if_full(request.peer())?;
-            let path = head.target.url_path();
-            let find = || script::program(cgi, &route.path, path);
-            let script = if let Some(found) = waiting::at_once(find) {
-                found?
-            } else {
-                Box::pin(waiting::found(find)).await?
-            };
+            cx.note(|trace| trace.begin("program"));
+            let find = || script::program(cgi, &route.path, head.target.url_path());
+            let script = waiting::search(find).await?;
             let limit = found.limit.or_else(|| cx.site.limit_of(route));
-            let answer = by_program(cx, request, head, cgi, limit, script);
-            said(Box::pin(answer).await?)
+            Box::pin(answer_by_program(cx, request, head, cgi, limit, script)).await
         }
         Handler::Upstream(up) => {
-            let path = head.target.url_path();
-            let find = || script::script(up, &route.path, path);
-            let found = if let Some(found) = waiting::at_once(find) {
-                found?
-            } else {
-                Box::pin(waiting::found(find)).await?
-            };
-            let script = match found {
+            cx.note(|trace| trace.begin("application"));
+            let find = || script::script(up, &route.path, head.target.url_path());
+            let script = match waiting::search(find).await? {
                 UpstreamPath::Script(script) => script,
                 UpstreamPath::Folder => return Ok(files::to_slash(head)),
             };
-            at_own_index(cx, head, route, index_of(&script, path.clean))?;
+            let index = index_name(&script, head.target.path());
+            if let Some(index) = index.filter(|index| is_index_elsewhere(cx, head, route, index)) {
+                return Err(lead_to_index(head, index));
+            }
+            if let Some(trace) = &cx.trace {
+                return Ok(trace.answer_for_application(&cx.site.config, up, &script)?);
+            }
             let asked = (&**up, cx.site.upstream(route, up.role)?);
             let answer = application::answer(cx.context(), request, head, script, asked);
-            said(Box::pin(answer).await?)
+            require_response(Box::pin(answer).await?)
         }
         Handler::Files(files) => {
             if let Some(cgi) = &route.among_files
-                && let Some(answer) =
-                    Box::pin(among(cx, request, head, route, (files, cgi))).await?
+                && let Some(response) =
+                    Box::pin(answer_among_files(cx, request, head, route, (files, cgi))).await?
             {
-                return said(answer);
+                return Ok(response);
             }
-            let elsewhere = |name: &str| leads_on(cx, head, route, name);
+            let elsewhere = |name: &str| is_index_elsewhere(cx, head, route, name);
             let answer = files::answer(files, head, rest, elsewhere);
             // Matched here so that the answer is no part of the future that waits.
             let later = match answer.at_once() {
-                Ok(Ok((response, cause))) => {
-                    return Ok(status::add_page(cx.context(), request, response, cause));
-                }
-                Ok(Err(index)) => return Err(again(head, index)),
+                Ok(Ok(answer)) => return Ok(complete_answer(cx, request, answer)),
+                Ok(Err(index)) => return Err(lead_to_index(head, index)),
                 Err(later) => later,
             };
             Box::pin(answer_later(cx, request, head, (route, files, rest), later)).await
         }
-        Handler::Respond(respond) => by_constant(route, respond),
-    }
-}
-
-/// Leads the request on to the index of a folder, if another route answers the index.
-fn at_own_index(
-    cx: &Dispatch,
-    head: &Head,
-    route: &Arc<Route>,
-    index: Option<&str>,
-) -> Result<(), Instead> {
-    match index.filter(|index| leads_on(cx, head, route, index)) {
-        Some(index) => Err(again(head, index)),
-        None => Ok(()),
+        Handler::Respond(respond) => answer_constantly(route, respond),
     }
 }
 
 /// Answers from memory. A route that redirects answers nothing else.
-fn by_constant(route: &Route, respond: &Respond) -> Result<Response, Instead> {
+fn answer_constantly(route: &Route, respond: &Respond) -> Result<Response, Unanswered> {
     let redirects = route.steps.as_ref().is_some_and(|s| s.redirect.is_some());
     if redirects {
         return Err(Fault::NotFound.into());
@@ -168,26 +169,37 @@ async fn answer_later(
     head: &Head,
     (route, files, rest): (&Arc<Route>, &Files, &[u8]),
     later: FileAnswer<'_>,
-) -> Result<Response, Instead> {
+) -> Result<Response, Unanswered> {
     match later.response(request.client.room()).await {
-        Ok((response, cause)) => {
-            return Ok(status::add_page(cx.context(), request, response, cause));
-        }
-        Err(Some(index)) => return Err(again(head, index)),
+        Ok(answer) => return Ok(complete_answer(cx, request, answer)),
+        Err(Some(index)) => return Err(lead_to_index(head, index)),
         Err(None) => {}
     }
-    let elsewhere = |name: &str| leads_on(cx, head, route, name);
+    let elsewhere = |name: &str| is_index_elsewhere(cx, head, route, name);
     let asked = (files, head, rest);
     match files::waits::answer(cx.context(), request, asked, elsewhere).await? {
-        Ok((response, cause)) => Ok(status::add_page(cx.context(), request, response, cause)),
-        Err(index) => Err(again(head, &index)),
+        Ok(answer) => Ok(complete_answer(cx, request, answer)),
+        Err(index) => Err(lead_to_index(head, &index)),
     }
 }
 
+/// Gives the answer of a folder of files its page, if it is a refusal. The error log gets the cause.
+fn complete_answer(
+    cx: &Dispatch,
+    request: &Request<'_>,
+    (response, cause): (Response, Option<&'static str>),
+) -> Response {
+    if let Some(cause) = cause {
+        cx.note(|trace| trace.note("file", cause));
+    }
+    status::add_page(cx.context(), request, response, cause)
+}
+
 /// Returns the head as the route's handler is to see it, if it differs.
-pub(crate) fn changed_for_handler(route: &Route, head: &Rc<Head>) -> Option<Rc<Head>> {
-    let steps = route.steps.as_deref();
-    steps.and_then(|steps| steps.request(head)).map(Rc::new)
+pub(crate) fn change_head(cx: &Dispatch, route: &Route, head: &Rc<Head>) -> Option<Rc<Head>> {
+    let changed = route.steps.as_deref()?.request(head)?;
+    cx.note(|trace| trace.note("request_headers", "are changed"));
+    Some(Rc::new(changed))
 }
 
 /// Whether a file answers the request without a program.
@@ -202,76 +214,73 @@ pub(crate) fn is_file(routes: &[Arc<Route>], head: &Head) -> bool {
 }
 
 /// Whether another route answers for this index file of the requested folder, so that its rules must apply.
-fn leads_on(cx: &Dispatch, head: &Head, route: &Arc<Route>, index: &str) -> bool {
+fn is_index_elsewhere(cx: &Dispatch, head: &Head, route: &Arc<Route>, index: &str) -> bool {
     let file = (head.target.path(), index);
     route::leads_on(&cx.site.config.routes, &head.host, route, file)
 }
 
-/// Starts again at the path of the requested folder's index file.
-fn again(head: &Head, index: &str) -> Instead {
-    match at_index(head, index) {
-        Some(target) => Instead::Again(Box::new(target)),
+/// Leads the request to an index file of the requested folder.
+fn lead_to_index(head: &Head, index: &str) -> Unanswered {
+    lead_to(head, [head.target.path(), index.as_bytes()].concat())
+}
+
+/// Leads the request to this decoded path.
+fn lead_to(head: &Head, path: Vec<u8>) -> Unanswered {
+    match redirect::at(&head.target, path, None) {
+        Some(target) => Unanswered::OtherTarget(Box::new(target)),
+        // No client could ask for such a path.
         None => Fault::NotFound.into(),
     }
 }
 
-/// Returns the path of an index file of the requested folder. `None`: no client could ask for it.
-pub(crate) fn at_index(head: &Head, index: &str) -> Option<Target> {
-    let path = [head.target.path(), index.as_bytes()].concat();
-    redirect::at(&head.target, path, None)
-}
-
 /// Returns the name of the script, if it is an index file of the folder at `path`.
-pub(crate) fn index_of<'s>(script: &'s UpstreamScript<'_>, path: &[u8]) -> Option<&'s str> {
+fn index_name<'s>(script: &'s UpstreamScript<'_>, path: &[u8]) -> Option<&'s str> {
     let name = script.script_name.strip_prefix(path)?;
     str::from_utf8(name).ok().filter(|name| !name.is_empty())
 }
 
 /// Runs `script`, or answers with the stored output of another request, if the route allows that. `limit` is the route's own
 /// concurrency limit.
-pub(crate) async fn by_program(
+pub(crate) async fn answer_by_program(
     cx: &Dispatch,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     cgi: &Arc<Cgi>,
     limit: Option<&Arc<ConcurrencyLimit>>,
     script: FoundProgram<'_>,
-) -> Result<Answer, Fault> {
-    match &cgi.cache {
-        Some(cache) if !script.nph => {
-            let (context, shared) = (cx.program_context(), (cgi, cache));
-            let answer = program::cached::answer(context, request, head, shared, limit, script);
-            Box::pin(answer).await
-        }
-        _ => program::answer(cx.program_context(), request, head, cgi, limit, script).await,
+) -> Result<Response, Unanswered> {
+    if let Some(trace) = &cx.trace {
+        return Ok(trace.answer_for_program(&cx.site.config, cgi, &script)?);
     }
+    let context = cx.program_context();
+    let answer = match &cgi.cache {
+        Some(cache) if !script.nph => {
+            let shared = (cgi, cache);
+            let answer = program::cached::answer(context, request, head, shared, limit, script);
+            Box::pin(answer).await?
+        }
+        _ => program::answer(context, request, head, cgi, limit, script).await?,
+    };
+    require_response(answer)
 }
 
 /// Answers by a program in a folder of files. `Ok(None)`: the request means no program.
-async fn among(
+async fn answer_among_files(
     cx: &Dispatch,
     request: &mut Request<'_>,
     head: &Rc<Head>,
     route: &Arc<Route>,
     (files, cgi): (&Files, &Arc<Cgi>),
-) -> Result<Option<Answer>, Instead> {
-    let path = head.target.url_path();
-    let find = || script::among_files(cgi, &files.index, &route.path, path);
-    let found = if let Some(found) = waiting::at_once(find) {
-        found?
-    } else {
-        Box::pin(waiting::found(find)).await?
-    };
-    let script = match found {
+) -> Result<Option<Response>, Unanswered> {
+    cx.note(|trace| trace.begin("program"));
+    let find = || script::among_files(cgi, &files.index, &route.path, head.target.url_path());
+    let script = match waiting::search(find).await? {
         AmongFiles::File => return Ok(None),
-        AmongFiles::Index(path) => {
-            let target = redirect::at(&head.target, path, None).ok_or(Fault::NotFound)?;
-            return Err(Instead::Again(Box::new(target)));
-        }
+        AmongFiles::Index(path) => return Err(lead_to(head, path)),
         AmongFiles::Program(script) => script,
     };
     cx.site.shared.admission.refuse_if_full(request.peer())?;
     let limit = cx.site.limit_of(route);
-    let answer = by_program(cx, request, head, cgi, limit, script).await?;
-    Ok(Some(answer))
+    let response = answer_by_program(cx, request, head, cgi, limit, script).await?;
+    Ok(Some(response))
 }

@@ -3,6 +3,7 @@
 
 use std::{io, sync::Arc};
 
+use galgo_front::settings::Settings;
 use galgo_handlers::{
     application_settings::Application,
     guest_access::GuestAccess,
@@ -12,7 +13,7 @@ use galgo_handlers::{
     warm::Warm,
     wasm::{self, Needs, Wasm},
 };
-use galgo_io::tls::Shown;
+use galgo_io::tls::{Shown, TlsServer};
 use galgo_proto::fcgi::Role;
 use galgo_service::{
     admission::{Admission, ConcurrencyLimit},
@@ -24,7 +25,7 @@ use galgo_spawn::owners::Owners;
 
 use crate::{
     certificates::answers::Answers,
-    config::{Config, Route},
+    config::{Address, Config, Listen, Route, Speaks},
     hosts::HostFolders,
 };
 
@@ -94,6 +95,19 @@ impl Site {
         }
     }
 
+    /// Makes the site of a command, which binds no listener and has no helpers.
+    pub fn for_command(config: Config, logs: &Logs) -> Self {
+        let https_port = |listen: &Listen| match listen.address {
+            Address::Tcp(at) if listen.speaks == Speaks::Https => Some(at.port()),
+            _ => None,
+        };
+        Self {
+            starters: starters(&config, None, logs, false),
+            https_port: config.listen.iter().find_map(https_port),
+            ..Self::new(config, None, logs)
+        }
+    }
+
     /// Makes the upstreams of persistent programs; `owners` start the programs that run as other users.
     ///
     /// # Errors
@@ -119,6 +133,28 @@ impl Site {
             }
         }
         Ok(self)
+    }
+
+    /// Makes the settings of connections with clients. `most`: connections at once; `tls`: `None` if no listener speaks TLS.
+    pub fn front_settings(&self, most: usize, tls: Option<TlsServer>) -> Settings {
+        let config = &self.config;
+        let each = match config.http.max_connections_per_client {
+            0 => most.div_ceil(2),
+            each => each,
+        };
+        let mut programs = config.routes.iter().filter_map(|route| route.programs());
+        Settings {
+            listen: config.listen.clone(),
+            http: config.http.clone(),
+            trusted: config.trusted.clone(),
+            max_connections: (most, each),
+            spool: self.shared.spool.clone(),
+            shutdown_grace: config.shutdown_grace,
+            tls,
+            upgrades: programs.any(|cgi| cgi.upgrade),
+            access_log: config.log.access.as_ref().map(|_| config.log.format),
+            own_logs: !config.log.own.is_empty(),
+        }
     }
 
     /// Returns the workers that `before` has not started.
@@ -190,7 +226,7 @@ impl Site {
 }
 
 /// Makes the state that handlers share; objects that are the same as `before` are kept.
-pub fn shared(config: &Config, before: Option<&HandlersShared>) -> HandlersShared {
+fn shared(config: &Config, before: Option<&HandlersShared>) -> HandlersShared {
     let spool = Spool::new(&config.spool, before.map(|before| &*before.spool));
     HandlersShared {
         path: config.path.clone(),
@@ -208,7 +244,7 @@ pub fn shared(config: &Config, before: Option<&HandlersShared>) -> HandlersShare
 
 /// Makes the starters of programs and modules; objects that are the same as `before` are kept. `helpers`: a helper starts the
 /// programs of routes that ask for one.
-pub fn starters(
+fn starters(
     config: &Config,
     before: Option<&ProgramStarters>,
     logs: &Logs,

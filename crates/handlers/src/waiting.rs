@@ -107,28 +107,24 @@ fn stat(folder: &Folder, path: &[u8]) -> Result<Stat, Errno> {
     fstat(found?)
 }
 
-/// Searches by `find`, which uses `look`. `None`: a thread must look first ([`found`]). The result is not a part of the
-/// future that waits for the thread.
-pub fn at_once<T>(find: impl FnOnce() -> T) -> Option<T> {
-    UNSEEN.set(None);
-    let found = find();
-    // Nearly every folder is at hand.
-    let is_seen = UNSEEN.with_borrow(Option::is_none);
-    is_seen.then_some(found)
-}
-
-/// Repeats the search after [`at_once`], each time a thread has looked at a file that this thread may not look at.
+/// Searches by `find`, which uses `look`. If this thread may not look at a file, another thread does, and the search is
+/// repeated.
 ///
 /// # Errors
 /// The error of the search, or a file system does not answer.
-pub async fn found<T>(find: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
-    match UNSEEN.take() {
-        None => Err(Fault::NotFound),
-        Some(unseen) => found_again(find, unseen).await,
+pub async fn search<T>(mut find: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+    UNSEEN.set(None);
+    let found = find();
+    // Nearly every folder is at hand. The result is not a part of the future that waits for a thread.
+    if UNSEEN.with_borrow(Option::is_none) {
+        return found;
     }
+    drop(found);
+    let unseen = UNSEEN.take().ok_or(Fault::NotFound)?;
+    Box::pin(search_again(find, unseen)).await
 }
 
-async fn found_again<T>(
+async fn search_again<T>(
     mut find: impl FnMut() -> Result<T, Fault>,
     (mut folder, mut path): (Folder, Vec<u8>),
 ) -> Result<T, Fault> {

@@ -23,6 +23,7 @@ use super::{
     run::warm::WarmLoader,
     screen::lines,
     site::SiteArgs,
+    url::UrlTracer,
 };
 use crate::{
     config::{
@@ -50,8 +51,9 @@ pub(super) fn check(site: &SiteArgs) -> Result<ExitCode, String> {
             // Root may read certificates that the server's user may not.
             let certificates = certificates::seen(&config);
             identity::assume(&config)?;
+            let tracer = UrlTracer::new(config)?;
             report.loader = loaded.map(WarmLoader::new).transpose()?;
-            let done = report.config(&config, &certificates);
+            let done = report.config(&tracer, &certificates);
             done.and_then(|()| report.summary())
         }
         Err(e) => e
@@ -98,7 +100,8 @@ struct Counts {
 }
 
 impl<W: Write> CheckReport<W> {
-    fn config(&mut self, config: &Config, certificates: &[SeenCertificate]) -> io::Result<()> {
+    fn config(&mut self, tracer: &UrlTracer, certificates: &[SeenCertificate]) -> io::Result<()> {
+        let config = tracer.config();
         for warning in &config.warnings {
             self.line(Severity::Warns, "configuration", warning)?;
         }
@@ -118,10 +121,10 @@ impl<W: Write> CheckReport<W> {
             self.line(Severity::Warns, "this machine", &gap)?;
         }
         for route in &config.routes {
-            self.route(config, route, None)?;
+            self.route(tracer, route, None)?;
         }
         if let Some(sites) = &config.sites {
-            self.sites(config, sites)?;
+            self.sites(tracer, sites)?;
         }
         self.cache(config)
     }
@@ -135,7 +138,13 @@ impl<W: Write> CheckReport<W> {
         }
     }
 
-    fn route(&mut self, config: &Config, route: &Arc<Route>, host: Option<&str>) -> io::Result<()> {
+    fn route(
+        &mut self,
+        tracer: &UrlTracer,
+        route: &Arc<Route>,
+        host: Option<&str>,
+    ) -> io::Result<()> {
+        let config = tracer.config();
         self.counts.routes += 1;
         route
             .upstreams()
@@ -143,11 +152,11 @@ impl<W: Write> CheckReport<W> {
         for cgi in route.programs().into_iter().chain(route.judge()) {
             self.programs(config, route, cgi)?;
         }
-        self.exposed(config, route, host)
+        self.exposed(tracer, route, host)
     }
 
     /// Checks the folders of hosts.
-    fn sites(&mut self, config: &Config, sites: &Sites) -> io::Result<()> {
+    fn sites(&mut self, tracer: &UrlTracer, sites: &Sites) -> io::Result<()> {
         let shown = near(&sites.path);
         let names = match sites.names() {
             Ok(names) => names,
@@ -160,14 +169,14 @@ impl<W: Write> CheckReport<W> {
                 self.line(Severity::Note, &path, says)?;
                 continue;
             }
-            match sites.routes(&name, config) {
+            match sites.routes(&name, tracer.config()) {
                 Ok(routes) if routes.is_empty() => {
                     let says = "has no public/ and no cgi-bin/: it is no host";
                     self.line(Severity::Note, &path, says)?;
                 }
                 Ok(routes) => {
                     let mut routes = routes.iter();
-                    routes.try_for_each(|route| self.route(config, route, Some(&name)))?;
+                    routes.try_for_each(|route| self.route(tracer, route, Some(&name)))?;
                 }
                 Err(words) => self.line(Severity::Fails, &name, &words)?,
             }
@@ -263,8 +272,8 @@ impl<W: Write> CheckReport<W> {
     }
 
     /// Prints findings about files that every client may read but hardly should.
-    fn exposed(&mut self, config: &Config, route: &Route, host: Option<&str>) -> io::Result<()> {
-        for one in exposed::all(config, route, host) {
+    fn exposed(&mut self, tracer: &UrlTracer, route: &Route, host: Option<&str>) -> io::Result<()> {
+        for one in exposed::all(tracer, route, host) {
             // Two routes may have the same folder.
             if !self.exposed.insert((one.path.clone(), one.says.clone())) {
                 continue;

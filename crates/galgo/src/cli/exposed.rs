@@ -11,47 +11,18 @@ use regex::Regex;
 
 use super::{
     asked::{UrlArgs, request},
-    url::UrlTrace,
+    url::UrlTracer,
 };
 use crate::{
-    config::{CgiRoot, Config, Files, Handler, Route},
+    config::{CgiRoot, Files, Handler, Route},
     programs::{self, Severity},
+    trace::Trace,
 };
 
 /// Depth below its folder to which a route's files are examined.
 const DEPTH: usize = 8;
 /// Limit of the files that one finding names; it counts the rest.
 const NAMED: usize = 3;
-
-/// A client from anywhere, without a password.
-struct Anybody<'c> {
-    config: &'c Config,
-    /// The beginning of the route's URLs.
-    base: String,
-}
-
-impl<'c> Anybody<'c> {
-    /// Prepares requests for paths of a route; `host`: the host whose folder of `sites` the route is in.
-    fn new(config: &'c Config, route: &Route, host: Option<&str>) -> Self {
-        let own = || route.host.as_ref().map(|hosts| hosts.example());
-        let host = host.map(str::to_owned).or_else(own);
-        let host = host.unwrap_or_else(|| "localhost".into());
-        // Ask over TLS: then no client is redirected to https first.
-        let base = format!("https://{host}{}", programs::encoded(route.path.as_bytes()));
-        Self { config, base }
-    }
-
-    /// Asks for the path below the route: returns what `is` says of the way that the answer took.
-    fn asks(&self, below: &[u8], is: impl Fn(&UrlTrace<'_>) -> bool) -> bool {
-        let url = format!("{}{}", self.base, programs::encoded(below));
-        let Ok((head, link)) = request(self.config, &UrlArgs::anybody(), &url) else {
-            return false;
-        };
-        let mut trace = UrlTrace::new(self.config, link);
-        trace.request(head);
-        is(&trace)
-    }
-}
 
 /// A finding about a file.
 pub(super) struct ExposedFile {
@@ -61,7 +32,7 @@ pub(super) struct ExposedFile {
 }
 
 /// Returns the findings of a route; `host`: the host whose folder of `sites` the route is in.
-pub(super) fn all(config: &Config, route: &Route, host: Option<&str>) -> Vec<ExposedFile> {
+pub(super) fn all(tracer: &UrlTracer, route: &Route, host: Option<&str>) -> Vec<ExposedFile> {
     let (folder, files) = match &route.handler {
         Handler::Files(files) => (&files.path, Some(files)),
         Handler::Cgi(cgi) => match &cgi.root {
@@ -77,10 +48,17 @@ pub(super) fn all(config: &Config, route: &Route, host: Option<&str>) -> Vec<Exp
     let mut all = Vec::new();
     programs::walk(folder, DEPTH, &mut all);
     all.sort();
-    let anybody = Anybody::new(config, route, host);
-    let ask = |path: &Path, is: fn(&UrlTrace<'_>) -> bool| {
+    let own = || route.host.as_ref().map(|hosts| hosts.example());
+    let host = host.map(str::to_owned).or_else(own);
+    let host = host.unwrap_or_else(|| "localhost".into());
+    // Has a client from anywhere, without a password, ask for a file of the route.
+    let ask = |path: &Path, is: fn(&Trace) -> bool| {
         let below = path.strip_prefix(folder).unwrap_or(path);
-        anybody.asks(below.as_os_str().as_bytes(), is)
+        let path = [route.path.as_bytes(), below.as_os_str().as_bytes()].concat();
+        // Ask over TLS: then no client is redirected to https first.
+        let url = format!("https://{host}{}", programs::encoded(&path));
+        let asked = request(tracer.config(), &UrlArgs::anybody(), &url);
+        asked.is_ok_and(|(head, link)| is(&tracer.trace_request(head, &link)))
     };
     // A program that was denied there must not start here either.
     let is_public = |path: &Path| ask(path, |trace| trace.is_public());

@@ -139,6 +139,7 @@ fn dispatch(folder: &Path) -> Dispatch {
         resources: Resources::new(0, (spawner, None), null, errors, templates, serving),
         settings: Arc::new(settings),
         site,
+        trace: None,
     }
 }
 

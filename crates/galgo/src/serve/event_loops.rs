@@ -118,6 +118,7 @@ fn event_loop(
             resources,
             site,
             settings,
+            trace: None,
         };
         let event_loop = EventLoop::new(shared, index, site);
         run::run(&event_loop, &runtime, handed, files::close_open());

@@ -174,26 +174,7 @@ pub(super) fn site(
     let automatic = site.config.tls.automatic.as_ref();
     site.answers = automatic.map(|_| certificates.answers.clone());
     site.shown = tls.as_ref().map(|tls| tls.shown().clone());
-    let config = &site.config;
-    let each = match config.http.max_connections_per_client {
-        0 => max_connections.div_ceil(2),
-        each => each,
-    };
-    let settings = Settings {
-        listen: config.listen.clone(),
-        http: config.http.clone(),
-        trusted: config.trusted.clone(),
-        max_connections: (max_connections, each),
-        spool: site.shared.spool.clone(),
-        shutdown_grace: config.shutdown_grace,
-        tls,
-        upgrades: config
-            .routes
-            .iter()
-            .any(|route| route.programs().is_some_and(|cgi| cgi.upgrade)),
-        access_log: config.log.access.as_ref().map(|_| config.log.format),
-        own_logs: !config.log.own.is_empty(),
-    };
+    let settings = site.front_settings(max_connections, tls);
     Ok((site, settings))
 }
 

@@ -234,3 +234,39 @@ fn wrong_arguments_are_named() {
         done.has_err("is no field");
     }
 }
+
+#[test]
+fn nothing_runs_and_no_file_is_made() {
+    let site = galgo_testkit::Site::new(crate::scene::GALGO);
+    site.program("mark", "#!/bin/sh\ntouch ../ran\necho\n");
+    site.write(
+        "galgo.toml",
+        r#"
+error_log = "error.log"
+errors = { 404 = "/cgi-bin/mark" }
+[[route]]
+path = "/cgi-bin/"
+cgi = "cgi-bin"
+authorizer = { cgi = "cgi-bin/mark" }
+access_log = "access.log"
+rate_limit = { requests = 1, per = "1h", burst = 1 }
+"#,
+    );
+    let done = site.galgo(&["check", ".", "--url", "/cgi-bin/none"]);
+    // The steps of the page follow those of its error. No rate limit ends them.
+    let mut rest = &*done.out;
+    for line in [
+        "authorizer",
+        "program            none is there",
+        "answer             404 Not Found",
+        "errors             the page is /cgi-bin/mark",
+        "authorizer",
+        "SCRIPT_NAME /cgi-bin/mark",
+    ] {
+        let at = rest.find(line);
+        rest = &rest[at.unwrap_or_else(|| panic!("{line}: {}", done.out))..];
+    }
+    for made in ["ran", "error.log", "access.log"] {
+        assert!(!site.path(made).exists(), "{made}");
+    }
+}

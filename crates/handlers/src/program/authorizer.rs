@@ -34,12 +34,7 @@ pub async fn authorize(
 ) -> Result<Option<Answer>, Fault> {
     // An authorizer is one program, without a path that leads to it.
     let path = UrlPath::plain(b"");
-    let find = || script::program(cgi, "", path);
-    let script = if let Some(found) = waiting::at_once(find) {
-        found?
-    } else {
-        Box::pin(waiting::found(find)).await?
-    };
+    let script = waiting::search(|| script::program(cgi, "", path)).await?;
     // The body is for the handler that answers.
     let head = Rc::new(Head {
         body: BodyLen::None,

@@ -12,7 +12,7 @@ pub mod template;
 pub mod tries;
 pub mod variables;
 
-use galgo_proto::h1::Head;
+use galgo_proto::h1::{Head, Method};
 use galgo_service::{body::Response, fault::Fault, link::Link, request::Request};
 
 use crate::{context::Context, status};
@@ -85,7 +85,16 @@ impl Steps {
         }
     }
 
-    /// Checks whether the request may be answered. `Ok(None)`: these steps allow it.
+    /// Decides by address and method whether the client may send the request.
+    pub fn decide_access(&self, link: &Link, method: &Method) -> AccessDecision {
+        match &self.access {
+            Some(access) => access.judge(link, method),
+            None => AccessDecision::Allowed,
+        }
+    }
+
+    /// Checks whether the request may be answered, after the `decision` about its address and method. `Ok(None)`: these steps
+    /// allow it.
     ///
     /// # Errors
     /// A step could not decide: the request is not answered.
@@ -94,12 +103,9 @@ impl Steps {
         cx: Context<'_>,
         request: &mut Request<'_>,
         head: &Head,
+        decision: AccessDecision,
     ) -> Result<Option<Response>, Fault> {
-        let verdict = match &self.access {
-            Some(access) => access.judge(request.link, &head.method),
-            None => AccessDecision::Allowed,
-        };
-        let (refused, cause) = match (verdict, &self.passwords) {
+        let (refused, cause) = match (decision, &self.passwords) {
             (AccessDecision::Trusted, _) | (AccessDecision::Allowed, None) => return Ok(None),
             (AccessDecision::Allowed | AccessDecision::NeedsPassword, Some(passwords)) => {
                 return passwords.ask(cx, request, head).await;

@@ -1,13 +1,12 @@
 //! Calls handlers with requests, without a server.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, future::pending, io, rc::Rc, sync::Arc};
 
 use galgo_handlers::{
-    context::Context,
-    program::{ProgramContext, ProgramStarters},
+    program::ProgramContext,
     resources::{Resources, null},
-    shared::HandlersShared,
 };
+use galgo_io::tick;
 use galgo_proto::h1::Head;
 use galgo_service::{
     client::Client,
@@ -21,11 +20,13 @@ use galgo_spawn::{Spawner, sandbox::Prepared};
 use tokio::{
     runtime::{Builder, Runtime},
     sync::watch,
+    task::LocalSet,
 };
 
 use crate::{
     config::{Config, LogTo},
-    site,
+    dispatch::Dispatch,
+    site::Site,
 };
 
 /// Makes the event loop of a command.
@@ -35,62 +36,68 @@ pub(super) fn event_loop() -> Result<Runtime, String> {
 }
 
 /// Makes requests and calls handlers with them.
-pub(super) struct Caller {
-    pub(super) config: Config,
-    pub(super) shared: HandlersShared,
-    pub(super) starters: ProgramStarters,
-    resources: Rc<Resources>,
+pub(crate) struct Caller {
+    pub(crate) dispatch: Dispatch,
     ids: Ids,
     pub(super) logs: Logs,
     /// Templates are released once this announces that no more requests follow.
     pub(super) phase: watch::Sender<Phase>,
 }
 
+/// Prepares to start the programs of a command. `prepared` is their strict sandbox, if there is one. This process enters that
+/// sandbox, too.
+pub(super) fn confined_spawner(
+    config: &Config,
+    prepared: Option<Prepared>,
+) -> Result<Spawner, String> {
+    let mut direct = crate::serve::direct(config).map_err(preparing)?;
+    let outside = crate::serve::confine()?;
+    if let Some(prepared) = prepared {
+        let confined = prepared.confine();
+        confined.map_err(|e| format!("cannot confine the program: {e}"))?;
+        direct.set_ruleset(prepared.ruleset);
+    }
+    Ok(Spawner::new(direct, outside))
+}
+
+fn preparing(e: io::Error) -> String {
+    format!("preparing to start programs: {e}")
+}
+
 impl Caller {
-    /// Makes a caller whose handlers log to `errors` and keep no access log. `prepared` is the strict sandbox of the programs,
-    /// if there is one. This process enters that sandbox, too.
+    /// Makes a caller whose handlers log to `errors` and keep no access log. `spawner` makes the spawner of its programs.
     pub(super) fn new(
         mut config: Config,
         errors: LogTo,
-        prepared: Option<Prepared>,
+        spawner: impl FnOnce(&Config) -> Result<Spawner, String>,
     ) -> Result<Self, String> {
         config.log.access = None;
+        config.log.own.clear();
         config.log.error = errors;
         let logs = Logs::open(&config.log, None).map_err(|e| format!("cannot write a log: {e}"))?;
-        let preparing = |e| format!("preparing to start programs: {e}");
-        let mut direct = crate::serve::direct(&config).map_err(preparing)?;
-        let outside = crate::serve::confine()?;
-        if let Some(prepared) = prepared {
-            let confined = prepared.confine();
-            confined.map_err(|e| format!("cannot confine the program: {e}"))?;
-            direct.set_ruleset(prepared.ruleset);
-        }
-        let spawner = Spawner::new(direct, outside);
+        let spawner = spawner(&config)?;
         let null = null().map_err(preparing)?;
         let (phase, serving) = watch::channel(Phase::Serving);
         let (errors, templates) = (logs.error.clone(), config.templates.clone());
+        let site = Site::for_command(config, &logs);
         Ok(Self {
-            shared: site::shared(&config, None),
-            starters: site::starters(&config, None, &logs, false),
-            resources: Resources::new(0, (spawner, None), null, errors, templates, serving),
+            dispatch: Dispatch {
+                resources: Resources::new(0, (spawner, None), null, errors, templates, serving),
+                settings: Arc::new(site.front_settings(1, None)),
+                site: Arc::new(site),
+                trace: None,
+            },
             ids: Ids::new(),
             logs,
             phase,
-            config,
         })
     }
 
     pub(super) fn context(&self) -> ProgramContext<'_> {
-        ProgramContext {
-            common: Context {
-                resources: &self.resources,
-                shared: &self.shared,
-            },
-            starters: &self.starters,
-        }
+        self.dispatch.program_context()
     }
 
-    pub(super) fn request<'r>(
+    pub(crate) fn request<'r>(
         &self,
         head: Rc<Head>,
         link: &'r Link,
@@ -101,5 +108,45 @@ impl Caller {
             last: true,
             ..Request::new(head, link, client, Rc::new(RefCell::new(entry)))
         }
+    }
+}
+
+/// A caller that logs nothing, with an event loop that runs while a request is answered.
+pub(crate) struct BlockingCaller {
+    runtime: Runtime,
+    local: LocalSet,
+    pub(crate) caller: Caller,
+}
+
+impl BlockingCaller {
+    /// Makes a caller that starts no program.
+    pub(crate) fn new(config: Config) -> Result<Self, String> {
+        Self::with_spawner(config, |_| Spawner::direct().map_err(preparing))
+    }
+
+    pub(super) fn with_spawner(
+        config: Config,
+        spawner: impl FnOnce(&Config) -> Result<Spawner, String>,
+    ) -> Result<Self, String> {
+        let (runtime, local) = (event_loop()?, LocalSet::new());
+        let entered = runtime.enter();
+        let caller = Caller::new(config, LogTo::File("/dev/null".into()), spawner)?;
+        drop(entered);
+        Ok(Self {
+            runtime,
+            local,
+            caller,
+        })
+    }
+
+    /// Runs the event loop until `future` is ready.
+    pub(crate) fn wait_for<T>(&self, future: impl Future<Output = T>) -> T {
+        let _entered = self.runtime.enter();
+        self.local.block_on(&self.runtime, async {
+            tokio::select! {
+                done = future => done,
+                () = tick::run() => pending().await, // never: it drives the clocks
+            }
+        })
     }
 }

@@ -7,7 +7,7 @@
 //! 5. Report errors.
 
 pub(super) mod args;
-mod caller;
+pub(super) mod caller;
 mod own_cache;
 mod print;
 mod request;
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::screen::lines;
 use crate::config::{Cgi, LogTo};
 use args::{RunArgs, Show};
-use caller::{Caller, event_loop};
+use caller::{Caller, confined_spawner, event_loop};
 use own_cache::OwnCache;
 use print::Printer;
 use signals::{CommandSignals, INTERRUPTED};
@@ -88,7 +88,9 @@ async fn once(
     let ProgramPlace { mut config, route } = place;
     // On a warm route, wait until the program is loaded, because most requests to a server find it loaded.
     config.templates.wait = true;
-    let caller = Caller::new(config, LogTo::Stderr, prepared)?;
+    let caller = Caller::new(config, LogTo::Stderr, |config| {
+        confined_spawner(config, prepared)
+    })?;
     let printer = Printer::new(args.output == Show::Body, args.time);
     let code = tokio::select! {
         code = exchange(&caller, &route, made, printer) => code,

@@ -20,7 +20,7 @@ use std::{
 use galgo_io::tick;
 
 use super::{
-    caller::{Caller, event_loop},
+    caller::{BlockingCaller, Caller, confined_spawner, event_loop},
     signals::{CommandSignals, INTERRUPTED},
     site::{Owner, ProgramPlace},
 };
@@ -72,7 +72,9 @@ pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode,
     let local = tokio::task::LocalSet::new();
     let _entered = runtime.enter();
     let mut signals = CommandSignals::watch()?;
-    let caller = Caller::new(config, LogTo::File("/dev/null".into()), None)?;
+    let caller = Caller::new(config, LogTo::File("/dev/null".into()), |config| {
+        confined_spawner(config, None)
+    })?;
     let wrong = local.block_on(&runtime, async {
         tokio::select! {
             done = compare_all(&caller, &candidates) => Some(done),
@@ -89,25 +91,14 @@ pub(crate) fn check(site: &SiteArgs, program: Option<&Path>) -> Result<ExitCode,
 }
 
 /// Loads programs as the server does, without a request.
-pub(crate) struct WarmLoader {
-    runtime: tokio::runtime::Runtime,
-    local: tokio::task::LocalSet,
-    caller: Caller,
-}
+pub(crate) struct WarmLoader(BlockingCaller);
 
 impl WarmLoader {
     /// Makes a loader for the programs of this configuration.
     pub(crate) fn new(mut config: Config) -> Result<Self, String> {
         config.templates.wait = true;
-        let (runtime, local) = (event_loop()?, tokio::task::LocalSet::new());
-        let entered = runtime.enter();
-        let caller = Caller::new(config, LogTo::File("/dev/null".into()), None)?;
-        drop(entered);
-        Ok(Self {
-            runtime,
-            local,
-            caller,
-        })
+        let spawner = |config: &Config| confined_spawner(config, None);
+        BlockingCaller::with_spawner(config, spawner).map(Self)
     }
 
     /// Returns why a program stays cold; `None` if it starts warm.
@@ -124,19 +115,13 @@ impl WarmLoader {
         };
         let pair = ProgramPair::of(&owner);
         let load = async {
-            match pair?.load(&self.caller).await {
+            match pair?.load(&self.0.caller).await {
                 Ok(obstacle) => Ok(obstacle),
                 Err(Uncompared::Cold(why) | Uncompared::Fails(why)) => Ok(Some(why)),
                 Err(Uncompared::Endless | Uncompared::Late) => Ok(None),
             }
         };
-        let _entered = self.runtime.enter();
-        let loaded: Result<_, String> = self.local.block_on(&self.runtime, async {
-            tokio::select! {
-                loaded = load => loaded,
-                () = tick::run() => Ok(None), // never: it drives the clocks
-            }
-        });
+        let loaded: Result<_, String> = self.0.wait_for(load);
         loaded.unwrap_or_else(Some)
     }
 }
@@ -178,7 +163,7 @@ async fn compare_all(caller: &Caller, candidates: &[Candidate]) -> io::Result<bo
         progress.begin(name);
         let compared = match pair {
             Ok(pair) => {
-                let longest = caller.starters.warm.patience(LONGEST);
+                let longest = caller.context().starters.warm.patience(LONGEST);
                 let compared = compare(caller, name, pair, &progress);
                 let compared = tokio::time::timeout(longest, compared).await;
                 compared.unwrap_or(Err(Uncompared::Late))

@@ -133,7 +133,7 @@ impl ProgramPair {
             None => inspect::kind(Path::new(OsStr::from_bytes(self.file.as_bytes()))),
         };
         kind.map_err(|Unfit { why, .. }| Uncompared::Cold(format!("it {why}")))?;
-        let longest = caller.starters.warm.patience(TRIAL);
+        let longest = caller.context().starters.warm.patience(TRIAL);
         let load = self.exchange(caller, &self.warm, "GET", What::Load);
         let loaded = tokio::time::timeout(longest, load).await;
         let about = self.about(caller)?;
@@ -146,7 +146,7 @@ impl ProgramPair {
 
     /// Returns the state of the program's template.
     pub(super) fn about(&self, caller: &Caller) -> Result<About, Uncompared> {
-        let warm = &caller.starters.warm;
+        let warm = &caller.context().starters.warm;
         let about = warm.about(&self.warm, self.owner, &self.file);
         about.ok_or_else(|| Uncompared::Cold(SWITCHED_OFF.into()))
     }
@@ -154,7 +154,7 @@ impl ProgramPair {
     /// Waits until the template learns no more modules and all processes are ready. If the program is parked, returns why.
     pub(super) async fn settle(&self, caller: &Caller) -> Result<Option<String>, Uncompared> {
         let began = Instant::now();
-        let longest = caller.starters.warm.patience(SETTLES);
+        let longest = caller.context().starters.warm.patience(SETTLES);
         loop {
             let about = self.about(caller)?;
             if let Some(obstacle) = about.obstacle {
@@ -206,7 +206,7 @@ impl ProgramPair {
         method: &str,
     ) -> Result<Answered, Uncompared> {
         let began = Instant::now();
-        let longest = caller.starters.warm.patience(TRIAL);
+        let longest = caller.context().starters.warm.patience(TRIAL);
         let answer = self.exchange(caller, cgi, method, What::Answer);
         let answer = tokio::time::timeout(longest, answer).await;
         let answer = answer.map_err(|_| Uncompared::Endless)?;
@@ -226,8 +226,13 @@ impl ProgramPair {
     ) -> Result<Answered, String> {
         let body = (method == "POST").then(|| FORM.to_vec());
         let target = programs::encoded(&self.url);
-        let request::LocalRequest { head, body, link } =
-            request::composed(&caller.config, &self.route, [method, &target], &[], body)?;
+        let request::LocalRequest { head, body, link } = request::composed(
+            &caller.dispatch.site.config,
+            &self.route,
+            [method, &target],
+            &[],
+            body,
+        )?;
         let mut client = Whole::new(body);
         let mut request = caller.request(head.clone(), &link, &mut client);
         let cx = caller.context();
